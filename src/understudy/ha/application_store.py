@@ -1,0 +1,141 @@
+"""ApplicationStore: how to execute an application again (FLIP-560), and how far it has come.
+
+The record (entry point, arguments, configuration, artifact digests) lies in storage; the
+register's document points to it and holds what changes: status, executions of ``main``, the
+segments with the jobs, the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from understudy.errors import DataError, ForeignDataError, NotFoundError
+from understudy.ha import layout
+from understudy.ha.documents import Document
+from understudy.ha.format import Format, digest
+from understudy.ha.register import Register
+from understudy.ha.registry import (
+    APPLICATION_PREFIX,
+    Registry,
+    application_document,
+    nonce,
+)
+from understudy.ha.storage import Storage
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationId,
+    ApplicationRecord,
+    ApplicationStatus,
+    Link,
+    Pointer,
+    RegistryBody,
+    Term,
+)
+
+_format: Format[ApplicationRecord] = Format("application", ApplicationRecord)
+
+
+class StoredApplication:
+    """One unfinished or uncleaned application, claimed by this process's term."""
+
+    def __init__(self, document: Document[ApplicationDocument], body: ApplicationDocument) -> None:
+        self._document = document
+        self.key = document.key
+        self.body = body
+
+    async def update(
+        self, term: Term, change: Callable[[ApplicationDocument], ApplicationDocument]
+    ) -> ApplicationDocument:
+        """Change the document; raises as `Document.update` does."""
+        self.body = await self._document.update(term, change)
+        return self.body
+
+    async def delete(self, term: Term) -> None:
+        """Delete the document, which the registry no longer links."""
+        await self._document.delete(term)
+
+
+@dataclass
+class Recovered:
+    """What a new leader found: what is sound, and what needs a person."""
+
+    sound: list[StoredApplication] = field(default_factory=list)
+    damaged: dict[ApplicationId, str] = field(default_factory=dict)
+
+
+class ApplicationStore:
+    """The applications of one cluster."""
+
+    def __init__(
+        self, register: Register, registry: Registry, storage: Storage, cluster: str
+    ) -> None:
+        self._register = register
+        self._registry = registry
+        self._storage = storage
+        self._cluster = cluster
+
+    def new_directory(self) -> str:
+        """Return a directory name for an application to be; artifacts go there first."""
+        return nonce()
+
+    async def put(
+        self, term: Term, record: ApplicationRecord, directory: str
+    ) -> StoredApplication:
+        """Make an application real; when this returns it is acknowledged and will be executed."""
+        data = _format.dump(record, pretty=True)
+        path = f"{layout.application_directory(self._cluster, directory)}/application.json"
+        await self._storage.publish(path, data)
+        body = ApplicationDocument(
+            application_id=record.application_id,
+            run_id=record.run_id,
+            name=record.name,
+            directory=directory,
+            record=Pointer(path=path, digest=digest(data), size=len(data)),
+            status=ApplicationStatus.CREATED,
+            created_at=record.submitted_at,
+        )
+        document = application_document(self._register, f"{APPLICATION_PREFIX}{nonce()}")
+        await document.create(term, body)
+        link = Link(document=document.key, run_id=record.run_id)
+        await self._registry.link(term, record.application_id, link)
+        return StoredApplication(document, body)
+
+    async def recover(self, term: Term, registry: RegistryBody) -> Recovered:
+        """Claim every linked application; damaged ones are named and left in place."""
+        recovered = Recovered()
+        for application_id, link in registry.applications.items():
+            document = application_document(self._register, link.document)
+            try:
+                body = await document.claim(term)
+            except (DataError, NotFoundError) as error:
+                recovered.damaged[application_id] = str(error)
+            else:
+                recovered.sound.append(StoredApplication(document, body))
+        return recovered
+
+    async def record(self, body: ApplicationDocument) -> ApplicationRecord:
+        """Read how to execute the application; raises `DataError` or `NotFoundError`."""
+        data = await self._storage.read(body.record.path)
+        record = _format.load(data, f"{self._storage.url}/{body.record.path}")
+        if record.application_id != body.application_id:
+            raise ForeignDataError(
+                f"{body.record.path}: belongs to application {record.application_id}, "
+                f"not to {body.application_id}"
+            )
+        return record
+
+    async def remove_directory(self, body: ApplicationDocument) -> None:
+        """Delete all that the application kept in storage; absent is fine."""
+        path = layout.application_directory(self._cluster, body.directory)
+        await self._storage.delete_tree(path)
+        await self._storage.prune(path.rpartition("/")[0])
+
+
+def with_status(
+    status: ApplicationStatus,
+) -> Callable[[ApplicationDocument], ApplicationDocument]:
+    """Return the change that gives an application's document a status."""
+    return lambda body: replace(body, status=status)

@@ -1,0 +1,57 @@
+"""A register in this process: for ``python app.py``, and for tests that need no second process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from understudy.ha.register import Conflict, Entry
+
+
+class EmbeddedRegister:
+    """A dictionary; every method runs to its end without giving way, so each is atomic."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._writes = 0
+        self._changed: set[asyncio.Event] = set()
+
+    async def load(self, key: str) -> Entry | None:
+        """See `Register.load`."""
+        return self._entries.get(key)
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """See `Register.swap`."""
+        current = self._entries.get(key)
+        if (current.version if current else None) != expected:
+            raise Conflict(f"{key}: expected version {expected}, found {current}")
+        self._writes += 1
+        version = str(self._writes)
+        if value is None:
+            self._entries.pop(key, None)
+        else:
+            self._entries[key] = Entry(value, version)
+        for event in self._changed:
+            event.set()
+        return version
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See `Register.keys`."""
+        return sorted(key for key in self._entries if key.startswith(prefix))
+
+    async def changes(self, prefix: str) -> AsyncIterator[None]:
+        """See `Register.changes`; every write wakes every reader."""
+        event = asyncio.Event()
+        self._changed.add(event)
+        try:
+            while True:
+                event.clear()
+                yield
+                await event.wait()
+        finally:
+            self._changed.discard(event)
+
+
+def open_register(cluster_id: str, settings: Mapping[str, str]) -> EmbeddedRegister:
+    """Open a new register that only this process sees."""
+    return EmbeddedRegister()

@@ -1,0 +1,39 @@
+"""BlobStore: the files an application needs, named by their content, durable at upload.
+
+Jobs share the blobs of their application; its cleanup removes them together.
+"""
+
+from __future__ import annotations
+
+from understudy.errors import CorruptDataError
+from understudy.ha import layout
+from understudy.ha.format import digest
+from understudy.ha.storage import BlockingStorage
+from understudy.model import Artifact
+
+
+class BlobStore:
+    """The artifacts of one application. Blocking: it moves files, in a thread of the caller's."""
+
+    def __init__(self, storage: BlockingStorage, cluster: str, directory: str) -> None:
+        self._storage = storage
+        self._directory = f"{layout.application_directory(cluster, directory)}/blobs"
+
+    def put(self, body: bytes) -> str:
+        """Store bytes and return their digest; repeatable."""
+        name = digest(body)
+        if not self._storage.exists(self._path(name)):
+            self._storage.publish(self._path(name), body)
+        return name
+
+    def get(self, artifact: Artifact) -> bytes:
+        """Return an artifact's bytes; raises `NotFoundError` or `CorruptDataError`."""
+        body = self._storage.read(self._path(artifact.digest))
+        if digest(body) != artifact.digest:
+            raise CorruptDataError(
+                f"{self._storage.url}/{self._path(artifact.digest)}: {artifact.name} was altered"
+            )
+        return body
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name.removeprefix('sha256:')}"

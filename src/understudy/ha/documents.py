@@ -1,0 +1,175 @@
+"""Check the leader and write, in one transaction: documents stamped with a term.
+
+FLIP-144 asks that "get, check the leader, update" be one transaction. Every guarded document
+here carries the highest term that has written it, and is replaced by compare-and-swap. A leader's
+first write, the claim, raises the stamp; from then on an older leader can only fail: either its
+version is stale and it reads again, or it reads the newer stamp and must stop. No clock takes
+part, and the backend needs no notion of a leader.
+
+A document promises: no write of a lower term is accepted after one of a higher term, an
+acknowledged write is never lost, and an update whose outcome is unknown is settled by reading.
+It does not promise anything across documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from understudy.errors import CorruptDataError, LeadershipLost, NotFoundError, TooLargeError
+from understudy.ha.format import Format
+from understudy.ha.register import VALUE_BYTES_MAX, Conflict, Entry, Register
+
+T = TypeVar("T")
+
+UNKNOWN_RETRIES_MAX = 5
+"""A register that fails this often in a row within one update is down: the lease decides then."""
+
+UNKNOWN_BACKOFF_S = 0.1
+"""The first pause after a failed answer; doubled each time, so five take about three seconds."""
+
+
+class Stamped(msgspec.Struct, frozen=True):
+    """What the register holds for a document: who wrote it last, and the body."""
+
+    term: int
+    write_id: str
+    """Unique to each write, so that a write with a lost answer is recognised when read again."""
+    body: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class _Known(Generic[T]):
+    """A document as this process last saw it."""
+
+    version: str
+    term: int
+    write_id: str
+    body: T
+
+
+class Document(Generic[T]):
+    """One register entry that only the newest term may write.
+
+    Keeps the last seen version: the leader, being the only writer, needs one ``swap`` and no
+    ``load`` for an update. Updates of one document are done one after the other.
+    """
+
+    def __init__(self, register: Register, key: str, kind: str, body_type: type[T]) -> None:
+        self.key = key
+        self._register = register
+        self._format: Format[Stamped] = Format(kind, Stamped)
+        self._type = body_type
+        self._known: _Known[T] | None = None
+        self._turn = asyncio.Lock()
+
+    async def read(self) -> T | None:
+        """Return the body as anybody may see it, leader or not; None where it is absent."""
+        known = await self._load()
+        return known.body if known else None
+
+    async def peek(self) -> T | None:
+        """Return the body as last seen or written by this process, reading only if never seen."""
+        known = self._known or await self._load()
+        return known.body if known else None
+
+    async def stamp(self) -> int:
+        """Return the highest term that has written the document, 0 where it is absent."""
+        known = await self._load()
+        return known.term if known else 0
+
+    async def create(self, term: int, body: T) -> None:
+        """Write a document whose key was never used; it becomes real when the registry links it."""
+        async with self._turn:
+            if not await self._write(term, body, None):
+                raise Conflict(f"{self.key}: exists already")
+
+    async def claim(self, term: int) -> T:
+        """Shut out every older term, and return what they left behind.
+
+        Raises `LeadershipLost` where a newer term was here, `NotFoundError` where it is absent.
+        """
+        async with self._turn:
+            self._known = None
+            known = await self._load()
+            if known and known.term == term:
+                return known.body
+        return await self.update(term, lambda body: body)
+
+    async def update(self, term: int, change: Callable[[T], T]) -> T:
+        """Replace the body by ``change(body)``, which may be called again after a lost race.
+
+        Raises `LeadershipLost`, `NotFoundError` or `TooLargeError`; an ``OSError`` or
+        ``TimeoutError`` of the register only when it goes on failing: then the outcome is unknown.
+        """
+        async with self._turn:
+            while True:
+                known = self._known or await self._load()
+                if known is None:
+                    raise NotFoundError(f"{self.key}: the document does not exist")
+                if known.term > term:
+                    raise LeadershipLost(f"{self.key}: term {known.term} is newer than {term}")
+                if await self._write(term, change(known.body), known):
+                    assert self._known is not None
+                    return self._known.body
+                self._known = None
+
+    async def delete(self, term: int) -> None:
+        """Remove the document, which the registry no longer links; absent is fine."""
+        async with self._turn:
+            while (known := self._known or await self._load()) is not None:
+                if known.term > term:
+                    raise LeadershipLost(f"{self.key}: term {known.term} is newer than {term}")
+                self._known = None
+                try:
+                    await self._register.swap(self.key, None, known.version)
+                except Conflict:
+                    continue
+                return
+
+    async def _load(self) -> _Known[T] | None:
+        entry = await self._register.load(self.key)
+        self._known = self._decode(entry) if entry else None
+        return self._known
+
+    async def _write(self, term: int, body: T, over: _Known[T] | None) -> bool:
+        """Write over the version last seen; False if another writer was faster."""
+        write_id = uuid.uuid4().hex[:16]
+        raw = msgspec.Raw(msgspec.json.encode(body, order="sorted"))
+        data = self._format.dump(Stamped(term, write_id, raw))
+        if len(data) > VALUE_BYTES_MAX:
+            raise TooLargeError(
+                f"{self.key}: {len(data)} bytes would pass the register's limit of "
+                f"{VALUE_BYTES_MAX}; nothing was written"
+            )
+        pause_s = UNKNOWN_BACKOFF_S
+        for attempt in range(UNKNOWN_RETRIES_MAX):
+            try:
+                version = await self._register.swap(self.key, data, over.version if over else None)
+            except Conflict:
+                # It may be our own earlier write whose answer was lost.
+                known = await self._load() if attempt else None
+                return known is not None and known.write_id == write_id
+            except (OSError, TimeoutError):
+                if attempt == UNKNOWN_RETRIES_MAX - 1:
+                    self._known = None
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+            else:
+                self._known = _Known(version, term, write_id, body)
+                return True
+        raise AssertionError("unreachable: the loop returns or raises")
+
+    def _decode(self, entry: Entry) -> _Known[T]:
+        stamped = self._format.load(entry.value, f"register entry {self.key}")
+        try:
+            body = msgspec.json.decode(stamped.body, type=self._type)
+        except msgspec.ValidationError as error:
+            raise CorruptDataError(f"register entry {self.key}: {error}") from error
+        return _Known(entry.version, stamped.term, stamped.write_id, body)

@@ -1,0 +1,343 @@
+"""Leader election and retrieval over any register, written once.
+
+``Election.run(body)`` contends for ever: it runs ``body`` while this process holds a term and
+cancels it on loss, then contends again. Losing the backend is a loss, not an exit. The body
+recovers first and then publishes its addresses; only then do retrievers see the new leader.
+
+It does not promise that only one process *believes* it leads; it promises that a term has one
+holder, and that a leader whose clock runs at the right rate has stopped before another starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from understudy.clock import Clock
+from understudy.core import lease
+from understudy.core.lease import Timing
+from understudy.errors import CorruptDataError, DataError, LeadershipLost
+from understudy.ha.format import Format
+from understudy.ha.register import Conflict, Entry, Register
+from understudy.model import Incarnation, LeaderRecord, Term
+
+LEADER_KEY = "leader"
+
+RETRY_BACKOFF_MAX_S = 5.0
+"""The longest pause of a retriever between two tries of a failing backend."""
+
+_log = logging.getLogger(__name__)
+_format: Format[LeaderRecord] = Format("leader", LeaderRecord)
+
+
+class Deaths(Protocol):
+    """Who can prove that a leader and all its descendants are dead."""
+
+    async def proof(self, holder: LeaderRecord) -> None:
+        """Return once the holder is dead beyond doubt; wait for ever where that cannot be told."""
+        ...
+
+
+class NoProofs:
+    """Nothing can be proved here: only the lease passes leadership on."""
+
+    async def proof(self, holder: LeaderRecord) -> None:
+        """See `Deaths.proof`."""
+        await asyncio.Event().wait()
+
+
+class Leadership:
+    """One grant: the term, and how to publish the addresses under which the leader serves."""
+
+    def __init__(self, term: Term, session: str, predecessor: LeaderRecord | None) -> None:
+        self.term = term
+        self.session = session
+        self.predecessor = predecessor
+        self.addresses: tuple[str, str] = ("", "")
+        self.changed = asyncio.Event()
+        self._published = asyncio.Event()
+
+    async def publish(self, rest: str, rpc: str) -> None:
+        """Make the addresses known; returns once the register has them."""
+        self.addresses = (rest, rpc)
+        self._published.clear()
+        self.changed.set()
+        await self._published.wait()
+
+    def acknowledged(self, record: LeaderRecord) -> None:
+        """Note which record the register now holds."""
+        if (record.rest, record.rpc) == self.addresses:
+            self._published.set()
+
+
+class Election:
+    """One contender; all components of its process share its grants (FLINK-24038)."""
+
+    def __init__(
+        self,
+        register: Register,
+        me: LeaderRecord,
+        timing: Timing,
+        clock: Clock,
+        deaths: Deaths,
+        floor: Callable[[], Awaitable[Term]],
+        hold: Callable[[float | None], None],
+        jitter: random.Random,
+    ) -> None:
+        """Contend as ``me.holder``.
+
+        ``floor`` tells the highest term that the registry has seen; ``hold`` is told until when
+        this process may act (None: not at all), so that its guardian can hold it to that.
+        """
+        self._register = register
+        self._me = me
+        self._timing = timing
+        self._clock = clock
+        self._deaths = deaths
+        self._floor = floor
+        self._hold = hold
+        self._jitter = jitter
+        self._state = lease.State(me.holder, timing)
+        self._version: str | None = None
+
+    async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
+        """Contend, lead, lose and contend again, until a body returns by itself or raises.
+
+        The body ended by a loss is not waited for with a deadline here: the guardian is told by
+        when everything must be dead, and sees to it.
+        """
+        while True:
+            leadership = await self._acquire()
+            work = asyncio.ensure_future(body(leadership))
+            try:
+                reason = await self._renew_while(work, leadership)
+            finally:
+                work.cancel()
+                await asyncio.wait({work})
+                await self._release(leadership.term)
+                self._hold(None)
+            if work.cancelled():
+                _log.warning("term %d ended: %s", leadership.term, reason)
+                continue
+            error = work.exception()
+            if isinstance(error, LeadershipLost):
+                _log.warning("term %d ended: %s", leadership.term, error)
+                continue
+            if error is not None:
+                raise error
+            return
+
+    async def _acquire(self) -> Leadership:
+        wake = asyncio.Event()
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(_background(self._follow(wake)))
+            watched: LeaderRecord | None = None
+            watching: asyncio.Task[None] | None = None
+            try:
+                while True:
+                    wake.clear()
+                    seen = await self._try_to_acquire()
+                    if isinstance(seen, Leadership):
+                        return seen
+                    holder = self._state.observed.record if self._state.observed else None
+                    if holder and (watched is None or watched.holder != holder.holder):
+                        if watching:
+                            watching.cancel()
+                        watched = holder
+                        watching = asyncio.ensure_future(self._await_death(holder, wake))
+                    pause_s = self._timing.retry_s * self._jitter.uniform(1, lease.JITTER_FACTOR)
+                    if seen is not None:
+                        pause_s = max(0.0, seen.until - self._clock.now())
+                    await _event(wake, pause_s)
+            finally:
+                if watching:
+                    watching.cancel()
+
+    async def _try_to_acquire(self) -> Leadership | lease.Wait | None:
+        """Look, and take over if that is due; None where the backend does not answer."""
+        try:
+            async with asyncio.timeout(self._timing.retry_s):
+                await self._look()
+                action = lease.decide(self._state, self._me, self._clock.now())
+                if isinstance(action, lease.Wait):
+                    return action
+                floor = await self._floor()
+                assert self._state.observed is not None
+                predecessor = self._state.observed.record
+                self._state = lease.observe(self._state, predecessor, floor, self._clock.now())
+                mine = replace(self._me, session=str(uuid.uuid4()), since=self._clock.wall())
+                action = lease.decide(self._state, mine, self._clock.now())
+                if isinstance(action, lease.Wait):
+                    return action
+                await self._put(action)
+        except Conflict:
+            return None
+        except (OSError, TimeoutError, DataError) as error:
+            _log.warning("cannot contend: the register does not answer: %s", error or "timeout")
+            return None
+        assert self._state.leading is not None
+        self._hold(self._state.leading.deadline)
+        return Leadership(action.record.term, action.record.session, predecessor)
+
+    async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
+        """Renew until the body ends (return "") or the leadership is lost (return why)."""
+        while not work.done():
+            changed = asyncio.ensure_future(leadership.changed.wait())
+            await asyncio.wait(
+                {work, changed},
+                timeout=self._timing.retry_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            changed.cancel()
+            leadership.changed.clear()
+            if work.done():
+                break
+            reason = await self._renew(leadership)
+            if self._state.leading is None:
+                return reason or "a newer term holds the lease"
+            if not lease.leads(self._state, self._clock.now()):
+                return reason or "the lease was not renewed in time"
+            self._hold(self._state.leading.deadline)
+        return ""
+
+    async def _renew(self, leadership: Leadership) -> str:
+        """Renew once; return why it failed, or ""."""
+        try:
+            async with asyncio.timeout(self._timing.renew_deadline_s / 2):
+                if self._version is None:
+                    # The outcome of the last write is unknown. A record that standbys have seen
+                    # already would not count as a renewal for them: read before writing again.
+                    await self._look()
+                    if self._state.leading is None:
+                        return "somebody else wrote the lease"
+                rest, rpc = leadership.addresses
+                mine = replace(self._me, rest=rest, rpc=rpc)
+                action = lease.decide(self._state, mine, self._clock.now())
+                assert isinstance(action, lease.Write)
+                await self._put(action)
+                leadership.acknowledged(action.record)
+        except Conflict:
+            self._version = None
+            return "somebody else wrote the lease"
+        except (OSError, TimeoutError, DataError) as error:
+            self._version = None
+            return f"the register does not answer: {error or 'timeout'}"
+        return ""
+
+    async def _put(self, write: lease.Write) -> None:
+        data = _format.dump(write.record)
+        self._version = await self._register.swap(LEADER_KEY, data, self._version)
+        self._state = lease.written(self._state, write)
+
+    async def _look(self) -> None:
+        entry = await self._register.load(LEADER_KEY)
+        self._version = entry.version if entry else None
+        record = decode_leader(entry) if entry else None
+        self._state = lease.observe(self._state, record, 0, self._clock.now())
+
+    async def _await_death(self, holder: LeaderRecord, wake: asyncio.Event) -> None:
+        if not holder.holder or holder.holder == self._me.holder:
+            return
+        await self._deaths.proof(holder)
+        _log.info("the leader of term %d (%s) is dead", holder.term, holder.name)
+        self._state = lease.proven_dead(self._state, holder.holder)
+        wake.set()
+
+    async def _follow(self, wake: asyncio.Event) -> None:
+        async for _ in _patient_changes(self._register, self._clock):
+            wake.set()
+
+    async def _release(self, term: Term) -> None:
+        """Let the next one lead at once; all work of the term has ended before this is called."""
+        try:
+            async with asyncio.timeout(self._timing.retry_s):
+                await self._look()
+                seen = self._state.observed.record if self._state.observed else None
+                if seen and seen.holder == self._me.holder and seen.term == term:
+                    vacant = LeaderRecord(holder=Incarnation(""), term=term, session=seen.session)
+                    await self._register.swap(LEADER_KEY, _format.dump(vacant), self._version)
+        except (Conflict, OSError, TimeoutError, DataError) as error:
+            _log.warning("term %d was not released, it will expire: %s", term, error or "timeout")
+        finally:
+            self._state = lease.State(self._me.holder, self._timing)
+            self._version = None
+
+
+async def retrieve(
+    register: Register, clock: Clock, lease_s: float
+) -> AsyncIterator[LeaderRecord | None]:
+    """Yield the serving leader now, and then each change; None where nobody serves.
+
+    A failing backend is asked again with backoff, and counts as "no leader" once its last answer
+    is older than a lease.
+    """
+    last: tuple[str, ...] | bool | None = False
+    answered_at = clock.now()
+    async for _ in _patient_changes(register, clock):
+        try:
+            async with asyncio.timeout(lease_s / 2):
+                leader = await serving_leader(register)
+            answered_at = clock.now()
+        except (OSError, TimeoutError):
+            if clock.now() - answered_at < lease_s:
+                continue
+            leader = None
+        seen = (leader.holder, str(leader.term), leader.rest, leader.rpc) if leader else None
+        if seen != last:
+            last = seen
+            yield leader
+
+
+async def serving_leader(register: Register) -> LeaderRecord | None:
+    """Return who leads and serves, as the register says just now."""
+    entry = await register.load(LEADER_KEY)
+    record = decode_leader(entry) if entry else None
+    return record if record and record.holder and record.rpc else None
+
+
+def decode_leader(entry: Entry) -> LeaderRecord:
+    """Read a leader record; damaged data is an error that names the entry."""
+    try:
+        return _format.load(entry.value, f"register entry {LEADER_KEY}")
+    except DataError as error:
+        raise CorruptDataError(
+            f"{error}; nobody can be elected until it is repaired or removed"
+        ) from error
+
+
+async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
+    """Yield at each hint of the backend; begin again, with backoff, whenever it fails."""
+    pause_s = 0.1
+    while True:
+        try:
+            async for _ in register.changes(LEADER_KEY):
+                pause_s = 0.1
+                yield
+        except (OSError, TimeoutError) as error:
+            _log.warning("following the leader is interrupted: %s", error or "timeout")
+            yield
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
+
+
+async def _event(event: asyncio.Event, timeout_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
+@contextlib.asynccontextmanager
+async def _background(coroutine: Awaitable[None]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(coroutine)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,126 @@
+"""ExecutionPlanStore: the jobs of a running application.
+
+For each job it keeps the assignment (name, occurrence) → id, the plan's place, the intent of its
+latest attempt and, once it has ended, the commit of its result; FLIP-560 defers recovery until
+the re-executed ``main`` reaches the job, so nothing here runs by itself.
+
+Jobs live in *segments* of `SEGMENT_JOBS_MAX`, one register document each, filled in the order of
+submission. So no write grows with the number of jobs, and no document can pass a backend's limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from understudy.errors import NotFoundError
+from understudy.ha import layout
+from understudy.ha.application_store import StoredApplication
+from understudy.ha.documents import Document
+from understudy.ha.format import digest
+from understudy.ha.register import Register
+from understudy.ha.registry import SEGMENT_PREFIX, nonce, segment_document
+from understudy.ha.storage import Storage
+from understudy.model import JobEntry, JobId, Pointer, Segment, Term
+
+SEGMENT_JOBS_MAX = 200
+"""At most about 0.3 MB a document with the longest names: a third of the smallest backend."""
+
+
+class ExecutionPlanStore:
+    """The jobs of one application, as the newest term has claimed them."""
+
+    def __init__(
+        self, register: Register, storage: Storage, cluster: str, application: StoredApplication
+    ) -> None:
+        self._register = register
+        self._storage = storage
+        self._cluster = cluster
+        self._application = application
+        self._segments: list[Document[Segment]] = []
+        self._home: dict[JobId, Document[Segment]] = {}
+        self._adding = asyncio.Lock()
+        self.entries: dict[JobId, JobEntry] = {}
+
+    async def claim(self, term: Term) -> dict[JobId, JobEntry]:
+        """Shut out older terms from every segment; return all jobs in order of submission.
+
+        Raises `DataError` where a segment cannot be read: then nothing of the application may be
+        run, since a job in it may have finished.
+        """
+        for key in self._application.body.segments:
+            document = segment_document(self._register, key)
+            body = await document.claim(term)
+            self._segments.append(document)
+            for job_id, entry in body.jobs.items():
+                self._home[job_id] = document
+                self.entries[job_id] = entry
+        return self.entries
+
+    async def add(self, term: Term, entry: JobEntry) -> None:
+        """Make a job real; when this returns its submission is acknowledged."""
+        async with self._adding:
+            document = await self._open_segment(term)
+            body = await document.update(
+                term, lambda body: replace(body, jobs={**body.jobs, entry.job_id: entry})
+            )
+            self._home[entry.job_id] = document
+            self.entries[entry.job_id] = body.jobs[entry.job_id]
+
+    async def update(
+        self, term: Term, job_id: JobId, change: Callable[[JobEntry], JobEntry]
+    ) -> JobEntry:
+        """Change one job's entry in one fenced write."""
+
+        def apply(body: Segment) -> Segment:
+            return replace(body, jobs={**body.jobs, job_id: change(body.jobs[job_id])})
+
+        body = await self._home[job_id].update(term, apply)
+        self.entries[job_id] = body.jobs[job_id]
+        return self.entries[job_id]
+
+    async def update_all(self, term: Term, change: Callable[[JobEntry], JobEntry]) -> None:
+        """Change every job's entry, with one fenced write a segment."""
+        for document in self._segments:
+            body = await document.update(
+                term,
+                lambda body: replace(
+                    body, jobs={job_id: change(entry) for job_id, entry in body.jobs.items()}
+                ),
+            )
+            self.entries.update(body.jobs)
+
+    async def put_plan(self, directory: str, job_id: JobId, plan: bytes) -> Pointer:
+        """Write a plan's bytes; they count once a job's entry points to them."""
+        name = digest(plan)
+        path = layout.plan_path(self._cluster, directory, job_id, name)
+        await self._storage.publish(path, plan)
+        return Pointer(path=path, digest=name, size=len(plan))
+
+    async def remove_plan(self, entry: JobEntry) -> None:
+        """Delete a plan's bytes; absent is fine."""
+        await self._storage.delete(entry.plan.path)
+
+    async def delete_documents(self, term: Term, keys: tuple[str, ...]) -> None:
+        """Delete the segments of an application that the registry no longer links."""
+        for key in keys:
+            await segment_document(self._register, key).delete(term)
+
+    async def _open_segment(self, term: Term) -> Document[Segment]:
+        if self._segments:
+            last = self._segments[-1]
+            body = await last.peek()
+            if body is None:
+                raise NotFoundError(f"{last.key}: the document was deleted by somebody else")
+            if len(body.jobs) < SEGMENT_JOBS_MAX:
+                return last
+        document = segment_document(self._register, f"{SEGMENT_PREFIX}{nonce()}")
+        body = Segment(application_id=self._application.body.application_id)
+        await document.create(term, body)
+        await self._application.update(
+            term, lambda body: replace(body, segments=(*body.segments, document.key))
+        )
+        self._segments.append(document)
+        return document

@@ -1,0 +1,94 @@
+"""How durable data is written: JSON that says what it is, which version, and what it must hash to.
+
+``{"format": "job-result", "version": 1, "checksum": "sha256:…", "body": {…}}``
+
+The checksum is over the body without insignificant white space, so a person may indent a file
+without harm. Reading never guesses: data that is truncated, altered, of another
+kind or of a later version is refused with an error that names it, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from understudy.errors import CorruptDataError, ForeignDataError, NewerFormatError
+
+T = TypeVar("T")
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def digest(data: bytes) -> str:
+    """Return the name under which these bytes are known: ``sha256:`` and 64 hex digits."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+class _Envelope(msgspec.Struct):
+    format: str
+    version: int
+    checksum: str
+    body: msgspec.Raw
+
+
+class Format(Generic[T]):
+    """One kind of durable record: its name, its version, and the way up from older versions."""
+
+    def __init__(
+        self,
+        name: str,
+        type_: type[T],
+        version: int = 1,
+        upgrades: Mapping[int, Upgrade] | None = None,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self._type = type_
+        self._upgrades = dict(upgrades or {})
+
+    def dump(self, value: T, *, pretty: bool = False) -> bytes:
+        """Return the record as bytes: one line, or indented for files that people read."""
+        body = msgspec.json.encode(value, order="sorted")
+        envelope = _Envelope(self.name, self.version, digest(body), msgspec.Raw(body))
+        data = msgspec.json.encode(envelope)
+        return msgspec.json.format(data, indent=2) + b"\n" if pretty else data
+
+    def load(self, data: bytes, source: str) -> T:
+        """Read a record; ``source`` says in errors where the bytes came from.
+
+        Raises `CorruptDataError`, `ForeignDataError` or `NewerFormatError`.
+        """
+        envelope = self._open(data, source)
+        if digest(msgspec.json.format(bytes(envelope.body), indent=-1)) != envelope.checksum:
+            raise CorruptDataError(f"{source}: the checksum does not match the contents")
+        try:
+            if envelope.version == self.version:
+                return msgspec.json.decode(envelope.body, type=self._type)
+            body: dict[str, Any] = msgspec.json.decode(envelope.body)
+            for version in range(envelope.version, self.version):
+                body = self._upgrades[version](body)
+            return msgspec.convert(body, self._type)
+        except msgspec.ValidationError as error:
+            raise CorruptDataError(f"{source}: not a {self.name}: {error}") from error
+
+    def _open(self, data: bytes, source: str) -> _Envelope:
+        try:
+            envelope = msgspec.json.decode(data, type=_Envelope)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise CorruptDataError(f"{source}: not a {self.name}: {error}") from error
+        if envelope.format != self.name:
+            raise ForeignDataError(f"{source}: a {envelope.format!r}, expected a {self.name!r}")
+        if envelope.version > self.version:
+            raise NewerFormatError(
+                f"{source}: {self.name} of version {envelope.version}, this Understudy reads up to "
+                f"{self.version}: use the version that wrote it"
+            )
+        if envelope.version < 1 or any(
+            version not in self._upgrades for version in range(envelope.version, self.version)
+        ):
+            raise CorruptDataError(f"{source}: no {self.name} of version {envelope.version} exists")
+        return envelope
+

@@ -1,0 +1,60 @@
+"""Which path in storage holds what, for one cluster.
+
+``<cluster-id>/``
+    ``register/``               the register, where the backend is ``filesystem``
+    ``locks/<incarnation>``     liveness locks of the processes of this host
+    ``applications/<nonce>/``   record, ``plans/``, ``staged/`` and ``blobs/`` of one application
+    ``code/<digest>/``          artifacts laid out for Python's path, shared by this host
+    ``tombstones/<run>.json``   what remains of an application for a time
+``job-result-store/<cluster-id>/`` and ``application-result-store/<cluster-id>/``
+    ``<id>_DIRTY.json``, then ``<id>.json`` (Flink's names)
+"""
+
+from __future__ import annotations
+
+import re
+
+from understudy.errors import ConfigurationError
+
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def cluster_directory(cluster_id: str) -> str:
+    """Return the directory name of a cluster; Flink's default id begins with a slash."""
+    name = cluster_id.strip("/").replace("/", "-")
+    if not _CLUSTER_ID.fullmatch(name) or name in {"job-result-store", "application-result-store"}:
+        raise ConfigurationError(
+            f"high-availability.cluster-id is {cluster_id!r}: use up to 100 letters, digits, "
+            "'.', '_' and '-', beginning with a letter or digit"
+        )
+    return name
+
+
+def application_directory(cluster: str, directory: str) -> str:
+    """Return where one application's things lie."""
+    return f"{cluster}/applications/{directory}"
+
+
+def plan_path(cluster: str, directory: str, job_id: str, digest: str) -> str:
+    """Return where a job's execution plan lies; named by its content, as two may race."""
+    return f"{cluster}/applications/{directory}/plans/{job_id}-{digest[-16:]}"
+
+
+def staged_path(cluster: str, directory: str, job_id: str, attempt: int) -> str:
+    """Return where an attempt stages its outcome."""
+    return f"{cluster}/applications/{directory}/staged/{job_id}-{attempt}.json"
+
+
+def tombstone_path(cluster: str, run_id: str) -> str:
+    """Return where the file of a tombstone lies."""
+    return f"{cluster}/tombstones/{run_id}.json"
+
+
+def code_directory(cluster: str, digest: str) -> str:
+    """Return where the artifacts of that digest are laid out on this host."""
+    return f"{cluster}/code/{digest}"
+
+
+def lock_path(cluster: str, incarnation: str) -> str:
+    """Return the liveness lock of a process."""
+    return f"{cluster}/locks/{incarnation}"

@@ -1,0 +1,158 @@
+"""The registry: the one document that says which others are real.
+
+A document is created first and becomes real, and acknowledged, when the registry links it. It is
+unlinked first and deleted after. A leader claims the registry at once, and each other document
+before it first reads it; so a deposed leader cannot bring into being what the new one has not
+seen. `sweep` removes documents that nothing links: leftovers of crashes between the two steps.
+
+The registry lives as long as the cluster's id may be used: it holds the highest term, and the
+tombstones of ended applications.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from understudy.errors import Conflict, ForeignDataError, NotFoundError
+from understudy.ha.documents import Document
+from understudy.ha.register import Register
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationId,
+    LeadershipSpan,
+    Link,
+    RegistryBody,
+    RunId,
+    Segment,
+    Term,
+    Tombstone,
+)
+
+REGISTRY_KEY = "registry"
+APPLICATION_PREFIX = "application-"
+SEGMENT_PREFIX = "jobs-"
+
+HISTORY_MAX = 50
+"""Terms kept for people to read; about 10 kB."""
+
+
+def nonce() -> str:
+    """Return a part of a key that is never used twice."""
+    return uuid.uuid4().hex[:16]
+
+
+class Registry:
+    """The registry document of one cluster."""
+
+    def __init__(self, register: Register, cluster_id: str) -> None:
+        self._register = register
+        self._cluster_id = cluster_id
+        self._document = Document(register, REGISTRY_KEY, "registry", RegistryBody)
+
+    async def read(self) -> RegistryBody | None:
+        """Return the registry as anybody may see it; None before the first leader."""
+        body = await self._document.read()
+        return self._checked(body) if body else None
+
+    async def highest_term(self) -> Term:
+        """Return the highest term that has touched the registry, 0 before the first."""
+        return await self._document.stamp()
+
+    async def claim(self, term: Term, *, ephemeral: bool) -> RegistryBody:
+        """Shut out older terms, and create the registry for the first term of a cluster."""
+        try:
+            return self._checked(await self._document.claim(term))
+        except NotFoundError:
+            body = RegistryBody(
+                cluster_id=self._cluster_id, incarnation=uuid.uuid4().hex, ephemeral=ephemeral
+            )
+        try:
+            await self._document.create(term, body)
+        except Conflict:
+            return self._checked(await self._document.claim(term))
+        return body
+
+    async def link(self, term: Term, application: ApplicationId, link: Link) -> RegistryBody:
+        """Make an application's document real."""
+
+        def change(body: RegistryBody) -> RegistryBody:
+            return replace(body, applications={**body.applications, application: link})
+
+        return await self._document.update(term, change)
+
+    async def bury(
+        self, term: Term, application: ApplicationId, tombstone: Tombstone | None
+    ) -> RegistryBody:
+        """Unlink an application's document, and leave a tombstone in the same write."""
+
+        def change(body: RegistryBody) -> RegistryBody:
+            left = {key: link for key, link in body.applications.items() if key != application}
+            tombstones = body.tombstones
+            if tombstone:
+                tombstones = {**tombstones, tombstone.run_id: tombstone}
+            return replace(body, applications=left, tombstones=tombstones)
+
+        return await self._document.update(term, change)
+
+    async def forget(self, term: Term, runs: Iterable[RunId]) -> RegistryBody:
+        """Drop tombstones whose time is over."""
+        gone = set(runs)
+
+        def change(body: RegistryBody) -> RegistryBody:
+            kept = {run: stone for run, stone in body.tombstones.items() if run not in gone}
+            return replace(body, tombstones=kept)
+
+        return await self._document.update(term, change)
+
+    async def record(
+        self, term: Term, change: Callable[[tuple[LeadershipSpan, ...]], list[LeadershipSpan]]
+    ) -> RegistryBody:
+        """Change the history of grants and losses; the oldest spans fall out."""
+
+        def apply(body: RegistryBody) -> RegistryBody:
+            return replace(body, history=tuple(change(body.history)[-HISTORY_MAX:]))
+
+        return await self._document.update(term, apply)
+
+    async def remove(self, term: Term) -> None:
+        """Delete the registry itself: only when the cluster's id will not be used again."""
+        await self._document.delete(term)
+
+    async def sweep(self, term: Term) -> list[str]:
+        """Delete the documents that nothing links; return their keys."""
+        body = await self._document.claim(term)
+        linked = {link.document for link in body.applications.values()}
+        for key in list(linked):
+            application = await application_document(self._register, key).read()
+            linked.update(application.segments if application else ())
+        swept = []
+        for prefix, open_document in (
+            (APPLICATION_PREFIX, application_document),
+            (SEGMENT_PREFIX, segment_document),
+        ):
+            for key in await self._register.keys(prefix):
+                if key not in linked:
+                    await open_document(self._register, key).delete(term)
+                    swept.append(key)
+        return swept
+
+    def _checked(self, body: RegistryBody) -> RegistryBody:
+        if body.cluster_id != self._cluster_id:
+            raise ForeignDataError(
+                f"the registry here belongs to cluster {body.cluster_id!r}, not to "
+                f"{self._cluster_id!r}: check high-availability.cluster-id and storageDir"
+            )
+        return body
+
+
+def application_document(register: Register, key: str) -> Document[ApplicationDocument]:
+    """Open an application's document."""
+    return Document(register, key, "application", ApplicationDocument)
+
+
+def segment_document(register: Register, key: str) -> Document[Segment]:
+    """Open a document that holds some of an application's jobs."""
+    return Document(register, key, "jobs", Segment)

@@ -1,0 +1,79 @@
+"""JobResultStore and ApplicationResultStore: how things ended (FLIP-194, FLIP-560).
+
+The commit is one fenced register write (`JobEntry.result`, `ApplicationDocument.result`); the
+files here are published from it, with bytes that any term would write alike, for people and
+third parties to read: ``<id>_DIRTY.json`` until cleaned up, then ``<id>.json`` or nothing. A file
+that the register does not name is foreign. A named file that is missing never means that the job
+did not run.
+"""
+
+from __future__ import annotations
+
+from understudy.errors import NotFoundError
+from understudy.ha.format import Format, digest
+from understudy.ha.storage import Storage
+from understudy.model import ApplicationResult, Outcome, Pointer
+
+DIRTY_SUFFIX = "_DIRTY.json"
+CLEAN_SUFFIX = ".json"
+
+outcomes: Format[Outcome] = Format("job-result", Outcome)
+application_results: Format[ApplicationResult] = Format("application-result", ApplicationResult)
+
+
+class ResultStore:
+    """Result files in one directory; one class serves jobs and applications."""
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage = storage
+        self._directory = directory
+
+    async def publish_dirty(self, result_id: str, source: Pointer) -> None:
+        """Publish the file of a committed result from its staged bytes; repeatable."""
+        path = f"{self._directory}/{result_id}{DIRTY_SUFFIX}"
+        data = await self._sound(path, source.digest)
+        if data is not None or await self._storage.exists(self._clean_path(result_id)):
+            return
+        data = await self._sound(source.path, source.digest)
+        if data is None:
+            raise NotFoundError(
+                f"{source.path}: the staged result of {result_id} is gone or altered, "
+                f"and so is {path}"
+            )
+        await self._storage.publish(path, data)
+
+    async def mark_clean(self, result_id: str, *, keep: bool) -> None:
+        """Turn the dirty file into a clean one, or remove it; repeatable."""
+        dirty = f"{self._directory}/{result_id}{DIRTY_SUFFIX}"
+        if keep:
+            try:
+                data = await self._storage.read(dirty)
+            except NotFoundError:
+                return
+            await self._storage.publish(self._clean_path(result_id), data)
+        await self._storage.delete(dirty)
+
+    async def read(self, result_id: str, expected_digest: str) -> bytes:
+        """Return the bytes of a committed result, from the file or its source."""
+        for suffix in (DIRTY_SUFFIX, CLEAN_SUFFIX):
+            data = await self._sound(f"{self._directory}/{result_id}{suffix}", expected_digest)
+            if data is not None:
+                return data
+        raise NotFoundError(
+            f"{self._directory}/{result_id}: the result file was removed or altered; the register "
+            "still knows how the job ended"
+        )
+
+    async def prune(self) -> None:
+        """Remove the directory if nothing is left in it."""
+        await self._storage.prune(self._directory)
+
+    def _clean_path(self, result_id: str) -> str:
+        return f"{self._directory}/{result_id}{CLEAN_SUFFIX}"
+
+    async def _sound(self, path: str, expected_digest: str) -> bytes | None:
+        try:
+            data = await self._storage.read(path)
+        except NotFoundError:
+            return None
+        return data if digest(data) == expected_digest else None

@@ -1,0 +1,314 @@
+"""Where bytes lie: any fsspec URL, with a local directory as the case that must be exact.
+
+The register points here; nothing here decides. A write is published whole or not at all, and is
+durable when the call returns. Paths are relative, with ``/`` between parts.
+
+Object stores publish a whole object by themselves; a local file is written aside, fsynced and
+renamed. What a store must keep (publish whole, create once, read and list what was written) is
+proved by `prove` at start-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+
+import fsspec
+
+from understudy.errors import ConfigurationError, NotFoundError, StorageError, TooLargeError
+
+OPERATION_S = 60.0
+"""How long one call may take before its outcome counts as unknown; a 2 GB file takes less."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FILE_BYTES_MAX = 1 << 31
+"""Nothing that belongs in here is larger; a larger file is damage, not data."""
+
+
+class BlockingStorage(Protocol):
+    """A tree of immutable files. Every method may raise ``OSError``: then the outcome is unknown."""
+
+    url: str
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes, or raise `NotFoundError`."""
+        ...
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Make the file hold these bytes: whole, durable, replacing what was there."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file; absent is fine."""
+        ...
+
+    def delete_tree(self, path: str) -> None:
+        """Remove everything below a path, and the path; absent is fine."""
+        ...
+
+    def prune(self, path: str) -> None:
+        """Remove the directory if it is empty, and its parents as long as they are empty."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """List the files and directories directly below a path, sorted; absent is empty."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory is there."""
+        ...
+
+
+class Storage:
+    """A blocking storage for use in an event loop: each call in a thread, with a deadline.
+
+    A call that passes its deadline raises ``TimeoutError``: its outcome is unknown. The thread
+    goes on, so the deadline bounds the caller's wait, not the store's work.
+    """
+
+    def __init__(self, blocking: BlockingStorage, deadline_s: float = OPERATION_S) -> None:
+        self.blocking = blocking
+        self.url = blocking.url
+        self._deadline_s = deadline_s
+
+    async def read(self, path: str) -> bytes:
+        """See `BlockingStorage.read`."""
+        return await self._call(self.blocking.read, path)
+
+    async def publish(self, path: str, data: bytes) -> None:
+        """See `BlockingStorage.publish`."""
+        await self._call(self.blocking.publish, path, data)
+
+    async def delete(self, path: str) -> None:
+        """See `BlockingStorage.delete`."""
+        await self._call(self.blocking.delete, path)
+
+    async def delete_tree(self, path: str) -> None:
+        """See `BlockingStorage.delete_tree`."""
+        await self._call(self.blocking.delete_tree, path)
+
+    async def prune(self, path: str) -> None:
+        """See `BlockingStorage.prune`."""
+        await self._call(self.blocking.prune, path)
+
+    async def names(self, path: str) -> list[str]:
+        """See `BlockingStorage.names`."""
+        return await self._call(self.blocking.names, path)
+
+    async def exists(self, path: str) -> bool:
+        """See `BlockingStorage.exists`."""
+        return await self._call(self.blocking.exists, path)
+
+    async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        async with asyncio.timeout(self._deadline_s):
+            return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def open_storage(url: str) -> BlockingStorage:
+    """Open a storage by its URL or local path."""
+    if "://" not in url or url.startswith("file://"):
+        return LocalStorage(Path(url.removeprefix("file://")))
+    return FsspecStorage(url)
+
+
+class LocalStorage:
+    """A directory of this host."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = str(root)
+
+    def read(self, path: str) -> bytes:
+        """See `BlockingStorage.read`."""
+        try:
+            with (self.root / path).open("rb") as file:
+                if os.fstat(file.fileno()).st_size > FILE_BYTES_MAX:
+                    raise TooLargeError(f"{self.root / path}: larger than anything written here")
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFoundError(f"{self.root / path}: no such file") from error
+
+    def publish(self, path: str, data: bytes) -> None:
+        """See `BlockingStorage.publish`."""
+        target = self.root / path
+        make_directories(target.parent)
+        draft = target.parent / f".draft-{uuid.uuid4().hex}"
+        try:
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        sync_directory(target.parent)
+
+    def delete(self, path: str) -> None:
+        """See `BlockingStorage.delete`."""
+        (self.root / path).unlink(missing_ok=True)
+
+    def delete_tree(self, path: str) -> None:
+        """See `BlockingStorage.delete_tree`."""
+        remove_tree(self.root / path)
+
+    def prune(self, path: str) -> None:
+        """See `BlockingStorage.prune`."""
+        directory = self.root / path
+        while directory != self.root and directory.is_relative_to(self.root):
+            try:
+                directory.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                    return
+                raise
+            directory = directory.parent
+
+    def names(self, path: str) -> list[str]:
+        """See `BlockingStorage.names`."""
+        try:
+            names = os.listdir(self.root / path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in names if not name.startswith(".draft-"))
+
+    def exists(self, path: str) -> bool:
+        """See `BlockingStorage.exists`."""
+        return (self.root / path).exists()
+
+
+class FsspecStorage:
+    """Any store that fsspec reaches and that publishes an object whole, such as S3 or memory."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise ConfigurationError(
+                f"storage {url!r} cannot be opened: {error}; install the fsspec package for it"
+            ) from error
+        self._fs.use_listings_cache = False
+
+    def read(self, path: str) -> bytes:
+        """See `BlockingStorage.read`."""
+        try:
+            data: bytes = self._fs.cat_file(self._path(path))
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{self.url}/{path}: no such file") from error
+        return data
+
+    def publish(self, path: str, data: bytes) -> None:
+        """See `BlockingStorage.publish`."""
+        self._fs.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+        self._fs.pipe_file(self._path(path), data)
+
+    def delete(self, path: str) -> None:
+        """See `BlockingStorage.delete`."""
+        try:
+            self._fs.rm_file(self._path(path))
+        except FileNotFoundError:
+            return
+
+    def delete_tree(self, path: str) -> None:
+        """See `BlockingStorage.delete_tree`."""
+        try:
+            self._fs.rm(self._path(path), recursive=True)
+        except FileNotFoundError:
+            return
+
+    def prune(self, path: str) -> None:
+        """See `BlockingStorage.prune`; a store without directories has nothing to prune."""
+        while path:
+            if self.names(path):
+                return
+            try:
+                self._fs.rmdir(self._path(path))
+            except (FileNotFoundError, NotImplementedError):
+                pass
+            except OSError:
+                return
+            path = path.rpartition("/")[0]
+
+    def names(self, path: str) -> list[str]:
+        """See `BlockingStorage.names`."""
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.ls(self._path(path), detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
+
+    def exists(self, path: str) -> bool:
+        """See `BlockingStorage.exists`."""
+        self._fs.invalidate_cache()
+        return bool(self._fs.exists(self._path(path)))
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}".rstrip("/")
+
+
+def prove(storage: BlockingStorage) -> None:
+    """Raise `StorageError` unless the storage keeps what the stores rely on."""
+    path = f".proof-{uuid.uuid4().hex}"
+    try:
+        for data in (b"first", b"second, and longer"):
+            storage.publish(f"{path}/probe", data)
+            if storage.read(f"{path}/probe") != data:
+                raise StorageError(f"{storage.url}: a file does not hold what was just published")
+        if storage.names(path) != ["probe"]:
+            raise StorageError(f"{storage.url}: a listing does not show what was just published")
+        storage.delete(f"{path}/probe")
+        if storage.exists(f"{path}/probe"):
+            raise StorageError(f"{storage.url}: a file is still there after it was deleted")
+    except OSError as error:
+        raise StorageError(f"{storage.url}: cannot be written to: {error}") from error
+    finally:
+        try:
+            storage.delete_tree(path)
+        except OSError:
+            pass
+
+
+def make_directories(path: Path) -> None:
+    """Create a directory and its parents, each durable in its parent."""
+    if path.is_dir():
+        return
+    make_directories(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree while others may still write into it; absent is fine."""
+    for _ in range(10):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            if not path.exists():
+                return
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+        else:
+            return
+    raise OSError(errno.ENOTEMPTY, "somebody goes on writing below", str(path))

@@ -1,0 +1,356 @@
+"""The nouns: frozen records that cross rooms, processes and failovers, JSON both ways.
+
+Times are seconds since 1970 (wall clock, for people only); no decision is taken from them.
+Digests are ``sha256:`` and 64 hexadecimal digits. Ids of applications and jobs are 32 hexadecimal
+digits, as in Flink.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from typing import NewType
+
+import msgspec
+
+ApplicationId = NewType("ApplicationId", str)
+JobId = NewType("JobId", str)
+RunId = NewType("RunId", str)
+Incarnation = NewType("Incarnation", str)
+"""One start of one process: 32 hexadecimal digits, never used twice."""
+
+Term = int
+"""The fencing token: grows with every grant of leadership, one holder each."""
+
+
+NULL = msgspec.Raw(b"null")
+
+
+class JobStatus(enum.Enum):
+    """The states of a job, in Flink's words."""
+
+    CREATED = "CREATED"
+    RECONCILING = "RECONCILING"
+    RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
+    CANCELLING = "CANCELLING"
+    SUSPENDED = "SUSPENDED"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True for the three states that a job never leaves."""
+        return self in _TERMINAL_JOB
+
+
+_TERMINAL_JOB = {JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED}
+
+
+class ApplicationStatus(enum.Enum):
+    """The states of an application, in Flink's words (FLIP-549)."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    FAILING = "FAILING"
+    CANCELING = "CANCELING"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True for the three states that an application never leaves."""
+        return self in _TERMINAL_APPLICATION
+
+
+_TERMINAL_APPLICATION = {
+    ApplicationStatus.FINISHED,
+    ApplicationStatus.FAILED,
+    ApplicationStatus.CANCELED,
+}
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The base of all nouns: immutable, compared by value, fields named at the call."""
+
+
+class Pointer(Record):
+    """Where bytes lie in storage, and what they must hash to."""
+
+    path: str
+    digest: str
+    size: int
+
+
+class Failure(Record):
+    """Why something ended badly: the exception's class, its message and its traceback."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    time: float = 0.0
+
+
+class Artifact(Record):
+    """A file that an application needs, kept in its BlobStore.
+
+    ``name`` is its path below the code directory; ``on_path`` says that the file itself (a zip of
+    modules) must be put on Python's path.
+    """
+
+    name: str
+    digest: str
+    size: int
+    on_path: bool = False
+
+
+class SessionProfile(Record):
+    """All that a driver must be started with; a driver serves one profile only."""
+
+    conf: dict[str, str] = {}
+    code: str = ""
+    """Digest of the artifact list that is on the driver's Python path."""
+    cwd: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Return the name of the profile: equal for equal settings."""
+        encoded = msgspec.json.encode(self, order="sorted")
+        return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+class ApplicationRecord(Record):
+    """How to execute an application again: the ApplicationStore's entry (FLIP-560)."""
+
+    application_id: ApplicationId
+    run_id: RunId
+    name: str
+    target: str
+    """``module:function``, or the script's name below the code directory."""
+    script: str
+    """Where the script lay when it was submitted (for ``__file__``); empty for a function."""
+    args: tuple[str, ...] = ()
+    cwd: str = ""
+    artifacts: tuple[Artifact, ...] = ()
+    configuration: dict[str, str] = {}
+    profile: SessionProfile = SessionProfile()
+    first_job_id: str = ""
+    python: str = ""
+    submitted_at: float = 0.0
+
+
+class Intent(Record):
+    """What an attempt will do and where, durable before it starts."""
+
+    attempt: int
+    taskmanager: Incarnation
+    driver: Incarnation
+    term: Term
+    staged: str
+    """Storage path at which the attempt stages its outcome before it reports it."""
+    placed_at: float = 0.0
+
+
+class Restarts(Record):
+    """What the restart strategy has counted for one job or one ``main``."""
+
+    failures: int = 0
+    losses: int = 0
+
+
+class JobResultEntry(Record):
+    """The commit of a job's result: one fenced register write decides it."""
+
+    status: JobStatus
+    attempt: int
+    source: Pointer
+    """The staged bytes from which the result file is published."""
+    clean: bool = False
+    cleaned: bool = False
+    """The job's own things (plan, staged outcomes) are gone."""
+    reason: str = ""
+
+
+class JobEntry(Record):
+    """A job as the ExecutionPlanStore keeps it: the assignment, the plan, the intent, the end."""
+
+    job_id: JobId
+    name: str
+    occurrence: int
+    plan: Pointer
+    submitted_at: float
+    kind: str = "batch"
+    attempt: int = 0
+    intent: Intent | None = None
+    restarts: Restarts = Restarts()
+    displaced: bool = False
+    """It gave way to another job that ``main`` reached first after a failover."""
+    cancel_requested: bool = False
+    result: JobResultEntry | None = None
+
+
+class Outcome(Record):
+    """How one attempt ended; staged durably before it is reported, then the job's result."""
+
+    job_id: JobId
+    job_name: str
+    application_id: ApplicationId
+    run_id: RunId
+    status: JobStatus
+    attempt: int
+    start_time: float
+    end_time: float
+    value: msgspec.Raw = NULL
+    """What the function returned, as JSON text: integers of any size survive."""
+    failure: Failure | None = None
+    retryable: bool = False
+    """The restart strategy may try again: an exception of the function, or a lost driver."""
+
+
+class ApplicationResultEntry(Record):
+    """The commit of an application's result."""
+
+    status: ApplicationStatus
+    source: Pointer
+    clean: bool = False
+
+
+class ApplicationResult(Record):
+    """How an application ended."""
+
+    application_id: ApplicationId
+    application_name: str
+    run_id: RunId
+    status: ApplicationStatus
+    start_time: float
+    end_time: float
+    failure: Failure | None = None
+
+
+class ApplicationDocument(Record):
+    """An unfinished or not yet cleaned application, as the register holds it."""
+
+    application_id: ApplicationId
+    run_id: RunId
+    name: str
+    directory: str
+    """Where its things lie in storage; named by a nonce, never used twice."""
+    record: Pointer
+    status: ApplicationStatus
+    created_at: float
+    executions: int = 0
+    """How often ``main`` was started."""
+    restarts: Restarts = Restarts()
+    segments: tuple[str, ...] = ()
+    """Register keys of the documents that hold its jobs, 200 to a segment."""
+    cancel_requested: bool = False
+    result: ApplicationResultEntry | None = None
+
+
+class Segment(Record):
+    """Some of an application's jobs, in the order of their submission."""
+
+    application_id: ApplicationId
+    jobs: dict[JobId, JobEntry] = {}
+
+
+class Link(Record):
+    """What makes a document real: the registry names its key."""
+
+    document: str
+    run_id: RunId
+
+
+class Tombstone(Record):
+    """What remains of a cleaned application for a time."""
+
+    application_id: ApplicationId
+    run_id: RunId
+    status: ApplicationStatus
+    ended_at: float
+    file: Pointer
+
+
+class LeadershipSpan(Record):
+    """One term: who held it, from when to when, and why it ended."""
+
+    term: Term
+    holder: str
+    granted_at: float
+    rest: str = ""
+    lost_at: float | None = None
+    reason: str = ""
+    takeover_seconds: float | None = None
+
+
+class RegistryBody(Record):
+    """The one document of a cluster that lives as long as its id: what is real, what was."""
+
+    cluster_id: str
+    incarnation: str
+    ephemeral: bool = False
+    """The id was minted for one run: nothing at all is to remain."""
+    applications: dict[ApplicationId, Link] = {}
+    tombstones: dict[RunId, Tombstone] = {}
+    history: tuple[LeadershipSpan, ...] = ()
+
+
+class JobRecord(Record):
+    """A job in a tombstone's file: what a person may still ask about it."""
+
+    job_id: JobId
+    name: str
+    status: JobStatus
+    attempt: int
+    start_time: float
+    end_time: float
+    value: msgspec.Raw = NULL
+    failure: Failure | None = None
+    note: str = ""
+
+
+class TombstoneFile(Record):
+    """The file that goes with a tombstone."""
+
+    result: ApplicationResult
+    jobs: tuple[JobRecord, ...] = ()
+
+
+class LeaderRecord(Record):
+    """Who leads: the lease, and under which addresses the leader serves once it has recovered."""
+
+    holder: Incarnation
+    """Empty after a release: nobody leads, and the next may take over at once."""
+    term: Term
+    session: str
+    """Flink's leader session id, a UUID: new with every grant."""
+    renewals: int = 0
+    """Changes with every renewal; standbys time the change, not what a clock said."""
+    lease_s: float = 15.0
+    name: str = ""
+    pid: int = 0
+    guardian_pid: int = 0
+    host: str = ""
+    lock: str = ""
+    """The holder's liveness lock: a path on ``host``."""
+    rest: str = ""
+    rpc: str = ""
+    """Empty until the leader has recovered and serves."""
+    since: float = 0.0
+
+
+def application_id(cluster_id: str, run_id: str) -> ApplicationId:
+    """Return the id of a run's application: a digest of the cluster's id and the run's."""
+    return ApplicationId(_hex32("application", cluster_id, run_id))
+
+
+def job_id(application: str, name: str, occurrence: int) -> JobId:
+    """Return the id of a job: a digest of application id, name and occurrence (from 0)."""
+    return JobId(_hex32("job", application, name, str(occurrence)))
+
+
+def _hex32(*parts: str) -> str:
+    encoded = b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts)
+    return hashlib.sha256(encoded).hexdigest()[:32]
