@@ -76,7 +76,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The base of all nouns: immutable, compared by value, fields named at the call."""
 
 
-class Pointer(Record):
+class Pointer(Record, frozen=True):
     """Where bytes lie in storage, and what they must hash to."""
 
     path: str
@@ -84,7 +84,7 @@ class Pointer(Record):
     size: int
 
 
-class Failure(Record):
+class Failure(Record, frozen=True):
     """Why something ended badly: the exception's class, its message and its traceback."""
 
     type: str
@@ -93,7 +93,7 @@ class Failure(Record):
     time: float = 0.0
 
 
-class Artifact(Record):
+class Artifact(Record, frozen=True):
     """A file that an application needs, kept in its BlobStore.
 
     ``name`` is its path below the code directory; ``on_path`` says that the file itself (a zip of
@@ -106,7 +106,7 @@ class Artifact(Record):
     on_path: bool = False
 
 
-class SessionProfile(Record):
+class SessionProfile(Record, frozen=True):
     """All that a driver must be started with; a driver serves one profile only."""
 
     conf: dict[str, str] = {}
@@ -121,7 +121,7 @@ class SessionProfile(Record):
         return hashlib.sha256(encoded).hexdigest()[:16]
 
 
-class ApplicationRecord(Record):
+class ApplicationRecord(Record, frozen=True):
     """How to execute an application again: the ApplicationStore's entry (FLIP-560)."""
 
     application_id: ApplicationId
@@ -141,7 +141,7 @@ class ApplicationRecord(Record):
     submitted_at: float = 0.0
 
 
-class Intent(Record):
+class Intent(Record, frozen=True):
     """What an attempt will do and where, durable before it starts."""
 
     attempt: int
@@ -153,14 +153,14 @@ class Intent(Record):
     placed_at: float = 0.0
 
 
-class Restarts(Record):
+class Restarts(Record, frozen=True):
     """What the restart strategy has counted for one job or one ``main``."""
 
     failures: int = 0
     losses: int = 0
 
 
-class JobResultEntry(Record):
+class JobResultEntry(Record, frozen=True):
     """The commit of a job's result: one fenced register write decides it."""
 
     status: JobStatus
@@ -173,7 +173,7 @@ class JobResultEntry(Record):
     reason: str = ""
 
 
-class JobEntry(Record):
+class JobEntry(Record, frozen=True):
     """A job as the ExecutionPlanStore keeps it: the assignment, the plan, the intent, the end."""
 
     job_id: JobId
@@ -191,7 +191,7 @@ class JobEntry(Record):
     result: JobResultEntry | None = None
 
 
-class Outcome(Record):
+class Outcome(Record, frozen=True):
     """How one attempt ended; staged durably before it is reported, then the job's result."""
 
     job_id: JobId
@@ -209,7 +209,7 @@ class Outcome(Record):
     """The restart strategy may try again: an exception of the function, or a lost driver."""
 
 
-class ApplicationResultEntry(Record):
+class ApplicationResultEntry(Record, frozen=True):
     """The commit of an application's result."""
 
     status: ApplicationStatus
@@ -217,7 +217,7 @@ class ApplicationResultEntry(Record):
     clean: bool = False
 
 
-class ApplicationResult(Record):
+class ApplicationResult(Record, frozen=True):
     """How an application ended."""
 
     application_id: ApplicationId
@@ -229,7 +229,7 @@ class ApplicationResult(Record):
     failure: Failure | None = None
 
 
-class ApplicationDocument(Record):
+class ApplicationDocument(Record, frozen=True):
     """An unfinished or not yet cleaned application, as the register holds it."""
 
     application_id: ApplicationId
@@ -249,21 +249,21 @@ class ApplicationDocument(Record):
     result: ApplicationResultEntry | None = None
 
 
-class Segment(Record):
+class Segment(Record, frozen=True):
     """Some of an application's jobs, in the order of their submission."""
 
     application_id: ApplicationId
     jobs: dict[JobId, JobEntry] = {}
 
 
-class Link(Record):
+class Link(Record, frozen=True):
     """What makes a document real: the registry names its key."""
 
     document: str
     run_id: RunId
 
 
-class Tombstone(Record):
+class Tombstone(Record, frozen=True):
     """What remains of a cleaned application for a time."""
 
     application_id: ApplicationId
@@ -273,7 +273,7 @@ class Tombstone(Record):
     file: Pointer
 
 
-class LeadershipSpan(Record):
+class LeadershipSpan(Record, frozen=True):
     """One term: who held it, from when to when, and why it ended."""
 
     term: Term
@@ -285,7 +285,7 @@ class LeadershipSpan(Record):
     takeover_seconds: float | None = None
 
 
-class RegistryBody(Record):
+class RegistryBody(Record, frozen=True):
     """The one document of a cluster that lives as long as its id: what is real, what was."""
 
     cluster_id: str
@@ -297,7 +297,7 @@ class RegistryBody(Record):
     history: tuple[LeadershipSpan, ...] = ()
 
 
-class JobRecord(Record):
+class JobRecord(Record, frozen=True):
     """A job in a tombstone's file: what a person may still ask about it."""
 
     job_id: JobId
@@ -311,14 +311,14 @@ class JobRecord(Record):
     note: str = ""
 
 
-class TombstoneFile(Record):
+class TombstoneFile(Record, frozen=True):
     """The file that goes with a tombstone."""
 
     result: ApplicationResult
     jobs: tuple[JobRecord, ...] = ()
 
 
-class LeaderRecord(Record):
+class LeaderRecord(Record, frozen=True):
     """Who leads: the lease, and under which addresses the leader serves once it has recovered."""
 
     holder: Incarnation

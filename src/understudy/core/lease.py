@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as change
 
+from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError
 from understudy.model import Incarnation, LeaderRecord, Term
 
@@ -45,6 +46,15 @@ class Timing:
                 f"lease-duration ({self.lease_s:g} s) must be longer than renew-deadline "
                 f"({self.renew_deadline_s:g} s), or a standby may start before the leader stopped"
             )
+
+    @staticmethod
+    def of(configuration: Configuration) -> Timing:
+        """Return the configured periods; raises `ConfigurationError` where they contradict."""
+        return Timing(
+            configuration.get(options.LEASE_DURATION),
+            configuration.get(options.RENEW_DEADLINE),
+            configuration.get(options.RETRY_PERIOD),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +149,3 @@ def written(state: State, write: Write) -> State:
 def leads(state: State, now: float) -> bool:
     """True while this process may act as the leader."""
     return state.leading is not None and now < state.leading.deadline
-

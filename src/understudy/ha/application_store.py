@@ -81,9 +81,7 @@ class ApplicationStore:
         """Return a directory name for an application to be; artifacts go there first."""
         return nonce()
 
-    async def put(
-        self, term: Term, record: ApplicationRecord, directory: str
-    ) -> StoredApplication:
+    async def put(self, term: Term, record: ApplicationRecord, directory: str) -> StoredApplication:
         """Make an application real; when this returns it is acknowledged and will be executed."""
         data = _format.dump(record, pretty=True)
         path = f"{layout.application_directory(self._cluster, directory)}/application.json"

@@ -16,7 +16,7 @@ import logging
 import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -190,10 +190,9 @@ class Election:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
         while not work.done():
             changed = asyncio.ensure_future(leadership.changed.wait())
+            waits: set[asyncio.Future[Any]] = {work, changed}
             await asyncio.wait(
-                {work, changed},
-                timeout=self._timing.retry_s,
-                return_when=asyncio.FIRST_COMPLETED,
+                waits, timeout=self._timing.retry_s, return_when=asyncio.FIRST_COMPLETED
             )
             changed.cancel()
             leadership.changed.clear()

@@ -91,4 +91,3 @@ class Format(Generic[T]):
         ):
             raise CorruptDataError(f"{source}: no {self.name} of version {envelope.version} exists")
         return envelope
-

@@ -11,6 +11,7 @@ proved by `prove` at start-up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
@@ -34,7 +35,10 @@ FILE_BYTES_MAX = 1 << 31
 
 
 class BlockingStorage(Protocol):
-    """A tree of immutable files. Every method may raise ``OSError``: then the outcome is unknown."""
+    """A tree of immutable files.
+
+    Every method may raise ``OSError``: then the outcome is unknown.
+    """
 
     url: str
 
@@ -274,10 +278,8 @@ def prove(storage: BlockingStorage) -> None:
     except OSError as error:
         raise StorageError(f"{storage.url}: cannot be written to: {error}") from error
     finally:
-        try:
+        with contextlib.suppress(OSError):
             storage.delete_tree(path)
-        except OSError:
-            pass
 
 
 def make_directories(path: Path) -> None:

@@ -40,5 +40,5 @@ def _factory(kind: str) -> Factory:
             f"high-availability.type is {kind!r}; known here: {', '.join(sorted(found))}, "
             "or module:factory"
         )
-    factory = found[kind.lower()].load()
-    return factory
+    loaded: Factory = found[kind.lower()].load()
+    return loaded

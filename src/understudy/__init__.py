@@ -1,0 +1,1 @@
+"""High availability for PySpark pipelines: the public API."""

@@ -1,0 +1,1 @@
+"""The commands; here the rooms are put together (the composition root)."""

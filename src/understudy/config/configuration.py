@@ -1,0 +1,207 @@
+"""Settings become a configuration: known keys, right types, relations that hold, secrets hidden."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from understudy.config import flink, options
+from understudy.config.option import Option
+from understudy.errors import ConfigurationError
+
+T = TypeVar("T")
+
+CONFIG_FILE = "config.yaml"
+REDACTED = "******"
+KILL_MARGIN_S = 2.0
+"""What a guardian may need to kill and reap a tree once its time is over."""
+
+_SECRET_PARTS = (
+    "password",
+    "secret",
+    "fs.azure.account.key",
+    "apikey",
+    "api-key",
+    "auth-params",
+    "service-key",
+    "token",
+    "basic-auth",
+    "jaas.config",
+    "http-headers",
+    "access-key",
+    "access.key",
+    "accesskey",
+    "credential",
+)
+_BY_KEY = {option.key: option for option in options.OPTIONS}
+
+
+class Configuration:
+    """Settings that were checked as a whole; immutable."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        """Check the settings; raises `ConfigurationError` that names key, value and way out."""
+        self.warnings: list[str] = []
+        self.settings = self._resolved(dict(settings or {}))
+        self._values = {key: self._parsed(key, text) for key, text in self.settings.items()}
+        self._check_relations()
+
+    def get(self, option: Option[T]) -> T:
+        """Return the value of an option that is set or has a default."""
+        value = self.find(option)
+        assert value is not None, f"{option.key} has no default: use find"
+        return value
+
+    def find(self, option: Option[T]) -> T | None:
+        """Return the value of an option, None where it is unset and has no default."""
+        if option.key in self._values:
+            value: T = self._values[option.key]  # type: ignore[assignment]
+            return value
+        return None if option.default is None else option.parse(option.default)
+
+    def with_settings(self, settings: Mapping[str, str]) -> Configuration:
+        """Return this configuration with some settings added or replaced."""
+        return Configuration({**self.settings, **settings})
+
+    def passed_on(self, prefix: str) -> dict[str, str]:
+        """Return the settings with a prefix that are not ours to read."""
+        return {key: text for key, text in self.settings.items() if key.startswith(prefix)}
+
+    def redacted(self) -> dict[str, str]:
+        """Return what was set, with the values of secrets hidden."""
+        further = self.get(options.REDACTED_KEYS)
+        return redact(self.settings, further)
+
+    @property
+    def storage_dir(self) -> str:
+        """Return ``high-availability.storageDir`` or its default."""
+        return self.find(options.STORAGE_DIR) or str(state_home() / "ha")
+
+    @property
+    def log_dir(self) -> Path:
+        """Return ``env.log.dir`` or its default."""
+        configured = self.find(options.LOG_DIR)
+        return Path(configured) if configured else state_home() / "logs"
+
+    def _resolved(self, settings: dict[str, str]) -> dict[str, str]:
+        resolved: dict[str, str] = {}
+        for key, text in settings.items():
+            if key in _BY_KEY or key.startswith(options.PASSED_ON):
+                resolved[key] = text
+            elif successor := flink.SUCCESSORS.get(key):
+                self.warnings.append(
+                    f"{key} is deprecated: use {successor}"
+                    + (", which is set too and wins" if successor in settings else "")
+                )
+                resolved.setdefault(successor, settings.get(successor, text))
+            elif reason := flink.reason_without_meaning(key):
+                self.warnings.append(f"{key} does nothing here: {reason}")
+            else:
+                raise ConfigurationError(f"unknown option {key!r}{_nearest(key)}")
+        return resolved
+
+    def _parsed(self, key: str, text: str) -> object:
+        option = _BY_KEY.get(key)
+        if option is None:
+            return text
+        try:
+            return option.parse(text)
+        except ValueError as error:
+            shown = REDACTED if _is_secret(key, ()) else repr(text)
+            raise ConfigurationError(f"{key} is {shown}: expected {error}") from None
+
+    def _check_relations(self) -> None:
+        orphan, grace = self.get(options.ORPHAN_TIMEOUT), self.get(options.ADOPTION_GRACE)
+        needed = orphan * 1.05 + KILL_MARGIN_S
+        if grace <= needed:
+            raise ConfigurationError(
+                f"jobmanager.adoption-grace ({grace:g} s) must be longer than {needed:g} s, that "
+                f"is taskmanager.orphan-timeout ({orphan:g} s) × 1.05 + {KILL_MARGIN_S:g} s for "
+                "the kill: a leader may not restart a job while a driver may still run it"
+            )
+        interval = self.get(options.HEARTBEAT_INTERVAL)
+        if interval * 2 >= orphan:
+            raise ConfigurationError(
+                f"heartbeat.interval ({interval:g} s) must be shorter than half of "
+                f"taskmanager.orphan-timeout ({orphan:g} s), or one late answer kills the drivers"
+            )
+        initial = self.get(options.EXPONENTIAL_INITIAL)
+        longest = self.get(options.EXPONENTIAL_MAX)
+        if initial > longest:
+            raise ConfigurationError(
+                f"restart-strategy.exponential-delay.initial-backoff ({initial:g} s) is longer "
+                f"than max-backoff ({longest:g} s)"
+            )
+        if self.get(options.EXPONENTIAL_MULTIPLIER) < 1:
+            raise ConfigurationError(
+                "restart-strategy.exponential-delay.backoff-multiplier must be at least 1"
+            )
+
+
+def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Configuration:
+    """Read ``config.yaml`` of a directory (nested or dotted keys), then ``key=value`` overrides."""
+    settings: dict[str, str] = {}
+    if directory is not None:
+        settings.update(_read_file(directory / CONFIG_FILE))
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator or not key.strip():
+            raise ConfigurationError(f"-D {override!r}: expected key=value")
+        settings[key.strip()] = text
+    return Configuration(settings)
+
+
+def redact(settings: Mapping[str, str], further: Iterable[str] = ()) -> dict[str, str]:
+    """Hide the values of keys that look like secrets (Flink's list and Spark's)."""
+    parts = tuple(part.lower() for part in further)
+    return {key: REDACTED if _is_secret(key, parts) else text for key, text in settings.items()}
+
+
+def state_home() -> Path:
+    """Return where Understudy keeps its state: below $XDG_STATE_HOME, or ~/.local/state."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "understudy"
+
+
+def _is_secret(key: str, further: tuple[str, ...]) -> bool:
+    return any(part in key.lower() for part in (*_SECRET_PARTS, *further))
+
+
+def _nearest(key: str) -> str:
+    known = [*_BY_KEY, *flink.SUCCESSORS]
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all options"
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not valid YAML: {error}") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise ConfigurationError(f"{path}: expected keys and values, found {type(loaded).__name__}")
+    return dict(_flattened("", loaded, path))
+
+
+def _flattened(prefix: str, node: Mapping[object, object], path: Path) -> Iterable[tuple[str, str]]:
+    for name, value in node.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _flattened(f"{key}.", value, path)
+        elif isinstance(value, list):
+            yield key, ",".join(str(item) for item in value)
+        elif isinstance(value, bool):
+            yield key, str(value).lower()
+        elif value is None:
+            raise ConfigurationError(f"{path}: {key} has no value")
+        else:
+            yield key, str(value)

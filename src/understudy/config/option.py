@@ -1,0 +1,181 @@
+"""What an option is, and how its text becomes a value. The syntax is Flink's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+INFINITE = 2**31 - 1
+"""What ``infinite`` stands for, as in Flink."""
+
+_DURATION_UNITS_S = {
+    "d": 86400.0,
+    "day": 86400.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+    "m": 60.0,
+    "min": 60.0,
+    "minute": 60.0,
+    "s": 1.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "ms": 1e-3,
+    "milli": 1e-3,
+    "millisecond": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "micro": 1e-6,
+    "microsecond": 1e-6,
+    "ns": 1e-9,
+    "nano": 1e-9,
+    "nanosecond": 1e-9,
+}
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "bytes": 1,
+    "k": 1 << 10,
+    "kb": 1 << 10,
+    "kibibytes": 1 << 10,
+    "m": 1 << 20,
+    "mb": 1 << 20,
+    "mebibytes": 1 << 20,
+    "g": 1 << 30,
+    "gb": 1 << 30,
+    "gibibytes": 1 << 30,
+    "t": 1 << 40,
+    "tb": 1 << 40,
+    "tebibytes": 1 << 40,
+}
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """A type of option: its name in the documentation, and how its text is read."""
+
+    name: str
+    parse: Callable[[str], T]
+    """Raises ``ValueError`` with what was expected."""
+
+
+@dataclass(frozen=True)
+class Option(Generic[T]):
+    """One option. ``default`` is text, read like a person's; None means unset."""
+
+    key: str
+    kind: Kind[T]
+    default: str | None
+    meaning: str
+    flink: str = ""
+    """Empty where Flink has no such key; else ``same``, or how the default or meaning differs."""
+
+    def parse(self, text: str) -> T:
+        """Return the typed value, or raise ``ValueError`` with what was expected."""
+        return self.kind.parse(text.strip())
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    raise ValueError("true or false")
+
+
+def _integer(text: str) -> int:
+    if text.lower() == "infinite":
+        return INFINITE
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("a whole number") from None
+
+
+def _count(text: str) -> int:
+    number = _integer(text)
+    if number < 0:
+        raise ValueError("a whole number that is not negative")
+    return number
+
+
+def _positive(text: str) -> int:
+    number = _integer(text)
+    if number < 1:
+        raise ValueError("a whole number of at least 1")
+    return number
+
+
+def _factor(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("a number") from None
+    if not 0 <= number < float("inf"):
+        raise ValueError("a finite number that is not negative")
+    return number
+
+
+def _duration(text: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    unit = (match[2].lower() if match else "") or "ms"
+    if match and unit not in _DURATION_UNITS_S:
+        unit = unit.removesuffix("s")
+    if not match or unit not in _DURATION_UNITS_S:
+        raise ValueError("a duration such as '20 s', '1 min' or '500 ms'")
+    return float(match[1]) * _DURATION_UNITS_S[unit]
+
+
+def _size(text: str) -> int:
+    match = _QUANTITY.fullmatch(text)
+    if not match or match[2].lower() not in _SIZE_UNITS:
+        raise ValueError("a size such as '256 kb' or '1 gb'")
+    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    ports: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        try:
+            low, high = int(first), int(last or first)
+        except ValueError:
+            raise ValueError("a port, a list '50100,50101' or a range '50100-50200'") from None
+        if not 0 <= low <= high <= 65535:
+            raise ValueError("ports between 0 and 65535")
+        ports.extend(range(low, high + 1))
+    return tuple(ports)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in re.split("[;,]", text) if word.strip())
+
+
+TEXT = Kind("String", _text)
+BOOLEAN = Kind("Boolean", _boolean)
+INTEGER = Kind("Integer", _integer)
+COUNT = Kind("Integer (0 or more)", _count)
+POSITIVE = Kind("Integer (1 or more)", _positive)
+FACTOR = Kind("Double", _factor)
+DURATION = Kind("Duration", _duration)
+SIZE = Kind("MemorySize", _size)
+PORTS = Kind("Ports", _ports)
+WORDS = Kind("List<String>", _words)
+
+
+def choice(*names: str, aliases: dict[str, str] | None = None) -> Kind[str]:
+    """Return the kind of an option that takes one of some words, in either case."""
+    spellings = {name: name for name in names} | (aliases or {})
+
+    def parse(text: str) -> str:
+        if text.lower() not in spellings:
+            raise ValueError("one of " + ", ".join(names))
+        return spellings[text.lower()]
+
+    return Kind("Enum: " + ", ".join(names), parse)

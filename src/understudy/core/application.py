@@ -1,0 +1,308 @@
+"""The life of one application: when ``main`` runs, when it ends, and how.
+
+``step(state, event, …) -> (state, commands)``. An application ends once ``main`` has ended *and*
+every job has a result; how it ends is decided by ``main``, by jobs nobody waited for, by a person
+who cancels, and by ``execution.terminate-application-on-any-job-terminated-exceptionally``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from understudy.core import restart
+from understudy.core.restart import Again, Strategy
+from understudy.model import ApplicationStatus, Failure, JobId, JobStatus, Restarts
+
+
+class Main(enum.Enum):
+    """Where the execution of ``main`` is."""
+
+    IDLE = enum.auto()
+    RUNNING = enum.auto()
+    STOPPING = enum.auto()
+    BACKING_OFF = enum.auto()
+    ENDED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """What the application needs to know of a job."""
+
+    reached: bool
+    status: JobStatus | None = None
+    """Its final status; None while it goes on."""
+    awaited: bool = False
+    """``main`` has received its result or its exception."""
+    failure: Failure | None = None
+    dropped: bool = False
+    """Cancelled since ``main`` ended without reaching it."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that the life of an application depends on."""
+
+    main: Main = Main.IDLE
+    jobs: Mapping[JobId, JobView] = field(default_factory=dict)
+    restarts: Restarts = Restarts()
+    cancelled: bool = False
+    failure: Failure | None = None
+    ended: ApplicationStatus | None = None
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """The application may begin: it is new, or an earlier leader left it unfinished."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReached:
+    """``main`` called execute for this job."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job's result is durable."""
+
+    job_id: JobId
+    status: JobStatus
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultDelivered:
+    """``main`` received the job's result or its exception."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class MainReturned:
+    """``main`` returned, or called ``sys.exit(0)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MainRaised:
+    """``main`` raised, or exited with another code."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class MainLost:
+    """The process of ``main`` died without saying how it ended; it is reaped."""
+
+    failure: Failure
+    ran_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffOver:
+    """The pause before the next execution of ``main`` is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """A person wants the application to end as CANCELED."""
+
+
+Event = (
+    Execute
+    | JobReached
+    | JobEnded
+    | ResultDelivered
+    | MainReturned
+    | MainRaised
+    | MainLost
+    | BackoffOver
+    | CancelRequested
+)
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunMain:
+    """Execute ``main`` from the top; no job counts as reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseMain:
+    """Wait, then say ``BackoffOver``."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopMain:
+    """End the process of ``main`` and say ``MainLost`` when it is reaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJobs:
+    """Cancel these jobs."""
+
+    jobs: tuple[JobId, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """The application has ended like this: write its result."""
+
+    status: ApplicationStatus
+    failure: Failure | None
+
+
+Command = RunMain | PauseMain | StopMain | CancelJobs | Conclude
+
+Step = tuple[State, list[Command]]
+
+
+def status_of(state: State) -> ApplicationStatus:
+    """Return the status that users see."""
+    if state.ended:
+        return state.ended
+    if state.cancelled:
+        return ApplicationStatus.CANCELING
+    if state.failure:
+        return ApplicationStatus.FAILING
+    return ApplicationStatus.CREATED if state.main is Main.IDLE else ApplicationStatus.RUNNING
+
+
+def step(
+    state: State, event: Event, strategy: Strategy, policy: bool | None, chance: float
+) -> Step:
+    """Take in one event; ``policy`` is the terminate-application option, None if unset."""
+    if state.ended:
+        return state, []
+    commands: list[Command] = []
+    match event:
+        case Execute() if state.cancelled or state.failure:
+            state = replace(state, main=Main.ENDED)
+        case Execute():
+            state, commands = _run(state)
+        case JobReached():
+            view = state.jobs.get(event.job_id, JobView(reached=True))
+            state = _with_job(state, event.job_id, replace(view, reached=True))
+        case JobEnded():
+            state, commands = _job_ended(state, event, policy)
+        case ResultDelivered() if event.job_id in state.jobs:
+            view = state.jobs[event.job_id]
+            state = _with_job(state, event.job_id, replace(view, awaited=True))
+        case MainReturned():
+            state, commands = _main_returned(state, policy)
+        case MainRaised():
+            state = replace(state, main=Main.ENDED)
+            state, commands = _fail(state, event.failure)
+        case MainLost():
+            state, commands = _main_lost(state, event, strategy, chance)
+        case BackoffOver() if state.main is Main.BACKING_OFF:
+            state, commands = _run(state)
+        case CancelRequested() if not state.cancelled:
+            state, commands = _abandon(replace(state, cancelled=True), "cancelled")
+        case _:
+            return state, []
+    return _concluded(state, commands, policy)
+
+
+def _with_job(state: State, job_id: JobId, view: JobView) -> State:
+    return replace(state, jobs={**state.jobs, job_id: view})
+
+
+def _run(state: State) -> Step:
+    jobs = {job_id: replace(view, reached=False) for job_id, view in state.jobs.items()}
+    return replace(state, main=Main.RUNNING, jobs=jobs), [RunMain()]
+
+
+def _job_ended(state: State, event: JobEnded, policy: bool | None) -> Step:
+    view = state.jobs.get(event.job_id, JobView(reached=False))
+    view = replace(view, status=event.status, failure=event.failure)
+    state = _with_job(state, event.job_id, view)
+    if not policy or view.dropped or state.failure or state.cancelled:
+        return state, []
+    if event.status is JobStatus.FAILED:
+        return _fail(state, event.failure or Failure(type="JobFailed", message="a job failed"))
+    if event.status is JobStatus.CANCELED:
+        return _abandon(replace(state, cancelled=True), "a job was cancelled")
+    return state, []
+
+
+def _main_returned(state: State, policy: bool | None) -> Step:
+    state = replace(state, main=Main.ENDED)
+    unreached = _living(state, reached=False)
+    for job_id in unreached:
+        state = _with_job(state, job_id, replace(state.jobs[job_id], dropped=True))
+    commands: list[Command] = []
+    if unreached:
+        commands.append(CancelJobs(unreached, "main ended without reaching it again"))
+    if policy is False and (rest := _living(state, reached=True)):
+        commands.append(CancelJobs(rest, "main has ended"))
+    return state, commands
+
+
+def _main_lost(state: State, event: MainLost, strategy: Strategy, chance: float) -> Step:
+    if state.main is Main.STOPPING or state.cancelled or state.failure:
+        return replace(state, main=Main.ENDED), []
+    decision = restart.after_loss(strategy, state.restarts, event.ran_s, chance)
+    if isinstance(decision, Again):
+        state = replace(state, main=Main.BACKING_OFF, restarts=decision.restarts)
+        return state, [PauseMain(decision.delay_s)]
+    message = f"{event.failure.message}; not executed again: {decision.reason}"
+    failure = Failure(type=event.failure.type, message=message, time=event.failure.time)
+    return _fail(replace(state, main=Main.ENDED), failure)
+
+
+def _fail(state: State, failure: Failure) -> Step:
+    return _abandon(replace(state, failure=state.failure or failure), "the application failed")
+
+
+def _abandon(state: State, reason: str) -> Step:
+    """Stop ``main`` and every job."""
+    commands: list[Command] = []
+    if state.main is Main.RUNNING:
+        state = replace(state, main=Main.STOPPING)
+        commands.append(StopMain())
+    elif state.main is not Main.STOPPING:
+        state = replace(state, main=Main.ENDED)
+    living = tuple(job_id for job_id, view in state.jobs.items() if view.status is None)
+    if living:
+        commands.append(CancelJobs(living, reason))
+    return state, commands
+
+
+def _living(state: State, *, reached: bool) -> tuple[JobId, ...]:
+    return tuple(
+        job_id
+        for job_id, view in state.jobs.items()
+        if view.status is None and view.reached is reached
+    )
+
+
+def _concluded(state: State, commands: list[Command], policy: bool | None) -> Step:
+    if state.main is not Main.ENDED or any(view.status is None for view in state.jobs.values()):
+        return state, commands
+    failure = state.failure
+    if failure is None and not state.cancelled and policy is None:
+        failure = _unawaited(state)
+    if state.failure is None and state.cancelled:
+        status = ApplicationStatus.CANCELED
+    else:
+        status = ApplicationStatus.FAILED if failure else ApplicationStatus.FINISHED
+    return replace(state, ended=status), [*commands, Conclude(status, failure)]
+
+
+def _unawaited(state: State) -> Failure | None:
+    """Return the failure of a job that ``main`` submitted and never asked about."""
+    for view in state.jobs.values():
+        if view.status is JobStatus.FAILED and view.reached and not view.awaited:
+            return view.failure or Failure(type="JobFailed", message="a job failed")
+    return None

@@ -1,0 +1,85 @@
+"""The order of dirty and clean (FLIP-194, FLIP-560): what is to be done next, as one function.
+
+job ends → dirty job result → job cleanup
+→ (all jobs dirty, ``main`` ended) dirty application result → tombstone file
+→ job results clean → application cleanup → application result clean → bury → documents deleted
+
+Each step may be repeated, and is known by what is durable; so a new leader goes on from the
+results alone, wherever the old one stopped.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from understudy.model import ApplicationDocument, JobEntry, JobId
+
+
+class Kind(enum.Enum):
+    """The steps of an application's end, in their order. The value is the label people see."""
+
+    WRITE_TOMBSTONE = "write what remains of the application"
+    MARK_JOBS_CLEAN = "mark the job results clean"
+    CLEAN_APPLICATION = "remove blobs, record and directories of the application"
+    MARK_APPLICATION_CLEAN = "mark the application result clean"
+    BURY = "unlink the application"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanJob:
+    """Remove the plan and the staged outcomes of a job whose result is dirty."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class EndApplication:
+    """Do one step of the application's end."""
+
+    kind: Kind
+
+
+Task = CleanJob | EndApplication
+
+
+def next_tasks(
+    application: ApplicationDocument,
+    jobs: Iterable[JobEntry],
+    done: frozenset[Kind] = frozenset(),
+) -> list[Task]:
+    """Return what may be done now: job cleanups in any order, else one step of the application.
+
+    ``done`` are steps this leader has done that leave no durable trace of their own.
+    """
+    jobs = list(jobs)
+    cleanups: list[Task] = [
+        CleanJob(job.job_id) for job in jobs if job.result and not job.result.cleaned
+    ]
+    if application.result is None or any(job.result is None for job in jobs):
+        return cleanups
+    if cleanups:
+        return cleanups
+    return [EndApplication(_next_kind(application, jobs, done))]
+
+
+def _next_kind(
+    application: ApplicationDocument, jobs: list[JobEntry], done: frozenset[Kind]
+) -> Kind:
+    assert application.result is not None
+    if application.result.clean:
+        return Kind.BURY
+    if Kind.WRITE_TOMBSTONE not in done and not _all_clean(jobs):
+        return Kind.WRITE_TOMBSTONE
+    if not _all_clean(jobs):
+        return Kind.MARK_JOBS_CLEAN
+    if Kind.WRITE_TOMBSTONE not in done and not jobs:
+        return Kind.WRITE_TOMBSTONE
+    if Kind.CLEAN_APPLICATION not in done:
+        return Kind.CLEAN_APPLICATION
+    return Kind.MARK_APPLICATION_CLEAN
+
+
+def _all_clean(jobs: list[JobEntry]) -> bool:
+    return all(job.result is not None and job.result.clean for job in jobs)

@@ -1,0 +1,443 @@
+"""The life of one job, as its JobMaster lives it: from submission, or recovery, to its result.
+
+``step(state, event, …) -> (state, commands)``. The rules that matter:
+
+- an intent is stored before an attempt is deployed, so that a later leader knows where to look;
+- a new attempt starts only when the last one is known dead *and* has left no staged outcome;
+- a recovered attempt goes on whether or not ``main`` has reached the job again, but a new
+  attempt starts only for a job that was reached;
+- cancelling and displacing wait for proof of death before anything else happens to the job.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from understudy.core import restart
+from understudy.core.restart import Again, Strategy
+from understudy.core.slots import Placement
+from understudy.model import JobEntry, JobId, JobStatus, Pointer, Restarts
+
+
+class Phase(enum.Enum):
+    """Where a job is; finer than the status that users see."""
+
+    IDLE = enum.auto()
+    WAITING = enum.auto()
+    PLACING = enum.auto()
+    DEPLOYING = enum.auto()
+    RUNNING = enum.auto()
+    RECONCILING = enum.auto()
+    CHECKING = enum.auto()
+    BACKING_OFF = enum.auto()
+    STOPPING = enum.auto()
+    RECORDING = enum.auto()
+    SUSPENDED = enum.auto()
+    DONE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """All that the JobMaster of one job must remember."""
+
+    job_id: JobId
+    phase: Phase = Phase.IDLE
+    attempt: int = 0
+    placement: Placement | None = None
+    restarts: Restarts = Restarts()
+    reached: bool = False
+    recovered: bool = False
+    """The current attempt was started by an earlier leader."""
+    cancelled: bool = False
+    displaced: bool = False
+    ran_s: float = 0.0
+    """How long the attempt that ended had run; kept while its outcome is looked for."""
+    lost: str = ""
+    """Why the attempt counts as dead; kept while its outcome is looked for."""
+    status: JobStatus | None = None
+    """The final status, once it is being recorded."""
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """``main`` called execute for this job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """``main`` is executed again, and has not reached this job yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The job was reached and nothing holds it back: run it, if it does not run already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A slot was given to the job."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class IntentStored:
+    """The intent of the attempt is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The TaskManager says that it runs the attempt."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The TaskManager did not take the attempt: it never started."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The attempt ended by itself, and its outcome is staged."""
+
+    attempt: int
+    status: JobStatus
+    retryable: bool
+    source: Pointer
+    ran_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The attempt is known dead, and has reported nothing."""
+
+    attempt: int
+    reason: str
+    ran_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The staged outcome of a dead attempt, or None."""
+
+    found: Ended | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffOver:
+    """The pause before the next attempt is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Somebody wants the job to end as CANCELED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Displace:
+    """The job gives way to another one: stop it, keep what it needs to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The result (or the displacement) is durable."""
+
+
+Event = (
+    Reached
+    | Forgotten
+    | Begin
+    | Offered
+    | IntentStored
+    | Running
+    | Refused
+    | Ended
+    | Lost
+    | Looked
+    | BackoffOver
+    | Cancel
+    | Displace
+    | Recorded
+)
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSlot:
+    """Ask the ResourceManager for a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnSlot:
+    """Take back the request, or give back the slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreIntent:
+    """Make the attempt's intent durable."""
+
+    attempt: int
+    placement: Placement
+    restarts: Restarts
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """Send the attempt to its TaskManager."""
+
+    attempt: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class StopAttempt:
+    """End the attempt, and say ``Ended`` or ``Lost`` when it is proved dead."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookForOutcome:
+    """Look in storage for what the dead attempt staged."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait before the next attempt."""
+
+    delay_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResult:
+    """Commit the result: from a staged outcome, or (source None) as ``status`` with a reason."""
+
+    status: JobStatus
+    source: Pointer | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDisplaced:
+    """Note durably that the attempt was stopped and the job may be resumed."""
+
+
+Command = (
+    RequestSlot
+    | ReturnSlot
+    | StoreIntent
+    | Deploy
+    | StopAttempt
+    | LookForOutcome
+    | Pause
+    | RecordResult
+    | RecordDisplaced
+)
+
+Step = tuple[JobState, list[Command]]
+
+
+def submitted(job_id: JobId) -> JobState:
+    """Return the state of a job that ``main`` has just submitted for the first time."""
+    return JobState(job_id, reached=True)
+
+
+def recovered(entry: JobEntry) -> JobState:
+    """Return the state of a job that an earlier leader left."""
+    state = JobState(entry.job_id, attempt=entry.attempt, restarts=entry.restarts, recovered=True)
+    if entry.result:
+        return replace(state, phase=Phase.DONE, status=entry.result.status)
+    if entry.displaced:
+        return replace(state, phase=Phase.SUSPENDED)
+    if entry.intent:
+        placement = Placement(entry.intent.taskmanager, entry.intent.driver)
+        return replace(state, phase=Phase.RECONCILING, placement=placement)
+    return state
+
+
+def status_of(state: JobState) -> JobStatus:
+    """Return the status that users see."""
+    if state.phase in {Phase.DONE, Phase.RECORDING} and state.status:
+        return state.status if state.phase is Phase.DONE else JobStatus.RUNNING
+    if state.cancelled:
+        return JobStatus.CANCELLING
+    return {
+        Phase.RECONCILING: JobStatus.RECONCILING,
+        Phase.RUNNING: JobStatus.RUNNING,
+        Phase.CHECKING: JobStatus.RESTARTING,
+        Phase.BACKING_OFF: JobStatus.RESTARTING,
+        Phase.STOPPING: JobStatus.SUSPENDED,
+        Phase.SUSPENDED: JobStatus.SUSPENDED,
+    }.get(state.phase, JobStatus.CREATED if state.attempt == 0 else JobStatus.RESTARTING)
+
+
+def is_adopted(state: JobState) -> bool:
+    """True while an attempt that an earlier leader started runs, and ``main`` has reached it."""
+    return state.recovered and state.reached and state.phase is Phase.RUNNING
+
+
+def holds_slot(state: JobState) -> bool:
+    """True while the job's attempt occupies a driver."""
+    return state.placement is not None and state.phase in {
+        Phase.PLACING,
+        Phase.DEPLOYING,
+        Phase.RUNNING,
+        Phase.RECONCILING,
+        Phase.STOPPING,
+    }
+
+
+def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> Step:
+    """Take in one event; ``chance`` in [0, 1) draws the jitter of a backoff."""
+    match event:
+        case Reached():
+            return replace(state, reached=True), []
+        case Forgotten():
+            return _forgotten(state)
+        case Begin() if state.phase in {Phase.IDLE, Phase.SUSPENDED} and state.reached:
+            return replace(state, phase=Phase.WAITING, displaced=False), [RequestSlot()]
+        case Offered() if state.phase is Phase.WAITING:
+            return _place(state, event.placement)
+        case Offered():
+            return state, [ReturnSlot()]
+        case IntentStored() if state.phase is Phase.PLACING:
+            return _deploy(state)
+        case Running() if event.attempt == state.attempt:
+            return _running(state)
+        case Refused() if event.attempt == state.attempt and holds_slot(state):
+            return _look(state, event.reason, 0.0)
+        case Ended() if event.attempt == state.attempt and _awaits_end(state):
+            return _ended(state, event, strategy, chance)
+        case Lost() if event.attempt == state.attempt and _awaits_end(state):
+            return _look(state, event.reason, event.ran_s)
+        case Looked() if state.phase is Phase.CHECKING:
+            if event.found:
+                return _ended(state, event.found, strategy, chance)
+            return _restart_after_loss(state, strategy, chance)
+        case BackoffOver() if state.phase is Phase.BACKING_OFF:
+            return replace(state, phase=Phase.WAITING), [RequestSlot()]
+        case Cancel() if not state.cancelled:
+            return _stop(replace(state, cancelled=True))
+        case Displace() if not state.displaced and not state.reached:
+            return _stop(replace(state, displaced=True))
+        case Recorded():
+            return _recorded(state)
+    return state, []
+
+
+def _forgotten(state: JobState) -> Step:
+    state = replace(state, reached=False)
+    if state.phase in {Phase.WAITING, Phase.BACKING_OFF}:
+        return replace(state, phase=Phase.IDLE), [ReturnSlot()]
+    return state, []
+
+
+def _awaits_end(state: JobState) -> bool:
+    return state.phase in {Phase.DEPLOYING, Phase.RUNNING, Phase.RECONCILING, Phase.STOPPING}
+
+
+def _place(state: JobState, placement: Placement) -> Step:
+    state = replace(
+        state,
+        phase=Phase.PLACING,
+        attempt=state.attempt + 1,
+        placement=placement,
+        recovered=False,
+    )
+    return state, [StoreIntent(state.attempt, placement, state.restarts)]
+
+
+def _deploy(state: JobState) -> Step:
+    if state.cancelled:  # The intent is durable, but nobody was told: the attempt is dead.
+        return _record(state, JobStatus.CANCELED, None, "cancelled before it started")
+    assert state.placement is not None
+    return replace(state, phase=Phase.DEPLOYING), [Deploy(state.attempt, state.placement)]
+
+
+def _running(state: JobState) -> Step:
+    if state.phase in {Phase.DEPLOYING, Phase.RECONCILING}:
+        return replace(state, phase=Phase.RUNNING), []
+    if state.phase is Phase.STOPPING:
+        return state, [StopAttempt(state.attempt)]
+    return state, []
+
+
+def _look(state: JobState, reason: str, ran_s: float) -> Step:
+    state = replace(state, phase=Phase.CHECKING, placement=None, lost=reason, ran_s=ran_s)
+    return state, [ReturnSlot(), LookForOutcome(state.attempt)]
+
+
+def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> Step:
+    state = replace(state, placement=None)
+    if ended.status is JobStatus.FINISHED:
+        return _record(state, ended.status, ended.source, "")
+    if state.cancelled:
+        return _record(state, JobStatus.CANCELED, None, "cancelled")
+    if state.displaced:
+        return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
+    if not ended.retryable:
+        return _record(state, ended.status, ended.source, "")
+    decision = restart.after_exception(strategy, state.restarts, ended.ran_s, chance)
+    if isinstance(decision, Again):
+        return _pause(state, decision, "its function raised an exception")
+    return _record(state, ended.status, ended.source, f"not restarted: {decision.reason}")
+
+
+def _restart_after_loss(state: JobState, strategy: Strategy, chance: float) -> Step:
+    if state.cancelled:
+        return _record(state, JobStatus.CANCELED, None, "cancelled")
+    if state.displaced:
+        return replace(state, phase=Phase.SUSPENDED), [RecordDisplaced()]
+    decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance)
+    if isinstance(decision, Again):
+        return _pause(state, decision, state.lost)
+    reason = f"{state.lost}; not restarted: {decision.reason}"
+    return _record(state, JobStatus.FAILED, None, reason)
+
+
+def _pause(state: JobState, decision: Again, reason: str) -> Step:
+    state = replace(state, restarts=decision.restarts)
+    if not state.reached:
+        return replace(state, phase=Phase.IDLE), [ReturnSlot()]
+    state = replace(state, phase=Phase.BACKING_OFF)
+    return state, [ReturnSlot(), Pause(decision.delay_s, reason)]
+
+
+def _stop(state: JobState) -> Step:
+    """End what runs, with proof of death, on the way to CANCELED or SUSPENDED."""
+    match state.phase:
+        case Phase.DEPLOYING | Phase.RUNNING | Phase.RECONCILING:
+            return replace(state, phase=Phase.STOPPING), [StopAttempt(state.attempt)]
+        case Phase.IDLE | Phase.WAITING | Phase.BACKING_OFF | Phase.SUSPENDED:
+            if state.cancelled:
+                return _record(state, JobStatus.CANCELED, None, "cancelled")
+            return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
+    return state, []  # PLACING, CHECKING: the next event sees the wish. RECORDING, DONE: too late.
+
+
+def _record(state: JobState, status: JobStatus, source: Pointer | None, reason: str) -> Step:
+    state = replace(state, phase=Phase.RECORDING, status=status, placement=None)
+    return state, [ReturnSlot(), RecordResult(status, source, reason)]
+
+
+def _recorded(state: JobState) -> Step:
+    if state.phase is Phase.RECORDING:
+        return replace(state, phase=Phase.DONE), []
+    if state.phase is Phase.SUSPENDED and state.cancelled:
+        return _record(state, JobStatus.CANCELED, None, "cancelled")
+    if state.phase is Phase.SUSPENDED and state.reached:  # Reached while it was being stopped.
+        return replace(state, phase=Phase.WAITING, displaced=False), [RequestSlot()]
+    return state, []

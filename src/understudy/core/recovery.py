@@ -1,0 +1,124 @@
+"""What a new leader does first: which run it is here for, and what became of each attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from understudy.model import (
+    ApplicationId,
+    Incarnation,
+    JobEntry,
+    JobId,
+    RegistryBody,
+    RunId,
+    Tombstone,
+)
+
+# --- which run ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """An unfinished run is here: execute its application again."""
+
+    application_id: ApplicationId
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The run has ended: give its result, execute nothing."""
+
+    tombstone: Tombstone
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Nothing of this run is here: begin it."""
+
+    run_id: RunId
+
+
+Bootstrap = Continue | Answer | Submit
+
+
+def bootstrap(
+    registry: RegistryBody,
+    wanted: RunId | None,
+    bound: RunId | None,
+    known_at_start: frozenset[RunId],
+    minted: RunId,
+) -> Bootstrap:
+    """Decide what the application-mode leader does with the run it was started for.
+
+    ``wanted`` is the configured run id. ``bound`` is the run that this process has followed as a
+    standby. ``known_at_start`` are the tombstones that were there when the process started: any
+    other one was left while it stood by, so its own work is done (Flink's standby runs a normally
+    finished application again).
+    """
+    unfinished = {link.run_id: key for key, link in registry.applications.items()}
+    for run in (wanted, bound):
+        if run and run in unfinished:
+            return Continue(unfinished[run], run)
+        if run and run in registry.tombstones:
+            return Answer(registry.tombstones[run])
+    if wanted:
+        return Submit(wanted)
+    if unfinished:
+        run, application_id = next(iter(unfinished.items()))
+        return Continue(application_id, run)
+    ended_meanwhile = [
+        stone for run, stone in registry.tombstones.items() if run not in known_at_start
+    ]
+    if ended_meanwhile:
+        return Answer(max(ended_meanwhile, key=lambda stone: stone.ended_at))
+    return Submit(minted)
+
+
+# --- which attempts -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What one TaskManager says about one attempt when it registers."""
+
+    job_id: JobId
+    attempt: int
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a registration means for the attempts that this leader knows of."""
+
+    running: tuple[JobId, ...]
+    """Runs on: to be adopted when ``main`` reaches it."""
+    ended: tuple[JobId, ...]
+    """Ended while nobody led; its outcome is staged."""
+    lost: tuple[JobId, ...]
+    """The TaskManager does not have it, so it never started or is dead."""
+    foreign: tuple[Inventory, ...]
+    """Runs there, but no intent names it: to be stopped."""
+
+
+def judge(
+    taskmanager: Incarnation, reported: Iterable[Inventory], entries: Mapping[JobId, JobEntry]
+) -> Verdict:
+    """Compare what a TaskManager reports with the intents."""
+    expected = {
+        job_id: entry.intent.attempt
+        for job_id, entry in entries.items()
+        if entry.intent and not entry.result and entry.intent.taskmanager == taskmanager
+    }
+    running: list[JobId] = []
+    ended: list[JobId] = []
+    foreign: list[Inventory] = []
+    for item in reported:
+        if expected.get(item.job_id) == item.attempt:
+            (running if item.running else ended).append(item.job_id)
+        elif item.running:
+            foreign.append(item)
+    seen = {*running, *ended}
+    lost = tuple(job_id for job_id in expected if job_id not in seen)
+    return Verdict(tuple(running), tuple(ended), lost, tuple(foreign))

@@ -1,0 +1,95 @@
+"""Which TaskManager runs what: the ResourceManager's ledger.
+
+Only slots whose driver is warm are given out; who asked first is served first. The ledger knows
+what TaskManagers reported and what it gave out since; a report never takes back a slot that was
+given out after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from understudy.model import Incarnation, JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A slot of a TaskManager: the driver that is in it."""
+
+    taskmanager: Incarnation
+    driver: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Warm slots, what was given out, and who waits."""
+
+    warm: Mapping[Incarnation, tuple[Incarnation, ...]] = field(default_factory=dict)
+    """TaskManager → its warm drivers, in the order in which they were reported."""
+    given: Mapping[JobId, Placement] = field(default_factory=dict)
+    waiting: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Give this slot to that job."""
+
+    job_id: JobId
+    placement: Placement
+
+
+def request(ledger: Ledger, job_id: JobId) -> tuple[Ledger, list[Offer]]:
+    """Ask for a slot; an unanswered request waits its turn."""
+    if job_id in ledger.given or job_id in ledger.waiting:
+        return ledger, []
+    return _serve(replace(ledger, waiting=(*ledger.waiting, job_id)))
+
+
+def withdraw(ledger: Ledger, job_id: JobId) -> tuple[Ledger, list[Offer]]:
+    """Take back a request, or give back a slot that the job had."""
+    given = {job: place for job, place in ledger.given.items() if job != job_id}
+    waiting = tuple(job for job in ledger.waiting if job != job_id)
+    return _serve(replace(ledger, given=given, waiting=waiting))
+
+
+def occupy(ledger: Ledger, job_id: JobId, placement: Placement) -> Ledger:
+    """Note that a job runs in a slot that an earlier leader gave out."""
+    return replace(ledger, given={**ledger.given, job_id: placement})
+
+
+def report(
+    ledger: Ledger, taskmanager: Incarnation, warm: tuple[Incarnation, ...]
+) -> tuple[Ledger, list[Offer]]:
+    """Take in which drivers of a TaskManager are warm now."""
+    return _serve(replace(ledger, warm={**ledger.warm, taskmanager: warm}))
+
+
+def gone(ledger: Ledger, taskmanager: Incarnation) -> Ledger:
+    """Forget a TaskManager: nothing is offered there; what ran there is told by its jobs."""
+    warm = {known: drivers for known, drivers in ledger.warm.items() if known != taskmanager}
+    return replace(ledger, warm=warm)
+
+
+def _serve(ledger: Ledger) -> tuple[Ledger, list[Offer]]:
+    taken = {placement.driver for placement in ledger.given.values()}
+    free = [
+        Placement(taskmanager, driver)
+        for taskmanager, drivers in ledger.warm.items()
+        for driver in drivers
+        if driver not in taken
+    ]
+    busy: dict[Incarnation, int] = {}
+    for placement in ledger.given.values():
+        busy[placement.taskmanager] = busy.get(placement.taskmanager, 0) + 1
+    offers = []
+    waiting, given = list(ledger.waiting), dict(ledger.given)
+    while waiting and free:
+        # The least busy TaskManager first, so that one loss costs the fewest jobs.
+        best = min(free, key=lambda place: busy.get(place.taskmanager, 0))
+        free.remove(best)
+        busy[best.taskmanager] = busy.get(best.taskmanager, 0) + 1
+        job_id = waiting.pop(0)
+        given[job_id] = best
+        offers.append(Offer(job_id, best))
+    return replace(ledger, waiting=tuple(waiting), given=given), offers

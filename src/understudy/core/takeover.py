@@ -1,0 +1,44 @@
+"""How long a takeover took, and what it did: measured until nothing that ran hangs in the air."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from understudy.model import JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """The jobs that ran at the loss, and what has become of them so far."""
+
+    lost_at: float
+    open: frozenset[JobId]
+    names: Mapping[JobId, str]
+    adopted: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """Jobs that had ended: not run again."""
+    displaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A takeover that is over."""
+
+    seconds: float
+    takeover: Takeover
+
+
+def settled(takeover: Takeover, job_id: JobId, how: str) -> Takeover:
+    """Note that a job was ``adopted``, ``restarted``, ``skipped`` or ``displaced``."""
+    if job_id not in takeover.open:
+        return takeover
+    names = (*getattr(takeover, how), takeover.names[job_id])
+    takeover = replace(takeover, open=takeover.open - {job_id})
+    return replace(takeover, **{how: names})  # type: ignore[arg-type]
+
+
+def report(takeover: Takeover, now: float) -> Report | None:
+    """Return the report once no job is open."""
+    return None if takeover.open else Report(max(0.0, now - takeover.lost_at), takeover)

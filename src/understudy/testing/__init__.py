@@ -1,0 +1,1 @@
+"""What users import to test their own pipelines under failure."""
