@@ -104,6 +104,13 @@ class MainLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """The application cannot go on: no driver can be started with its settings."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
 class BackoffOver:
     """The pause before the next execution of ``main`` is over."""
 
@@ -121,6 +128,7 @@ Event = (
     | MainReturned
     | MainRaised
     | MainLost
+    | Broken
     | BackoffOver
     | CancelRequested
 )
@@ -200,6 +208,10 @@ def step(
             state = _with_job(state, event.job_id, replace(view, awaited=True))
         case MainReturned():
             state, commands = _main_returned(state, policy)
+        case MainRaised() if state.main is Main.STOPPING:
+            state = replace(state, main=Main.ENDED)  # It was told to end, and did.
+        case Broken():
+            state, commands = _fail(state, event.failure)
         case MainRaised():
             state = replace(state, main=Main.ENDED)
             state, commands = _fail(state, event.failure)

@@ -52,10 +52,10 @@ def bootstrap(
 ) -> Bootstrap:
     """Decide what the application-mode leader does with the run it was started for.
 
-    ``wanted`` is the configured run id. ``bound`` is the run that this process has followed as a
-    standby. ``known_at_start`` are the tombstones that were there when the process started: any
-    other one was left while it stood by, so its own work is done (Flink's standby runs a normally
-    finished application again).
+    ``wanted`` is the run id given by a person. ``bound`` is the run that this process has followed
+    as a standby. ``known_at_start`` are the tombstones that were there when the process started:
+    any other one was left while it stood by, so its own work is done (Flink's standby runs a
+    normally finished application again). A new run over an unfinished one continues that one.
     """
     unfinished = {link.run_id: key for key, link in registry.applications.items()}
     for run in (wanted, bound):
@@ -63,17 +63,15 @@ def bootstrap(
             return Continue(unfinished[run], run)
         if run and run in registry.tombstones:
             return Answer(registry.tombstones[run])
-    if wanted:
-        return Submit(wanted)
     if unfinished:
         run, application_id = next(iter(unfinished.items()))
         return Continue(application_id, run)
     ended_meanwhile = [
         stone for run, stone in registry.tombstones.items() if run not in known_at_start
     ]
-    if ended_meanwhile:
+    if ended_meanwhile and not wanted:
         return Answer(max(ended_meanwhile, key=lambda stone: stone.ended_at))
-    return Submit(minted)
+    return Submit(wanted or minted)
 
 
 # --- which attempts -------------------------------------------------------------------------------

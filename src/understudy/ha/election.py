@@ -40,26 +40,40 @@ _format: Format[LeaderRecord] = Format("leader", LeaderRecord)
 class Deaths(Protocol):
     """Who can prove that a leader and all its descendants are dead."""
 
-    async def proof(self, holder: LeaderRecord) -> None:
-        """Return once the holder is dead beyond doubt; wait for ever where that cannot be told."""
+    async def proof(self, holder: LeaderRecord) -> float | None:
+        """Return once the holder is dead beyond doubt; wait for ever where that cannot be told.
+
+        The answer is when it died, by `Clock.now`, if that is known.
+        """
         ...
 
 
 class NoProofs:
     """Nothing can be proved here: only the lease passes leadership on."""
 
-    async def proof(self, holder: LeaderRecord) -> None:
+    async def proof(self, holder: LeaderRecord) -> float | None:
         """See `Deaths.proof`."""
         await asyncio.Event().wait()
+        return None
 
 
 class Leadership:
     """One grant: the term, and how to publish the addresses under which the leader serves."""
 
-    def __init__(self, term: Term, session: str, predecessor: LeaderRecord | None) -> None:
+    def __init__(
+        self,
+        term: Term,
+        session: str,
+        predecessor: LeaderRecord,
+        lost_at: float | None,
+        reason: str,
+    ) -> None:
+        """``lost_at`` is when the predecessor died, or was last seen to renew or to release."""
+        self.reason = reason
         self.term = term
         self.session = session
         self.predecessor = predecessor
+        self.lost_at = lost_at
         self.addresses: tuple[str, str] = ("", "")
         self.changed = asyncio.Event()
         self._published = asyncio.Event()
@@ -106,6 +120,7 @@ class Election:
         self._jitter = jitter
         self._state = lease.State(me.holder, timing)
         self._version: str | None = None
+        self._died_at: dict[Incarnation, float] = {}
 
     async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
         """Contend, lead, lose and contend again, until a body returns by itself or raises.
@@ -121,7 +136,8 @@ class Election:
             finally:
                 work.cancel()
                 await asyncio.wait({work})
-                await self._release(leadership.term)
+                over = not work.cancelled() and work.exception() is None
+                await self._release(leadership.term, for_good=over)
                 self._hold(None)
             if work.cancelled():
                 _log.warning("term %d ended: %s", leadership.term, reason)
@@ -170,7 +186,7 @@ class Election:
                     return action
                 floor = await self._floor()
                 assert self._state.observed is not None
-                predecessor = self._state.observed.record
+                predecessor, seen_at = self._state.observed.record, self._state.observed.at
                 self._state = lease.observe(self._state, predecessor, floor, self._clock.now())
                 mine = replace(self._me, session=str(uuid.uuid4()), since=self._clock.wall())
                 action = lease.decide(self._state, mine, self._clock.now())
@@ -184,7 +200,14 @@ class Election:
             return None
         assert self._state.leading is not None
         self._hold(self._state.leading.deadline)
-        return Leadership(action.record.term, action.record.session, predecessor)
+        lost_at = self._died_at.get(predecessor.holder, seen_at) if predecessor.term else None
+        reason = "its lease ran out"
+        if not predecessor.holder:
+            reason = "it stepped down"
+        elif predecessor.holder in self._state.dead:
+            reason = "it died"
+        term, session = action.record.term, action.record.session
+        return Leadership(term, session, predecessor, lost_at, reason)
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
@@ -244,7 +267,9 @@ class Election:
     async def _await_death(self, holder: LeaderRecord, wake: asyncio.Event) -> None:
         if not holder.holder or holder.holder == self._me.holder:
             return
-        await self._deaths.proof(holder)
+        died_at = await self._deaths.proof(holder)
+        if died_at is not None:
+            self._died_at[holder.holder] = died_at
         _log.info("the leader of term %d (%s) is dead", holder.term, holder.name)
         self._state = lease.proven_dead(self._state, holder.holder)
         wake.set()
@@ -253,15 +278,20 @@ class Election:
         async for _ in _patient_changes(self._register, self._clock):
             wake.set()
 
-    async def _release(self, term: Term) -> None:
-        """Let the next one lead at once; all work of the term has ended before this is called."""
+    async def _release(self, term: Term, *, for_good: bool) -> None:
+        """Let the next one lead at once; all work of the term has ended before this is called.
+
+        ``for_good``: the cluster's work is done, and the record goes too. The registry keeps the
+        highest term.
+        """
         try:
             async with asyncio.timeout(self._timing.retry_s):
                 await self._look()
                 seen = self._state.observed.record if self._state.observed else None
                 if seen and seen.holder == self._me.holder and seen.term == term:
                     vacant = LeaderRecord(holder=Incarnation(""), term=term, session=seen.session)
-                    await self._register.swap(LEADER_KEY, _format.dump(vacant), self._version)
+                    data = None if for_good else _format.dump(vacant)
+                    await self._register.swap(LEADER_KEY, data, self._version)
         except (Conflict, OSError, TimeoutError, DataError) as error:
             _log.warning("term %d was not released, it will expire: %s", term, error or "timeout")
         finally:

@@ -41,6 +41,7 @@ class ExecutionPlanStore:
         self._application = application
         self._segments: list[Document[Segment]] = []
         self._home: dict[JobId, Document[Segment]] = {}
+        self._notes: dict[str, list[tuple[JobId, Callable[[JobEntry], JobEntry]]]] = {}
         self._adding = asyncio.Lock()
         self.entries: dict[JobId, JobEntry] = {}
 
@@ -63,34 +64,49 @@ class ExecutionPlanStore:
         """Make a job real; when this returns its submission is acknowledged."""
         async with self._adding:
             document = await self._open_segment(term)
-            body = await document.update(
-                term, lambda body: replace(body, jobs={**body.jobs, entry.job_id: entry})
-            )
+            await self._write(term, document, lambda jobs: {**jobs, entry.job_id: entry})
             self._home[entry.job_id] = document
-            self.entries[entry.job_id] = body.jobs[entry.job_id]
 
     async def update(
         self, term: Term, job_id: JobId, change: Callable[[JobEntry], JobEntry]
     ) -> JobEntry:
         """Change one job's entry in one fenced write."""
 
-        def apply(body: Segment) -> Segment:
-            return replace(body, jobs={**body.jobs, job_id: change(body.jobs[job_id])})
-
-        body = await self._home[job_id].update(term, apply)
-        self.entries[job_id] = body.jobs[job_id]
+        await self._write(
+            term, self._home[job_id], lambda jobs: {**jobs, job_id: change(jobs[job_id])}
+        )
         return self.entries[job_id]
+
+    def note(self, job_id: JobId, change: Callable[[JobEntry], JobEntry]) -> None:
+        """Change a job's entry along with the next write to its segment; never a write itself."""
+        self._notes.setdefault(self._home[job_id].key, []).append((job_id, change))
+        self.entries[job_id] = change(self.entries[job_id])
 
     async def update_all(self, term: Term, change: Callable[[JobEntry], JobEntry]) -> None:
         """Change every job's entry, with one fenced write a segment."""
         for document in self._segments:
-            body = await document.update(
+            await self._write(
                 term,
-                lambda body: replace(
-                    body, jobs={job_id: change(entry) for job_id, entry in body.jobs.items()}
-                ),
+                document,
+                lambda jobs: {job_id: change(entry) for job_id, entry in jobs.items()},
             )
-            self.entries.update(body.jobs)
+
+    async def _write(
+        self,
+        term: Term,
+        document: Document[Segment],
+        change: Callable[[dict[JobId, JobEntry]], dict[JobId, JobEntry]],
+    ) -> None:
+        notes = self._notes.pop(document.key, [])
+
+        def apply(body: Segment) -> Segment:
+            jobs = dict(body.jobs)
+            for job_id, note in notes:
+                jobs[job_id] = note(jobs[job_id])
+            return replace(body, jobs=change(jobs))
+
+        body = await document.update(term, apply)
+        self.entries.update(body.jobs)
 
     async def put_plan(self, directory: str, job_id: JobId, plan: bytes) -> Pointer:
         """Write a plan's bytes; they count once a job's entry points to them."""

@@ -53,10 +53,11 @@ class ResultStore:
             await self._storage.publish(self._clean_path(result_id), data)
         await self._storage.delete(dirty)
 
-    async def read(self, result_id: str, expected_digest: str) -> bytes:
-        """Return the bytes of a committed result, from the file or its source."""
-        for suffix in (DIRTY_SUFFIX, CLEAN_SUFFIX):
-            data = await self._sound(f"{self._directory}/{result_id}{suffix}", expected_digest)
+    async def read(self, result_id: str, source: Pointer) -> bytes:
+        """Return the bytes of a committed result, from its file or from what it was made of."""
+        files = (f"{self._directory}/{result_id}{end}" for end in (DIRTY_SUFFIX, CLEAN_SUFFIX))
+        for path in (*files, source.path):
+            data = await self._sound(path, source.digest)
             if data is not None:
                 return data
         raise NotFoundError(

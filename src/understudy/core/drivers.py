@@ -1,0 +1,74 @@
+"""Which drivers a TaskManager should have: one in each slot, and some warm ones to spare.
+
+A spare takes the place of a driver that was lost or retired; then a new spare is started. Drivers
+are started one after the other, as each takes all cores of a small machine for some seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from understudy.model import Incarnation
+
+STARTING_MAX = 1
+
+
+class DriverState(enum.Enum):
+    """Where a driver is; the value is what REST shows."""
+
+    STARTING = "starting"
+    WARM = "warm"
+    BUSY = "busy"
+    ENDING = "ending"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A driver and its slot (from 1), None for a spare."""
+
+    driver: Incarnation
+    slot: int | None
+    state: DriverState
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Move a spare into a slot."""
+
+    driver: Incarnation
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a driver for a slot, or as a spare."""
+
+    slot: int | None
+
+
+def arrange(seats: Iterable[Seat], slots: int, spares: int) -> list[Promote | Start]:
+    """Return what brings the drivers to what they should be; warm spares move first."""
+    living = [seat for seat in seats if seat.state is not DriverState.ENDING]
+    # A driver that is ending keeps its seat until it is reaped: its memory is still in use.
+    taken = {seat.slot for seat in seats if seat.slot is not None}
+    empty = [slot for slot in range(1, slots + 1) if slot not in taken]
+    available = sorted(
+        (seat for seat in living if seat.slot is None),
+        key=lambda seat: seat.state is not DriverState.WARM,
+    )
+    actions: list[Promote | Start] = []
+    for seat in available:
+        if empty:
+            actions.append(Promote(seat.driver, empty.pop(0)))
+    spares_left = max(0, len(available) - len(actions))
+    wanted: list[int | None] = [*empty, *[None] * max(0, spares - spares_left)]
+    starting = sum(seat.state is DriverState.STARTING for seat in living)
+    actions.extend(Start(slot) for slot in wanted[: max(0, STARTING_MAX - starting)])
+    return actions
+
+
+def start_pause_s(failures_in_a_row: int) -> float:
+    """Return how long to wait before a driver is started again after failed starts."""
+    return 0.0 if failures_in_a_row == 0 else float(min(2 ** (failures_in_a_row - 1), 60))

@@ -1,0 +1,397 @@
+"""What the processes of a cluster say to a leading JobManager, and it to them.
+
+Every message travels in an `Envelope` with the sender's incarnation and term: a TaskManager
+refuses a leader whose term is below the highest it has seen.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from understudy.model import (
+    ApplicationId,
+    Artifact,
+    Failure,
+    Incarnation,
+    JobId,
+    JobStatus,
+    Pointer,
+    RunId,
+    SessionProfile,
+    Term,
+)
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The base of all messages; the class's name is its tag on the wire."""
+
+
+# --- TaskManager to JobManager --------------------------------------------------------------------
+
+
+class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One driver of a TaskManager, as REST shows it."""
+
+    driver: Incarnation
+    slot: int | None
+    """The number of its slot, from 1; None for a spare."""
+    state: str
+    """``starting``, ``warm`` or ``busy``."""
+    application_id: str = ""
+    driver_pid: int = 0
+    guardian_pid: int = 0
+    jvm_pid: int = 0
+    ui: str = ""
+    job_id: str = ""
+    attempt: int = 0
+    note: str = ""
+    """Why the driver before it was retired or lost."""
+
+
+class AttemptReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One attempt that a TaskManager runs, or that ended and was not acknowledged yet."""
+
+    job_id: JobId
+    attempt: int
+    driver: Incarnation
+    ran_s: float
+    ended: AttemptEnded | None = None
+
+
+class AttemptEnded(Message, frozen=True, kw_only=True):
+    """The attempt ended by itself; its outcome is staged in storage."""
+
+    job_id: JobId
+    attempt: int
+    status: JobStatus
+    retryable: bool
+    source: Pointer
+    ran_s: float
+
+
+class Register(Message, frozen=True, kw_only=True):
+    """A TaskManager offers itself to a leader, with all that it runs."""
+
+    name: str
+    pid: int
+    guardian_pid: int
+    host: str
+    lock: str
+    slots: int
+    spares: int
+    drivers: tuple[DriverReport, ...]
+    attempts: tuple[AttemptReport, ...]
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """The sender is there; the answer names the same number."""
+
+    number: int
+
+
+class Drivers(Message, frozen=True, kw_only=True):
+    """The drivers of a TaskManager, after something about them changed."""
+
+    drivers: tuple[DriverReport, ...]
+
+
+class AttemptRunning(Message, frozen=True, kw_only=True):
+    """The attempt's function has been entered."""
+
+    job_id: JobId
+    attempt: int
+
+
+class AttemptLost(Message, frozen=True, kw_only=True):
+    """The attempt's driver is dead, reaped with all its children, without staging an outcome."""
+
+    job_id: JobId
+    attempt: int
+    reason: str
+    ran_s: float
+
+
+class AttemptRefused(Message, frozen=True, kw_only=True):
+    """The attempt was not taken: it never started."""
+
+    job_id: JobId
+    attempt: int
+    reason: str
+
+
+class Progress(Message, frozen=True, kw_only=True):
+    """How far an attempt is, in Spark's tasks."""
+
+    job_id: JobId
+    attempt: int
+    tasks_done: int
+    tasks_total: int
+    stage: str = ""
+
+
+class CannotStart(Message, frozen=True, kw_only=True):
+    """No driver for this application can be started: the settings are wrong."""
+
+    application_id: ApplicationId
+    reason: str
+
+
+# --- JobManager to TaskManager --------------------------------------------------------------------
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    """The leader has taken the sender in."""
+
+
+class HeartbeatAnswer(Message, frozen=True, kw_only=True):
+    """The leader has heard the heartbeat of this number."""
+
+    number: int
+
+
+class Prepare(Message, frozen=True, kw_only=True):
+    """Keep warm drivers for this application."""
+
+    application_id: ApplicationId
+    directory: str
+    profile: SessionProfile
+    artifacts: tuple[Artifact, ...]
+
+
+class Deploy(Message, frozen=True, kw_only=True):
+    """Run this attempt in that driver."""
+
+    application_id: ApplicationId
+    run_id: RunId
+    job_id: JobId
+    name: str
+    attempt: int
+    driver: Incarnation
+    plan: Pointer
+    staged: str
+    result_size_max: int
+
+
+class StopAttempt(Message, frozen=True, kw_only=True):
+    """End this attempt, gently and then by force; answered by AttemptEnded or AttemptLost."""
+
+    job_id: JobId
+    attempt: int
+
+
+class Forget(Message, frozen=True, kw_only=True):
+    """The attempt's end is recorded: it need not be reported again."""
+
+    job_id: JobId
+    attempt: int
+
+
+class Release(Message, frozen=True, kw_only=True):
+    """The application has ended: retire its drivers."""
+
+    application_id: ApplicationId
+
+
+# --- standby JobManager to the leader -------------------------------------------------------------
+
+
+class Attend(Message, frozen=True, kw_only=True):
+    """A standby stands by; sent again when something changes."""
+
+    name: str
+    pid: int
+    guardian_pid: int
+    rest: str
+    ready: bool
+
+
+LinkMessage = (
+    Register
+    | Heartbeat
+    | Drivers
+    | AttemptRunning
+    | AttemptEnded
+    | AttemptLost
+    | AttemptRefused
+    | Progress
+    | CannotStart
+    | Welcome
+    | HeartbeatAnswer
+    | Prepare
+    | Deploy
+    | StopAttempt
+    | Forget
+    | Release
+    | Attend
+)
+
+# --- the process of main --------------------------------------------------------------------------
+
+
+class RunMain(Message, frozen=True, kw_only=True):
+    """Execute ``main`` from the top."""
+
+    application_id: ApplicationId
+    run_id: RunId
+    target: str
+    script: str
+    args: tuple[str, ...]
+    cwd: str
+    code: str
+    """The directory with the application's code, laid out for Python's path."""
+    python_path: tuple[str, ...]
+    conf: dict[str, str]
+    storage: str
+    plans: str
+    """Storage directory for the plans of its jobs."""
+    term: Term
+    execution: int
+    first_job_id: str = ""
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """The process has imported what takes long, and waits for `RunMain`."""
+
+
+class Submit(Message, frozen=True, kw_only=True):
+    """``execute`` was called; without a plan, to learn whether one is needed."""
+
+    request: int
+    job_id: JobId
+    name: str
+    occurrence: int
+    plan: Pointer | None = None
+
+
+class AwaitJob(Message, frozen=True, kw_only=True):
+    """Answer once the job has ended."""
+
+    request: int
+    job_id: JobId
+
+
+class AskStatus(Message, frozen=True, kw_only=True):
+    """Answer with the job's status."""
+
+    request: int
+    job_id: JobId
+
+
+class CancelJob(Message, frozen=True, kw_only=True):
+    """Cancel a job."""
+
+    request: int
+    job_id: JobId
+
+
+class MainEnded(Message, frozen=True, kw_only=True):
+    """``main`` has ended; without a failure it returned or called ``sys.exit(0)``."""
+
+    failure: Failure | None = None
+
+
+class NeedPlan(Message, frozen=True, kw_only=True):
+    """The job is new: store its plan, and submit again with its pointer."""
+
+    request: int
+
+
+class Accepted(Message, frozen=True, kw_only=True):
+    """The submission, or the wish to cancel, is durable."""
+
+    request: int
+
+
+class JobDone(Message, frozen=True, kw_only=True):
+    """How the job ended."""
+
+    request: int
+    status: JobStatus
+    attempt: int
+    start_time: float
+    end_time: float
+    value: msgspec.Raw
+    failure: Failure | None = None
+
+
+class StatusIs(Message, frozen=True, kw_only=True):
+    """The job's status."""
+
+    request: int
+    status: JobStatus
+
+
+class Refusal(Message, frozen=True, kw_only=True):
+    """The request was refused; ``code`` is that of an error class."""
+
+    request: int
+    code: str
+    message: str
+
+
+MainMessage = (
+    RunMain
+    | Ready
+    | Submit
+    | AwaitJob
+    | AskStatus
+    | CancelJob
+    | MainEnded
+    | NeedPlan
+    | Accepted
+    | JobDone
+    | StatusIs
+    | Refusal
+)
+
+# --- the driver -----------------------------------------------------------------------------------
+
+
+class StartSession(Message, frozen=True, kw_only=True):
+    """Start the session that this driver will offer to jobs, and warm it."""
+
+    kind: str
+    application_id: ApplicationId
+    conf: dict[str, str]
+    python_path: tuple[str, ...]
+    scratch: str
+    storage: str
+
+
+class Warm(Message, frozen=True, kw_only=True):
+    """The session is there, and free."""
+
+    jvm_pid: int = 0
+    ui: str = ""
+
+
+class RunAttempt(Message, frozen=True, kw_only=True):
+    """Run the function of a plan."""
+
+    deploy: Deploy
+    term: Term
+
+
+class Entered(Message, frozen=True, kw_only=True):
+    """The function has been entered."""
+
+    job_id: JobId
+    attempt: int
+
+
+class Interrupt(Message, frozen=True, kw_only=True):
+    """Interrupt what runs."""
+
+    job_id: JobId
+    attempt: int
+
+
+class Retiring(Message, frozen=True, kw_only=True):
+    """The driver cannot serve another job: why."""
+
+    reason: str
+
+
+DriverMessage = (
+    StartSession | Warm | RunAttempt | Entered | Interrupt | AttemptEnded | Progress | Retiring
+)

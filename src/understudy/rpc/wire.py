@@ -1,0 +1,191 @@
+"""The wire: framed messages over a stream socket, for event loops and for threads.
+
+A frame is four bytes of length and a MessagePack map. Between processes of one host the sockets
+are abstract Unix sockets, which leave nothing behind; a peer of another user is refused by the
+kernel's word (``SO_PEERCRED``), since whoever may speak here may run code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from understudy.errors import TooLargeError, UnreachableError
+from understudy.model import Incarnation, Term
+from understudy.rpc.gateway import Envelope, Serve
+
+M = TypeVar("M")
+
+FRAME_BYTES_MAX = 64 << 20
+"""Results travel by pointer; the largest frame is a registration with all its attempts."""
+
+CONNECT_S = 5.0
+"""A peer of this host answers in microseconds, or is paused."""
+
+_LENGTH = struct.Struct(">I")
+
+
+class Codec(Generic[M]):
+    """Envelopes of one family of messages, to frames and back."""
+
+    def __init__(self, messages: Any) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[Envelope[M]] = msgspec.msgpack.Decoder(
+            Envelope[messages]
+        )
+
+    def encode(self, envelope: Envelope[M]) -> bytes:
+        """Return the frame of an envelope."""
+        body = self._encoder.encode(envelope)
+        if len(body) > FRAME_BYTES_MAX:
+            kind = type(envelope.message).__name__
+            raise TooLargeError(f"a {kind} of {len(body)} bytes: at most {FRAME_BYTES_MAX}")
+        return _LENGTH.pack(len(body)) + body
+
+    def decode(self, body: bytes) -> Envelope[M]:
+        """Return the envelope of a frame without its length; raises `UnreachableError`."""
+        try:
+            return self._decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise UnreachableError(f"the peer speaks another protocol: {error}") from error
+
+
+class StreamLink(Generic[M]):
+    """One connection, both ways, in an event loop."""
+
+    def __init__(
+        self,
+        codec: Codec[M],
+        sender: Incarnation,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._codec = codec
+        self._sender = sender
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, message: M, term: Term = 0) -> None:
+        """Send a message; a broken connection shows when receiving."""
+        if self._writer.is_closing():
+            return
+        self._writer.write(self._codec.encode(Envelope(self._sender, term, message)))
+
+    async def receive(self) -> Envelope[M] | None:
+        """Return the next message, None once the peer is gone."""
+        try:
+            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            if length > FRAME_BYTES_MAX:
+                raise UnreachableError("the peer speaks another protocol")
+            return self._codec.decode(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, OSError):
+            return None
+
+    def close(self) -> None:
+        """Close the connection; what was sent is still delivered if the peer reads."""
+        self._writer.close()
+
+
+class UnixNetwork(Generic[M]):
+    """The processes of one host and user; see `Network`."""
+
+    def __init__(self, codec: Codec[M]) -> None:
+        self._codec = codec
+
+    def address_of(self, incarnation: Incarnation) -> str:
+        """See `Network.address_of`."""
+        return f"unix:@understudy-{incarnation}"
+
+    async def connect(self, address: str, sender: Incarnation) -> StreamLink[M]:
+        """See `Network.connect`."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_unix_connection(_path(address))
+        except (OSError, TimeoutError) as error:
+            raise UnreachableError(f"{address}: {error or 'no answer'}") from error
+        if not _same_user(writer.get_extra_info("socket")):
+            writer.close()
+            raise UnreachableError(f"{address}: belongs to another user")
+        return StreamLink(self._codec, sender, reader, writer)
+
+    @contextlib.asynccontextmanager
+    async def listen(self, incarnation: Incarnation, serve: Serve[M]) -> AsyncIterator[None]:
+        """See `Network.listen`."""
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            link = StreamLink(self._codec, incarnation, reader, writer)
+            try:
+                if _same_user(writer.get_extra_info("socket")):
+                    await serve(link)
+            except asyncio.CancelledError:
+                return  # The server is closing; asyncio would log this as an error.
+            finally:
+                link.close()
+
+        server = await asyncio.start_unix_server(accept, _path(self.address_of(incarnation)))
+        try:
+            yield
+        finally:
+            server.close()
+
+
+async def over_socket(end: socket.socket, codec: Codec[M], sender: Incarnation) -> StreamLink[M]:
+    """Make a link of one end of a socket pair, whose other end a child has inherited."""
+    end.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=end)
+    return StreamLink(codec, sender, reader, writer)
+
+
+class BlockingLink(Generic[M]):
+    """One connection, both ways, for threads: any thread may send, one receives."""
+
+    def __init__(self, end: socket.socket, codec: Codec[M], sender: Incarnation) -> None:
+        end.setblocking(True)
+        self._end = end
+        self._codec = codec
+        self._sender = sender
+        self._sending = threading.Lock()
+
+    def send(self, message: M, term: Term = 0) -> None:
+        """Send a message, or raise `UnreachableError`."""
+        frame = self._codec.encode(Envelope(self._sender, term, message))
+        try:
+            with self._sending:
+                self._end.sendall(frame)
+        except OSError as error:
+            raise UnreachableError(f"the parent process is gone: {error}") from error
+
+    def receive(self) -> Envelope[M] | None:
+        """Return the next message, None once the peer is gone."""
+        header = self._exactly(_LENGTH.size)
+        body = self._exactly(_LENGTH.unpack(header)[0]) if header else None
+        return self._codec.decode(body) if body is not None else None
+
+    def _exactly(self, count: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < count:
+            piece = b""
+            with contextlib.suppress(OSError):
+                piece = self._end.recv(count - len(data))
+            if not piece:
+                return None
+            data += piece
+        return bytes(data)
+
+
+def _path(address: str) -> str:
+    return "\0" + address.removeprefix("unix:@")
+
+
+def _same_user(end: socket.socket) -> bool:
+    credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return bool(user in {os.geteuid(), 0})

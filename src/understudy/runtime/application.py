@@ -1,0 +1,283 @@
+"""One application in one term: it executes ``main``, serves its requests, and ends.
+
+Its life is decided in ``core.application``; this module carries that out. Its jobs are the business
+of ``runtime.application_jobs``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from understudy.core import application as life
+from understudy.core.restart import Strategy
+from understudy.ha.application_store import StoredApplication
+from understudy.ha.format import digest
+from understudy.ha.result_store import application_results
+from understudy.ha.services import HighAvailabilityServices
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationRecord,
+    ApplicationResult,
+    ApplicationResultEntry,
+    ApplicationStatus,
+    Failure,
+    Pointer,
+)
+from understudy.rpc import messages
+from understudy.runtime.application_jobs import ApplicationJobs
+from understudy.runtime.job_master import JobContext
+from understudy.runtime.main_desk import MainDesk
+from understudy.runtime.main_process import MainProcess, MainProcesses
+from understudy.runtime.persist import persist
+from understudy.runtime.reporter import Reporter
+
+MAIN_GRACE_S = 5.0
+"""How long ``main`` may go on after SIGTERM, or after it has said that it ended."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ApplicationSettings:
+    """What the options say about how applications live."""
+
+    strategy: Strategy
+    policy: bool | None
+    unreached_grace_s: float
+    code_root: str
+    """Where the code was laid out on this host."""
+    python_path: tuple[str, ...]
+
+
+class Application:
+    """One application that is executed by this leader."""
+
+    def __init__(
+        self,
+        stored: StoredApplication,
+        record: ApplicationRecord,
+        context: JobContext,
+        settings: ApplicationSettings,
+        services: HighAvailabilityServices,
+        mains: MainProcesses,
+        reporter: Reporter,
+        lost_at: float | None,
+    ) -> None:
+        self.stored = stored
+        self.record = record
+        self.context = context
+        self.failures: list[Failure] = []
+        """Why ``main`` failed or was lost, in this term."""
+        self._settings = settings
+        self._services = services
+        self._mains = mains
+        self._reporter = reporter
+        self._state = life.State(restarts=stored.body.restarts)
+        self._inbox: asyncio.Queue[life.Event] = asyncio.Queue()
+        self._main: MainProcess | None = None
+        self._group = asyncio.TaskGroup()
+        self.jobs = ApplicationJobs(
+            record, context, settings.unreached_grace_s, reporter, lost_at, self._spawn, self.tell
+        )
+
+    @property
+    def status(self) -> ApplicationStatus:
+        """Return the application's status."""
+        return life.status_of(self._state)
+
+    def tell(self, event: life.Event) -> None:
+        """Put an event into the inbox."""
+        self._inbox.put_nowait(event)
+
+    async def run(self) -> None:
+        """Execute the application until its result is durable. Raises `LeadershipLost`."""
+        try:
+            async with self._group:
+                self._recover()
+                self.tell(life.Execute())
+                while not self._state.ended:
+                    event = await self._inbox.get()
+                    before = self.status
+                    self._state, commands = life.step(
+                        self._state,
+                        event,
+                        self._settings.strategy,
+                        self._settings.policy,
+                        self.context.chance.random(),
+                    )
+                    if self.status is not before and not self._state.ended:
+                        self._report_status()
+                    for command in commands:
+                        await self._obey(command)
+        finally:
+            await self._end_main()
+
+    def _recover(self) -> None:
+        views = self.jobs.recover()
+        body = self.stored.body
+        self._state = life.State(
+            jobs=views, restarts=body.restarts, cancelled=body.cancel_requested
+        )
+        if body.cancel_requested:
+            self.jobs.cancel(tuple(self.jobs.masters))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._group.create_task(work)
+
+    # --- main -------------------------------------------------------------------------------------
+
+    async def _obey(self, command: life.Command) -> None:
+        match command:
+            case life.RunMain():
+                await self._execute_main()
+            case life.PauseMain():
+                _log.info("main is executed again in %.1f s", command.delay_s)
+                loop = asyncio.get_running_loop()
+                loop.call_later(command.delay_s, self.tell, life.BackoffOver())
+            case life.StopMain():
+                if self._main:
+                    self._main.process.stop(MAIN_GRACE_S)
+            case life.CancelJobs():
+                self.jobs.cancel(command.jobs)
+            case life.Conclude():
+                await self._end_main()
+                await self._commit(command.status, command.failure)
+
+    async def _execute_main(self) -> None:
+        self.jobs.main_started()
+        restarts = self._state.restarts
+
+        def change(body: ApplicationDocument) -> ApplicationDocument:
+            return replace(
+                body,
+                status=ApplicationStatus.RUNNING,
+                executions=body.executions + 1,
+                restarts=restarts,
+            )
+
+        body = await persist(
+            "note that main is executed", lambda: self.stored.update(self.context.term, change)
+        )
+        self._main = await self._mains.take()
+        self._main.listen(self._printed)
+        began = self.context.clock.now()
+        self._main.link.send(self._run_main(body), self.context.term)
+        _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
+        self._spawn(self._attend_main(self._main, began))
+
+    def _run_main(self, body: ApplicationDocument) -> messages.RunMain:
+        record = self.record
+        return messages.RunMain(
+            application_id=record.application_id,
+            run_id=record.run_id,
+            target=record.target,
+            script=record.script,
+            args=record.args,
+            cwd=record.cwd,
+            code=self._settings.code_root,
+            python_path=self._settings.python_path,
+            conf=record.profile.conf,
+            storage=self._services.storage.url,
+            plans=f"{self.context.cluster}/applications/{body.directory}/plans",
+            term=self.context.term,
+            execution=body.executions,
+            first_job_id=record.first_job_id,
+        )
+
+    async def _attend_main(self, main: MainProcess, began: float) -> None:
+        """Serve one execution, and tell how it ended once its process is reaped."""
+        desk = MainDesk(
+            main.link, self.jobs, self.record.application_id, self.record.first_job_id, self._spawn
+        )
+        ended = await desk.serve()
+        if ended is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MAIN_GRACE_S):
+                    await asyncio.shield(main.process.death)
+            main.process.kill("main has ended")
+        death = await asyncio.shield(main.process.death)
+        main.link.close()
+        if self._main is main:
+            self._main = None
+        if ended is not None and ended.failure is None:
+            self.tell(life.MainReturned())
+        elif ended is not None and ended.failure is not None:
+            self.failures.append(ended.failure)
+            self.tell(life.MainRaised(ended.failure))
+        elif death.reason == "ended" and not death.signal and death.code == 0:
+            self.tell(life.MainReturned())
+        else:
+            message = f"the process of main {death}"
+            failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
+            self.failures.append(failure)
+            if death.reason == "ended" and not death.signal:
+                failure = replace(failure, type="SystemExit")
+                self.tell(life.MainRaised(failure))
+            else:
+                _log.warning("%s", message)
+                self.tell(life.MainLost(failure, max(0.0, death.at - began)))
+
+    def _printed(self, text: str) -> None:
+        self._reporter.line(self.record.application_id, "main", text)
+
+    async def _end_main(self) -> None:
+        """See to it that nothing of ``main`` lives, before anybody else may execute it."""
+        if self._main:
+            self._main.process.kill("its JobManager does not lead any more")
+            await asyncio.shield(self._main.process.death)
+
+    async def _commit(self, status: ApplicationStatus, failure: Failure | None) -> None:
+        """Make the application's result durable: from now on it is never executed again."""
+        body = self.stored.body
+        result = ApplicationResult(
+            application_id=body.application_id,
+            application_name=body.name,
+            run_id=body.run_id,
+            status=status,
+            start_time=body.created_at,
+            end_time=self.context.clock.wall(),
+            failure=failure,
+        )
+        data = application_results.dump(result, pretty=True)
+        path = f"{self.context.cluster}/applications/{body.directory}/result.json"
+        storage = self._services.storage
+        await persist("stage the application's result", lambda: storage.publish(path, data))
+        source = Pointer(path=path, digest=digest(data), size=len(data))
+        entry = ApplicationResultEntry(status=status, source=source)
+        await persist(
+            "commit the application's result",
+            lambda: self.stored.update(
+                self.context.term, lambda body: replace(body, status=status, result=entry)
+            ),
+        )
+        await persist(
+            "publish the application's result",
+            lambda: self._services.application_results.publish_dirty(body.application_id, source),
+        )
+        self._report_status()
+
+    async def cancel(self) -> None:
+        """Cancel the application, durably."""
+        await persist(
+            "note that the application is to be cancelled",
+            lambda: self.stored.update(
+                self.context.term, lambda body: replace(body, cancel_requested=True)
+            ),
+        )
+        self.tell(life.CancelRequested())
+
+    def _report_status(self) -> None:
+        self._reporter.event(
+            "application-status",
+            application_id=self.record.application_id,
+            run_id=self.record.run_id,
+            name=self.record.name,
+            status=self.status.value,
+        )

@@ -1,0 +1,202 @@
+"""The process that runs ``main``: started ahead of time, used for one execution.
+
+Run as ``python -m understudy.runtime.application_process`` under a guardian. It imports what takes
+long, says ``Ready``, and waits; a leader then tells it which application to execute. A standby
+keeps one of these waiting for the moment of a takeover.
+
+``main`` runs from the stored copy of the script and the modules beside it, in ``__main__``, with
+``__file__`` naming the script where it was submitted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import linecache
+import os
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from understudy.clock import SystemClock
+from understudy.errors import UnderstudyError, UnreachableError
+from understudy.ha.format import digest
+from understudy.ha.storage import BlockingStorage, open_storage
+from understudy.model import Failure, JobId, Pointer
+from understudy.rpc import messages
+from understudy.rpc.messages import MainMessage, RunMain
+from understudy.rpc.wire import BlockingLink
+from understudy.runtime import channels
+from understudy.runtime.environment import Environment, current
+from understudy.runtime.pulse import start_pulse
+from understudy.runtime.worker import GuardianLink
+from understudy.spark import defaults
+
+HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
+
+
+class ClusterLink:
+    """``main``'s requests over the channel; a thread of its own receives the answers."""
+
+    def __init__(self, link: BlockingLink[MainMessage], run: RunMain) -> None:
+        self.execution = run.execution
+        self._link = link
+        self._storage: BlockingStorage = open_storage(run.storage)
+        self._plans = run.plans
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, _Answer] = {}
+        self._turn = threading.Lock()
+        threading.Thread(target=self._receive, name="understudy-main", daemon=True).start()
+
+    def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
+        """See `MainLink.request`."""
+        answer = _Answer()
+        with self._turn:
+            number = next(self._numbers)
+            self._waiting[number] = answer
+        self._link.send(message(number))
+        return answer.wait()
+
+    def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
+        """See `MainLink.put_plan`."""
+        name = digest(plan)
+        path = f"{self._plans}/{job_id}-{name[-16:]}"
+        self._storage.publish(path, plan)
+        return Pointer(path=path, digest=name, size=len(plan))
+
+    def _receive(self) -> None:
+        while (envelope := self._link.receive()) is not None:
+            answer = self._waiting.pop(getattr(envelope.message, "request", 0), None)
+            if answer:
+                answer.set(envelope.message)
+        # The JobManager is gone, and with it this execution; the guardian is about to say so.
+        for answer in list(self._waiting.values()):
+            answer.set(None)
+
+
+class _Answer:
+    """One answer that a thread waits for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._message: MainMessage | None = None
+
+    def set(self, message: MainMessage | None) -> None:
+        self._message = message
+        self._event.set()
+
+    def wait(self) -> MainMessage:
+        self._event.wait()
+        if self._message is None:
+            raise UnreachableError("the JobManager that executed this main is gone")
+        return self._message
+
+
+def execute(run: RunMain) -> Failure | None:
+    """Execute ``main`` to its end, threads included; return how it failed, or None."""
+    try:
+        if run.script:
+            _run_script(run)
+        else:
+            _run_function(run)
+    except SystemExit as end:
+        return _exit_failure(end.code)
+    except BaseException as error:
+        return failure_of(error)
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join()
+    return None
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Describe an exception, with the traceback from user code on."""
+    clock = SystemClock()
+    lines = traceback.format_exception(type(error), error, _user_frames(error))
+    name = type(error).__qualname__
+    if type(error).__module__ not in {"builtins", "__main__"}:
+        name = f"{type(error).__module__}.{name}"
+    message = str(error.args[0]) if isinstance(error, UnderstudyError) else str(error)
+    return Failure(type=name, message=message, traceback="".join(lines), time=clock.wall())
+
+
+def _user_frames(error: BaseException) -> types.TracebackType | None:
+    """Leave out the frames of this module, which tell the user nothing."""
+    frames = error.__traceback__
+    here = Path(__file__).parent
+    while frames and frames.tb_next and Path(frames.tb_frame.f_code.co_filename).parent == here:
+        frames = frames.tb_next
+    return frames
+
+
+def _exit_failure(code: object) -> Failure | None:
+    if code is None or code == 0:
+        return None
+    message = code if isinstance(code, str) else f"main exited with code {code!r}"
+    return Failure(type="SystemExit", message=message, time=SystemClock().wall())
+
+
+def _run_script(run: RunMain) -> None:
+    stored = Path(run.code) / "app" / run.target
+    source = stored.read_bytes()
+    module = types.ModuleType("__main__")
+    module.__dict__.update({"__file__": run.script, "__builtins__": __builtins__})
+    sys.modules["__main__"] = module
+    text = source.decode("utf-8", "replace")
+    # Tracebacks show the stored text, whatever has become of the file since.
+    linecache.cache[run.script] = (len(text), None, text.splitlines(keepends=True), run.script)
+    sys.argv = [run.script, *run.args]
+    exec(compile(source, run.script, "exec"), module.__dict__)  # noqa: S102 -- this is the job
+
+
+def _run_function(run: RunMain) -> None:
+    module_name, _, name = run.target.partition(":")
+    sys.argv = [run.target, *run.args]
+    function: Any = importlib.import_module(module_name)
+    for part in name.split("."):
+        function = getattr(function, part)
+    function()
+
+
+def _prepare(run: RunMain) -> None:
+    if run.cwd and Path(run.cwd).is_dir():
+        os.chdir(run.cwd)
+    sys.path[:0] = [path for path in run.python_path if path not in sys.path]
+    previous = os.environ.get("PYTHONPATH")
+    entries = [*run.python_path, *([previous] if previous else [])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(entries)
+    defaults.set_submit_arguments(run.conf)
+
+
+def main() -> NoReturn:
+    """Wait for an application, execute it, and say how it ended."""
+    link: BlockingLink[MainMessage] = channels.inherited(channels.main_codec)
+    start_pulse(
+        GuardianLink.from_environment(), SystemClock(), float(os.environ.pop(HEARTBEAT_S, "30"))
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    defaults.preload()
+    link.send(messages.Ready())
+    envelope = link.receive()
+    if envelope is None or not isinstance(envelope.message, RunMain):
+        sys.exit(0)
+    run = envelope.message
+    _prepare(run)
+    current.set(Environment(ClusterLink(link, run), run.application_id, run.first_job_id))
+    failure = execute(run)
+    sys.stdout.flush()
+    if failure and failure.traceback:
+        sys.stderr.write(failure.traceback)
+    link.send(messages.MainEnded(failure=failure))
+    sys.exit(1 if failure else 0)
+
+
+__all__ = ["ClusterLink", "execute", "failure_of", "main"]
+
+if __name__ == "__main__":
+    main()

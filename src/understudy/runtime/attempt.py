@@ -1,0 +1,113 @@
+"""Running one attempt of a job inside a driver: load the plan, call it, stage how it ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from understudy.clock import Clock
+from understudy.core.values import encode_value
+from understudy.errors import UnderstudyError
+from understudy.ha.format import digest
+from understudy.ha.result_store import outcomes
+from understudy.ha.storage import BlockingStorage
+from understudy.model import NULL, Failure, JobStatus, Outcome, Pointer
+from understudy.rpc.messages import AttemptEnded, Deploy
+from understudy.runtime.application_process import failure_of
+from understudy.runtime.context import FencingToken, JobContext
+from understudy.runtime.plans import decode_plan
+
+
+class Interrupted(BaseException):
+    """Raised in the job's thread when the attempt is to end. Not for user code to catch."""
+
+
+class Attempt:
+    """One attempt, from its plan to its staged outcome."""
+
+    def __init__(self, deploy: Deploy, term: int, storage: BlockingStorage, clock: Clock) -> None:
+        self._deploy = deploy
+        self._term = term
+        self._storage = storage
+        self._clock = clock
+        self._started_at = clock.wall()
+        self._began = clock.now()
+
+    def context(self, spark: Any) -> JobContext:
+        """Return what the function is called with."""
+        deploy = self._deploy
+        return JobContext(
+            deploy.job_id,
+            deploy.name,
+            deploy.attempt,
+            FencingToken(self._term, deploy.attempt),
+            logging.getLogger(f"understudy.job.{deploy.name}"),
+            spark,
+        )
+
+    def call(self, context: JobContext, settle: Callable[[Any], Any]) -> msgspec.Raw:
+        """Call the function and return its value as JSON; raises what it raises."""
+        deploy = self._deploy
+        plan = self._storage.read(deploy.plan.path)
+        function, args, kwargs = decode_plan(plan, deploy.plan)
+        try:
+            value = settle(function(context, *args, **kwargs))
+        except SystemExit as end:
+            if end.code in {None, 0}:
+                value = None
+            else:
+                raise
+        return encode_value(value, deploy.result_size_max)
+
+    def finished(self, value: msgspec.Raw) -> AttemptEnded:
+        """Stage that the attempt returned this value."""
+        return self._stage(JobStatus.FINISHED, value, None, retryable=False)
+
+    def failed(self, error: BaseException) -> AttemptEnded:
+        """Stage that the attempt ended by an exception."""
+        failure = failure_of(error)
+        if isinstance(error, SystemExit):
+            failure = Failure(
+                type="SystemExit",
+                message=f"the function called sys.exit({error.code!r})",
+                traceback=failure.traceback,
+                time=failure.time,
+            )
+        # What Understudy itself refuses, it would refuse again.
+        retryable = not isinstance(error, UnderstudyError)
+        return self._stage(JobStatus.FAILED, NULL, failure, retryable=retryable)
+
+    def interrupted(self) -> AttemptEnded:
+        """Stage that the attempt ended since it was told to."""
+        return self._stage(JobStatus.CANCELED, NULL, None, retryable=False)
+
+    def _stage(
+        self, status: JobStatus, value: msgspec.Raw, failure: Failure | None, *, retryable: bool
+    ) -> AttemptEnded:
+        deploy = self._deploy
+        outcome = Outcome(
+            job_id=deploy.job_id,
+            job_name=deploy.name,
+            application_id=deploy.application_id,
+            run_id=deploy.run_id,
+            status=status,
+            attempt=deploy.attempt,
+            start_time=self._started_at,
+            end_time=self._clock.wall(),
+            value=value,
+            failure=failure,
+            retryable=retryable,
+        )
+        data = outcomes.dump(outcome, pretty=True)
+        self._storage.publish(deploy.staged, data)
+        return AttemptEnded(
+            job_id=deploy.job_id,
+            attempt=deploy.attempt,
+            status=status,
+            retryable=retryable,
+            source=Pointer(path=deploy.staged, digest=digest(data), size=len(data)),
+            ran_s=self._clock.now() - self._began,
+        )

@@ -1,0 +1,152 @@
+"""The application's code: gathered beside the script, stored as blobs, laid out to be imported.
+
+Laid out, ``app/`` holds the script and the modules beside it, ``files/`` what ``--py-files`` gave.
+A layout is named by the digest of its artifact list, is published whole, and is shared by all
+processes of a host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from understudy.errors import UsageError
+from understudy.ha import layout
+from understudy.ha.blobs import BlobStore
+from understudy.ha.storage import BlockingStorage, LocalStorage, remove_tree
+from understudy.model import Artifact
+
+CODE_BYTES_MAX = 10 << 20
+CODE_FILES_MAX = 1_000
+"""What is stored with a script. More is not code that lies beside it, but data, or a home."""
+
+_SKIPPED = {"__pycache__", "node_modules", "site-packages", "spark-warehouse", "metastore_db"}
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that belongs to the application: where it is, and its place in the layout."""
+
+    path: Path
+    name: str
+    on_path: bool = False
+
+
+def beside(script: Path) -> list[SourceFile]:
+    """Return the script and the modules that lie beside it, or raise `UsageError` past limits."""
+    found = [SourceFile(script, f"app/{script.name}")]
+    size = script.stat().st_size
+    root = script.parent
+    for path in _modules(root):
+        if path == script:
+            continue
+        found.append(SourceFile(path, f"app/{path.relative_to(root).as_posix()}"))
+        size += path.stat().st_size
+        if len(found) > CODE_FILES_MAX or size > CODE_BYTES_MAX:
+            raise UsageError(
+                f"{root} holds more than {CODE_FILES_MAX} files or {CODE_BYTES_MAX >> 20} MB of "
+                f"Python beside {script.name}, all of which would be stored with it: put the "
+                "script and its modules into a directory of their own"
+            )
+    return found
+
+
+def py_files(paths: Iterable[str]) -> list[SourceFile]:
+    """Return what ``--py-files`` names: .py files and .zip archives."""
+    found = []
+    for text in paths:
+        path = Path(text)
+        if path.suffix not in {".py", ".zip"}:
+            raise UsageError(f"--py-files {text}: expected .py or .zip")
+        if not path.is_file():
+            raise UsageError(f"--py-files {text}: no such file")
+        found.append(SourceFile(path, f"files/{path.name}", on_path=path.suffix == ".zip"))
+    return found
+
+
+def store(blobs: BlobStore, files: Iterable[SourceFile]) -> tuple[Artifact, ...]:
+    """Put files into the BlobStore; return how to find them again."""
+    artifacts = []
+    for file in files:
+        body = file.path.read_bytes()
+        artifacts.append(
+            Artifact(name=file.name, digest=blobs.put(body), size=len(body), on_path=file.on_path)
+        )
+    return tuple(artifacts)
+
+
+def code_digest(artifacts: tuple[Artifact, ...]) -> str:
+    """Return the name of a layout."""
+    encoded = msgspec.json.encode(artifacts, order="sorted")
+    return hashlib.sha256(encoded).hexdigest()[:24]
+
+
+def python_path(directory: str, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:
+    """Return what must be put on Python's path, in order."""
+    archives = tuple(f"{directory}/{item.name}" for item in artifacts if item.on_path)
+    return (f"{directory}/app", f"{directory}/files", *archives)
+
+
+def lay_out(
+    storage: BlockingStorage, cluster: str, directory: str, artifacts: tuple[Artifact, ...]
+) -> Path:
+    """Lay the artifacts out on this host, unless somebody has; return the directory."""
+    target = layout_base(storage, cluster) / code_digest(artifacts)
+    if target.is_dir():
+        return target
+    blobs = BlobStore(storage, cluster, directory)
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = target.parent / f".draft-{uuid.uuid4().hex}"
+    try:
+        for artifact in artifacts:
+            path = draft / artifact.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(blobs.get(artifact))
+        (draft / "app").mkdir(parents=True, exist_ok=True)
+        (draft / "files").mkdir(exist_ok=True)
+        try:
+            draft.rename(target)
+        except OSError:
+            if not target.is_dir():  # Else another process of this host was faster.
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return target
+
+
+def layout_base(storage: BlockingStorage, cluster: str) -> Path:
+    """Return where layouts of a cluster go: into local storage, or the temporary directory."""
+    if isinstance(storage, LocalStorage):
+        return storage.root / layout.code_directory(cluster, "x").rpartition("/")[0]
+    user = os.getuid()
+    return Path(tempfile.gettempdir()) / f"understudy-{user}-{cluster}" / "code"
+
+
+def remove_layouts(base: Path) -> None:
+    """Remove all layouts of a cluster on this host; absent is fine."""
+    if base.exists():
+        remove_tree(base)
+
+
+def _modules(root: Path) -> Iterator[Path]:
+    for directory, names, files in os.walk(root):
+        here = Path(directory)
+        names[:] = sorted(
+            name
+            for name in names
+            if name not in _SKIPPED
+            and not name.startswith(".")
+            and not (here / name / "pyvenv.cfg").exists()
+        )
+        package = (here / "__init__.py").exists() and here != root
+        for name in sorted(files):
+            if name.endswith(".py") or (package and not name.endswith((".pyc", ".pyo"))):
+                yield here / name

@@ -1,0 +1,377 @@
+"""Dispatcher: accepts, recovers, executes and finishes applications while its JobManager leads.
+
+On a grant: claim, recover, serve; only then is the address published. What one application cannot
+be recovered from is named and left in place; it never stops the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from understudy.clock import Clock
+from understudy.config import Configuration, options
+from understudy.core import recovery
+from understudy.core.recovery import Answer, Continue, Submit
+from understudy.core.restart import Strategy
+from understudy.errors import DataError, NotFoundError, SubmissionError
+from understudy.ha.application_store import Recovered, StoredApplication
+from understudy.ha.election import Leadership
+from understudy.ha.execution_plan_store import ExecutionPlanStore
+from understudy.ha.services import HighAvailabilityServices
+from understudy.model import (
+    ApplicationRecord,
+    ApplicationStatus,
+    Incarnation,
+    LeadershipSpan,
+    RegistryBody,
+    RunId,
+    Tombstone,
+)
+from understudy.rpc import messages
+from understudy.runtime import code
+from understudy.runtime.application import Application, ApplicationSettings
+from understudy.runtime.cleanup import Cleanup, CleanupStrategy, read_tombstone
+from understudy.runtime.job_master import JobContext
+from understudy.runtime.liveness_lock import Locks
+from understudy.runtime.main_process import MainProcesses
+from understudy.runtime.persist import persist
+from understudy.runtime.reporter import Reporter
+from understudy.runtime.resource_manager import ResourceManager
+from understudy.runtime.submission import Submission
+
+Publish = Callable[[], Coroutine[Any, Any, None]]
+"""Makes the leader's addresses known; called once everything was claimed and recovered."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Binding:
+    """Which run this process is here for."""
+
+    wanted: RunId | None
+    ephemeral: bool
+    submission: Submission | None
+    known_at_start: frozenset[RunId] = frozenset()
+    bound: RunId | None = None
+    """The run that was unfinished when this process saw the registry."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the run ended."""
+
+    run_id: RunId
+    status: ApplicationStatus
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the Dispatcher works with; the same for every term of a process."""
+
+    me: Incarnation
+    name: str
+    rest: str
+    configuration: Configuration
+    services: HighAvailabilityServices
+    mains: MainProcesses
+    locks: Locks
+    reporter: Reporter
+    clock: Clock
+    chance: random.Random
+
+
+class Dispatcher:
+    """The applications of one term."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        binding: Binding,
+        leadership: Leadership,
+        resources: ResourceManager,
+    ) -> None:
+        self._around = around
+        self._binding = binding
+        self._leadership = leadership
+        self._resources = resources
+        self.registry: RegistryBody | None = None
+        self.application: Application | None = None
+        self.cleanup: Cleanup | None = None
+        self.attention: dict[str, str] = {}
+        """What needs a person: what it is about, and what is wrong."""
+
+    async def run(self, publish: Publish) -> Ended:
+        """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`."""
+        services, term = self._around.services, self._leadership.term
+        registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
+        self.registry = registry = await self._note_grant(registry)
+        recovered = await services.applications.recover(term, registry)
+        self.attention.update({str(key): why for key, why in recovered.damaged.items()})
+        await self._sweep()
+        decision = recovery.bootstrap(
+            registry,
+            self._binding.wanted,
+            self._binding.bound,
+            self._binding.known_at_start,
+            RunId(uuid.uuid4().hex[:12]),
+        )
+        await self._prune(registry)
+        match decision:
+            case Answer():
+                await publish()
+                return await self._answer(decision.tombstone)
+            case Continue():
+                _log.info("run %s is unfinished: it is continued", decision.run_id)
+                stored = _find(recovered, decision)
+            case Submit():
+                stored = await self._submit(decision.run_id)
+        if stored is None:
+            await publish()
+            return await self._idle()
+        self._binding.bound = stored.body.run_id
+        return await self._attend(stored, publish)
+
+    async def _note_grant(self, registry: RegistryBody) -> RegistryBody:
+        """Close the last span of the history, and open this term's."""
+        leadership, around = self._leadership, self._around
+        now = around.clock.wall()
+        lost_at = now
+        if leadership.lost_at is not None:
+            lost_at = now - max(0.0, around.clock.now() - leadership.lost_at)
+        span = LeadershipSpan(
+            term=leadership.term, holder=around.name, granted_at=now, rest=around.rest
+        )
+
+        def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
+            closed = [
+                replace(old, lost_at=lost_at, reason=leadership.reason)
+                if old.lost_at is None
+                else old
+                for old in history
+                if old.term != leadership.term
+            ]
+            return [*closed, span]
+
+        return await around.services.registry.record(leadership.term, change)
+
+    async def _prune(self, registry: RegistryBody) -> None:
+        """Drop the tombstones whose time is over."""
+        ttl_s = self._around.configuration.get(options.TOMBSTONE_TTL)
+        now = self._around.clock.wall()
+        old = [stone for stone in registry.tombstones.values() if now - stone.ended_at > ttl_s]
+        if old:
+            services = self._around.services
+            await services.registry.forget(self._leadership.term, [stone.run_id for stone in old])
+            for stone in old:
+                await services.storage.delete(stone.file.path)
+
+    # --- taking in --------------------------------------------------------------------------------
+
+    async def _submit(self, run_id: RunId) -> StoredApplication | None:
+        """Store the application that this process was started with."""
+        submission = self._binding.submission
+        if submission is None:
+            return None
+        services, term = self._around.services, self._leadership.term
+        directory = services.applications.new_directory()
+        await self._refuse_used_job_id(submission)
+        record = await asyncio.to_thread(
+            submission.store, services, run_id, directory, self._around.clock.wall()
+        )
+        stored = await services.applications.put(term, record, directory)
+        _log.info("run %s of %s begins", run_id, submission.name)
+        return stored
+
+    async def _refuse_used_job_id(self, submission: Submission) -> None:
+        if not submission.first_job_id or self.registry is None:
+            return
+        for tombstone in self.registry.tombstones.values():
+            try:
+                file = await read_tombstone(self._around.services, tombstone)
+            except (DataError, NotFoundError):
+                continue
+            if any(job.job_id == submission.first_job_id for job in file.jobs):
+                raise SubmissionError(
+                    f"$internal.pipeline.job-id {submission.first_job_id} was used by run "
+                    f"{tombstone.run_id} of this cluster: choose another one"
+                )
+
+    # --- executing --------------------------------------------------------------------------------
+
+    async def _attend(self, stored: StoredApplication, publish: Publish) -> Ended:
+        """Execute an application unless it has ended, and clean up after it."""
+        around, body = self._around, stored.body
+        plans = around.services.plans(stored)
+        try:
+            await plans.claim(self._leadership.term)
+            self.cleanup = self._cleanup(stored, plans)
+            if body.result is None:
+                await self._execute(stored, plans, self.cleanup, publish)
+            else:
+                await publish()
+        except (DataError, NotFoundError) as error:
+            self.attention[body.application_id] = str(error)
+            _log.error("application %r needs attention: %s", body.name, error)
+            await publish()
+            return await self._idle()
+        await self._publish_result(stored)
+        self._resources.broadcast(messages.Release(application_id=body.application_id))
+        tombstone = await self.cleanup.finish()
+        await self._sweep()
+        await self._around.locks.sweep(frozenset({self._around.me}))
+        return Ended(tombstone.run_id, tombstone.status)
+
+    async def _execute(
+        self,
+        stored: StoredApplication,
+        plans: ExecutionPlanStore,
+        cleanup: Cleanup,
+        publish: Publish,
+    ) -> None:
+        around = self._around
+        record = await around.services.applications.record(stored.body)
+        application = Application(
+            stored,
+            record,
+            self._context(stored, plans),
+            await self._settings(stored, record),
+            around.services,
+            around.mains,
+            around.reporter,
+            self._leadership.lost_at,
+        )
+        self.application = application
+        self._resources.serve(application.jobs)
+        background = [
+            asyncio.create_task(self._clean_ended_jobs(application, cleanup)),
+            asyncio.create_task(self._note_takeover(application)),
+            asyncio.create_task(around.locks.sweep(frozenset({around.me}))),
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(publish())
+                group.create_task(application.run())
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+
+    async def _clean_ended_jobs(self, application: Application, cleanup: Cleanup) -> None:
+        """Clean up after each job as soon as its result is durable."""
+        for job_id, entry in list(application.jobs.entries.items()):
+            if entry.result and not entry.result.cleaned:
+                await cleanup.clean_job(job_id)
+        while True:
+            await cleanup.clean_job(await application.jobs.ended.get())
+
+    async def _note_takeover(self, application: Application) -> None:
+        """Put the takeover's seconds into the history, once it is over."""
+        report = await application.jobs.taken_over
+        term = self._leadership.term
+
+        def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
+            return [
+                replace(span, takeover_seconds=report.seconds) if span.term == term else span
+                for span in history
+            ]
+
+        self.registry = await self._around.services.registry.record(term, change)
+
+    def _context(self, stored: StoredApplication, plans: ExecutionPlanStore) -> JobContext:
+        around = self._around
+        return JobContext(
+            term=self._leadership.term,
+            application_id=stored.body.application_id,
+            run_id=stored.body.run_id,
+            cluster=around.services.locations.cluster,
+            directory=stored.body.directory,
+            result_size_max=around.configuration.get(options.RESULT_MAX_SIZE),
+            strategy=Strategy.of(around.configuration),
+            plans=plans,
+            results=around.services.job_results,
+            storage=around.services.storage,
+            resources=self._resources,
+            clock=around.clock,
+            chance=around.chance,
+        )
+
+    async def _settings(
+        self, stored: StoredApplication, record: ApplicationRecord
+    ) -> ApplicationSettings:
+        around = self._around
+        directory = await asyncio.to_thread(
+            code.lay_out,
+            around.services.storage.blocking,
+            around.services.locations.cluster,
+            stored.body.directory,
+            record.artifacts,
+        )
+        return ApplicationSettings(
+            strategy=Strategy.of(around.configuration),
+            policy=around.configuration.find(options.TERMINATE_ON_JOB_FAILURE),
+            unreached_grace_s=around.configuration.get(options.UNREACHED_GRACE),
+            code_root=str(directory),
+            python_path=code.python_path(str(directory), record.artifacts),
+        )
+
+    def _cleanup(self, stored: StoredApplication, plans: ExecutionPlanStore) -> Cleanup:
+        around = self._around
+        return Cleanup(
+            stored,
+            plans,
+            around.services,
+            self._leadership.term,
+            CleanupStrategy.of(around.configuration),
+            around.clock,
+            keep_results=not around.configuration.get(options.DELETE_ON_COMMIT),
+        )
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    async def _publish_result(self, stored: StoredApplication) -> None:
+        """Publish the application's result again: the last leader may not have come to it."""
+        result = stored.body.result
+        assert result is not None
+        if not result.clean:
+            results = self._around.services.application_results
+            await persist(
+                "publish the application's result",
+                lambda: results.publish_dirty(stored.body.application_id, result.source),
+            )
+
+    async def _sweep(self) -> None:
+        """Remove the documents that crashes have left unlinked.
+
+        Never while an application runs here: a document is created before it is linked.
+        """
+        services, term = self._around.services, self._leadership.term
+        try:
+            for key in await services.registry.sweep(term):
+                _log.info("removed %s, which nothing links", key)
+        except (OSError, TimeoutError, DataError) as error:
+            _log.warning("the sweep is left to the next leader: %s", error)
+
+    async def _answer(self, tombstone: Tombstone) -> Ended:
+        _log.info("run %s has ended: %s", tombstone.run_id, tombstone.status.value)
+        return Ended(tombstone.run_id, tombstone.status)
+
+    async def _idle(self) -> Ended:
+        """Lead without an application, for as long as this process does."""
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+def _find(recovered: Recovered, decision: Continue) -> StoredApplication | None:
+    for stored in recovered.sound:
+        if stored.body.application_id == decision.application_id:
+            return stored
+    return None

@@ -1,0 +1,305 @@
+"""A driver: the process that holds a SparkSession and runs one job at a time.
+
+Run as ``python -m understudy.runtime.driver`` under a guardian. The job's function runs in the
+main thread, as in any script; threads of our own receive messages, report progress and beat. The
+outcome of an attempt is staged in storage before it is reported. When the JVM dies, the process
+ends at once without staging anything: that is a loss, not an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from understudy.clock import SystemClock
+from understudy.errors import UnreachableError
+from understudy.ha.storage import BlockingStorage, open_storage
+from understudy.rpc import messages
+from understudy.rpc.messages import DriverMessage, Interrupt, RunAttempt, StartSession
+from understudy.rpc.wire import BlockingLink
+from understudy.runtime import channels
+from understudy.runtime.attempt import Attempt, Interrupted
+from understudy.runtime.pulse import start_pulse
+from understudy.runtime.worker import GuardianLink, lock_descriptors
+
+HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
+PROGRESS_S = 1.0
+"""How often progress is told; it costs a few calls to the JVM."""
+
+JVM_LOST = 86
+"""Exit code of a driver whose JVM has ended."""
+
+
+class Session(Protocol):
+    """What a driver offers to jobs."""
+
+    @property
+    def jvm_pid(self) -> int:
+        """Return the pid of the JVM, 0 without one."""
+        ...
+
+    @property
+    def ui(self) -> str:
+        """Return the address of the Spark UI, empty without one."""
+        ...
+
+    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+        """Start, and be warm when this returns."""
+        ...
+
+    def open(self, job_id: str, name: str) -> Any:
+        """Return a clean session for a job."""
+        ...
+
+    def settle(self, value: Any) -> Any:
+        """Wait for what the function has only started."""
+        ...
+
+    def interrupt(self, job_id: str) -> None:
+        """Interrupt what runs for the job."""
+        ...
+
+    def progress(self, job_id: str) -> tuple[int, int, str]:
+        """Return tasks done, tasks in all, and the running stage."""
+        ...
+
+    def close(self) -> list[str]:
+        """Leave the job behind; return why the driver must be retired, if so."""
+        ...
+
+    def is_lost(self, error: BaseException | None) -> bool:
+        """Say whether the session is beyond use."""
+        ...
+
+    def pulse(self) -> None:
+        """Return once the session has answered."""
+        ...
+
+    def await_jvm_end(self) -> int:
+        """Return once the session's process has ended."""
+        ...
+
+
+class NoSession:
+    """A driver without Spark: a real process, for everything that is not Spark's."""
+
+    jvm_pid = 0
+    ui = ""
+
+    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+        """See `Session.start`."""
+
+    def open(self, job_id: str, name: str) -> Any:
+        """See `Session.open`."""
+        return None
+
+    def settle(self, value: Any) -> Any:
+        """See `Session.settle`."""
+        return value
+
+    def interrupt(self, job_id: str) -> None:
+        """See `Session.interrupt`."""
+
+    def progress(self, job_id: str) -> tuple[int, int, str]:
+        """See `Session.progress`."""
+        return 0, 0, ""
+
+    def close(self) -> list[str]:
+        """See `Session.close`."""
+        return []
+
+    def is_lost(self, error: BaseException | None) -> bool:
+        """See `Session.is_lost`."""
+        return False
+
+    def pulse(self) -> None:
+        """See `Session.pulse`."""
+
+    def await_jvm_end(self) -> int:
+        """See `Session.await_jvm_end`."""
+        threading.Event().wait()
+        return 0
+
+
+class Driver:
+    """One driver process."""
+
+    def __init__(
+        self,
+        link: BlockingLink[DriverMessage],
+        session: Session,
+        storage: BlockingStorage,
+        clock: SystemClock,
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._storage = storage
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[RunAttempt | None] = queue.SimpleQueue()
+        self._running = ""
+        """The job whose function the main thread is in."""
+        self._interrupted = threading.Event()
+
+    def serve(self) -> None:
+        """Run attempts until the driver must be retired, or its TaskManager is gone."""
+        signal.signal(signal.SIGUSR1, self._raise_in_job)
+        threading.Thread(target=self._receive, name="understudy-inbox", daemon=True).start()
+        threading.Thread(target=self._watch_jvm, name="understudy-jvm", daemon=True).start()
+        threading.Thread(
+            target=self._tell_progress, name="understudy-progress", daemon=True
+        ).start()
+        while True:
+            self._link.send(messages.Warm(jvm_pid=self._session.jvm_pid, ui=self._session.ui))
+            order = self._inbox.get()
+            if order is None:
+                return
+            reasons = self._run(order)
+            if reasons:
+                self._link.send(messages.Retiring(reason="; ".join(reasons)))
+                return
+
+    def _run(self, order: RunAttempt) -> list[str]:
+        """Run one attempt and report it; return why the driver cannot go on, if so."""
+        deploy = order.deploy
+        attempt = Attempt(deploy, order.term, self._storage, self._clock)
+        self._interrupted.clear()
+        try:
+            with self._interruptible(deploy.job_id):
+                context = attempt.context(self._session.open(deploy.job_id, deploy.name))
+                self._link.send(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
+                value = attempt.call(context, self._session.settle)
+            ended = attempt.finished(value)
+            reasons = []
+        except UnreachableError:
+            return ["the TaskManager is gone"]
+        except BaseException as error:  # Whatever user code may raise.
+            if self._session.is_lost(error):
+                os._exit(JVM_LOST)
+            if self._interrupted.is_set():
+                ended = attempt.interrupted()
+                reasons = ["its job was cancelled"]
+            else:
+                ended = attempt.failed(error)
+                reasons = ["its job failed"]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._link.send(ended)
+        try:
+            return reasons or self._session.close()
+        except Exception as error:
+            return [f"the session could not be cleaned: {error}"]
+
+    @contextlib.contextmanager
+    def _interruptible(self, job_id: str) -> Iterator[None]:
+        self._running = job_id
+        try:
+            if self._interrupted.is_set():
+                raise Interrupted
+            yield
+        finally:
+            self._running = ""
+
+    def _raise_in_job(self, *_: object) -> None:
+        if self._running:
+            raise Interrupted
+
+    def _receive(self) -> None:
+        while (envelope := self._link.receive()) is not None:
+            match envelope.message:
+                case RunAttempt() as order:
+                    self._inbox.put(order)
+                case Interrupt() as wish:
+                    self._interrupt(wish)
+        os._exit(0)  # The TaskManager is gone; our guardian is about to end us anyway.
+
+    def _interrupt(self, wish: Interrupt) -> None:
+        self._interrupted.set()
+        if self._running != wish.job_id:
+            return
+        try:
+            self._session.interrupt(wish.job_id)
+        except Exception:
+            logging.getLogger(__name__).exception("interrupting %s", wish.job_id)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _watch_jvm(self) -> None:
+        self._session.await_jvm_end()
+        os._exit(JVM_LOST)
+
+    def _tell_progress(self) -> None:
+        told: tuple[str, int, int] | None = None
+        while True:
+            time.sleep(PROGRESS_S)
+            job_id = self._running
+            if not job_id:
+                continue
+            try:
+                done, total, stage = self._session.progress(job_id)
+                if total and told != (job_id, done, total):
+                    told = (job_id, done, total)
+                    self._link.send(
+                        messages.Progress(
+                            job_id=job_id,  # type: ignore[arg-type]
+                            attempt=0,
+                            tasks_done=done,
+                            tasks_total=total,
+                            stage=stage,
+                        )
+                    )
+            except UnreachableError:
+                return
+            except Exception:
+                logging.getLogger(__name__).debug("no progress", exc_info=True)
+
+
+def open_session(kind: str) -> Session:
+    """Return what ``taskmanager.driver.type`` names; Spark is imported only where it is used."""
+    if kind == "session-less":
+        return NoSession()
+    session: Session = importlib.import_module("understudy.spark.session").SparkSessions()
+    return session
+
+
+def _start(message: StartSession, session: Session) -> None:
+    sys.path[:0] = [path for path in message.python_path if path not in sys.path]
+    conf = dict(message.conf)
+    if message.kind != "session-less":
+        defaults = importlib.import_module("understudy.spark.defaults")
+        conf = defaults.session_conf(conf, message.scratch, message.application_id)
+    session.start(conf, lock_descriptors())
+
+
+def main() -> NoReturn:
+    """Start the session that the TaskManager asks for, and serve it."""
+    link: BlockingLink[DriverMessage] = channels.inherited(channels.driver_codec)
+    guardian = GuardianLink.from_environment()
+    timeout_s = float(os.environ.pop(HEARTBEAT_S, "30"))
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    envelope = link.receive()
+    if envelope is None or not isinstance(envelope.message, StartSession):
+        sys.exit(0)
+    message = envelope.message
+    Path(message.scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
+    session = open_session(message.kind)
+    _start(message, session)
+    start_pulse(guardian, SystemClock(), timeout_s, session.pulse)
+    driver = Driver(link, session, open_storage(message.storage), SystemClock())
+    driver.serve()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # Left-over threads and children of jobs must not keep a retired driver.
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,373 @@
+"""The drivers of a TaskManager: started warm, moved into slots, watched, retired.
+
+The pool knows processes and their channels; what an attempt means to a leader is the business of
+`runtime.task_manager`, which it tells by callbacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from understudy.clock import Clock
+from understudy.core import drivers
+from understudy.core.drivers import DriverState, Promote, Seat, Start
+from understudy.errors import UnderstudyError
+from understudy.model import Incarnation, Term
+from understudy.rpc import messages, wire
+from understudy.rpc.gateway import Link
+from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
+from understudy.runtime import channels, driver
+from understudy.runtime.processes import Death, Process, Processes, Spec
+
+BROKEN_STARTS = 3
+"""So many failed starts in a row, and none that worked, mean that the settings are wrong."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """What drivers are started with."""
+
+    kind: str
+    slots: int
+    spares: int
+    heartbeat_s: float
+    start_s: float
+    cancel_grace_s: float
+    storage: str
+    scratch: Path
+
+
+@dataclass
+class Driver:
+    """One driver process, as its TaskManager sees it."""
+
+    incarnation: Incarnation
+    slot: int | None
+    prepare: Prepare
+    process: Process
+    link: Link[DriverMessage]
+    state: DriverState = DriverState.STARTING
+    warm: messages.Warm | None = None
+    deploy: Deploy | None = None
+    began: float = 0.0
+    note: str = ""
+    stopping: asyncio.TimerHandle | None = None
+
+    def report(self) -> DriverReport:
+        """Return what a leader, and REST, should know."""
+        deploy = self.deploy
+        return DriverReport(
+            driver=self.incarnation,
+            slot=self.slot,
+            state=self.state.value,
+            application_id=self.prepare.application_id,
+            driver_pid=self.process.pid,
+            guardian_pid=self.process.guardian_pid,
+            jvm_pid=self.warm.jvm_pid if self.warm else 0,
+            ui=self.warm.ui if self.warm else "",
+            job_id=deploy.job_id if deploy else "",
+            attempt=deploy.attempt if deploy else 0,
+            note=self.note,
+        )
+
+
+class Listener(Protocol):
+    """Who hears of what happens in the drivers."""
+
+    def drivers_changed(self) -> None:
+        """Something about the drivers is different."""
+        ...
+
+    def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
+        """The attempt's function was entered."""
+        ...
+
+    def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
+        """The attempt ended, and its outcome is staged."""
+        ...
+
+    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
+        """The driver died in the attempt; everything of it is reaped."""
+        ...
+
+    def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
+        """The attempt told how far it is."""
+        ...
+
+    def printed(self, driver: Driver, text: str) -> None:
+        """The driver printed a line."""
+        ...
+
+    def cannot_start(self, prepare: Prepare, reason: str) -> None:
+        """No driver for this application can be started."""
+        ...
+
+
+@dataclass
+class _Starts:
+    """How starting drivers has gone for the application that is prepared."""
+
+    failures: int = 0
+    last_words: list[str] = field(default_factory=list)
+
+
+class DriverPool:
+    """All drivers of one TaskManager."""
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        processes: Processes,
+        clock: Clock,
+        listener: Listener,
+        python_path: Callable[[Prepare], Awaitable[tuple[str, ...]]],
+    ) -> None:
+        self._settings = settings
+        self._processes = processes
+        self._clock = clock
+        self._listener = listener
+        self._python_path = python_path
+        self._drivers: dict[Incarnation, Driver] = {}
+        self._wanted: Prepare | None = None
+        self._starts = _Starts()
+        self._until: float | None = None
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def drivers(self) -> list[Driver]:
+        """Return the drivers, slots first."""
+        return sorted(self._drivers.values(), key=lambda one: (one.slot is None, one.slot or 0))
+
+    def find(self, incarnation: Incarnation) -> Driver | None:
+        """Return a driver that is not dead."""
+        return self._drivers.get(incarnation)
+
+    def prepare(self, wanted: Prepare | None) -> None:
+        """Keep drivers for this application from now on, and retire free ones of any other."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._starts = _Starts()
+        for one in self._drivers.values():
+            if one.deploy is None and not self._serves(one):
+                self.retire(one, "another application is served now")
+        self._changed.set()
+
+    def until(self, deadline: float) -> None:
+        """Let every driver's guardian kill it if nothing newer comes by ``deadline``."""
+        self._until = deadline
+        for one in self._drivers.values():
+            one.process.until(deadline)
+
+    def run_attempt(self, one: Driver, deploy: Deploy, term: Term) -> None:
+        """Run an attempt in a warm driver."""
+        one.state, one.deploy, one.began = DriverState.BUSY, deploy, self._clock.now()
+        one.link.send(messages.RunAttempt(deploy=deploy, term=term), term)
+        self._listener.drivers_changed()
+
+    def stop_attempt(self, one: Driver) -> None:
+        """Interrupt what runs in a driver; kill the driver after the grace."""
+        deploy = one.deploy
+        if deploy is None or one.stopping:
+            return
+        one.link.send(messages.Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
+        one.stopping = asyncio.get_running_loop().call_later(
+            self._settings.cancel_grace_s, one.process.kill, "its job was cancelled"
+        )
+
+    def retire(self, one: Driver, reason: str) -> None:
+        """End a driver that must not serve again."""
+        if one.state is not DriverState.ENDING:
+            one.state, one.note = DriverState.ENDING, reason
+            one.process.kill(reason)
+            self._listener.drivers_changed()
+
+    def kill_all(self, reason: str) -> None:
+        """End every driver, with whatever runs in it."""
+        self._wanted = None
+        for one in self._drivers.values():
+            one.process.kill(reason)
+
+    async def emptied(self) -> None:
+        """Return once every driver is reaped."""
+        for one in list(self._drivers.values()):
+            await asyncio.shield(one.process.death)
+
+    async def run(self) -> None:
+        """Keep as many drivers as there should be, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._arrange()
+
+    async def _arrange(self) -> None:
+        if self._wanted is None:
+            return
+        seats = [Seat(one.incarnation, one.slot, one.state) for one in self._drivers.values()]
+        for action in drivers.arrange(seats, self._settings.slots, self._settings.spares):
+            if isinstance(action, Promote):
+                self._drivers[action.driver].slot = action.slot
+                self._listener.drivers_changed()
+                self._changed.set()
+            elif isinstance(action, Start):
+                await self._try_to_start(self._wanted, action.slot)
+
+    async def _try_to_start(self, prepare: Prepare, slot: int | None) -> None:
+        pause_s = drivers.start_pause_s(self._starts.failures)
+        if pause_s:
+            await asyncio.sleep(pause_s)
+            if self._wanted != prepare:
+                self._changed.set()
+                return
+        try:
+            await self._start(prepare, slot)
+        except (OSError, UnderstudyError) as error:
+            self._start_failed(prepare, f"cannot be started: {error}")
+            self._changed.set()
+
+    async def _start(self, prepare: Prepare, slot: int | None) -> None:
+        path = await self._python_path(prepare)
+        incarnation = Incarnation(uuid.uuid4().hex)
+        scratch = self._settings.scratch / incarnation
+        mine, theirs = channels.pair()
+        with theirs:
+            spec = self._spec(prepare, incarnation, path, scratch, theirs)
+            process = await self._processes.start(
+                spec, lambda text: self._printed(incarnation, text)
+            )
+        link = await wire.over_socket(mine, channels.driver_codec, incarnation)
+        one = Driver(incarnation, slot, prepare, process, link)
+        self._drivers[incarnation] = one
+        if self._until is not None:
+            process.until(self._until)
+        link.send(
+            messages.StartSession(
+                kind=self._settings.kind,
+                application_id=prepare.application_id,
+                conf=prepare.profile.conf,
+                python_path=path,
+                scratch=str(scratch),
+                storage=self._settings.storage,
+            )
+        )
+        listening = self._spawn(self._listen(one))
+        self._spawn(self._await_death(one, listening))
+        self._listener.drivers_changed()
+
+    def _spec(
+        self,
+        prepare: Prepare,
+        incarnation: Incarnation,
+        path: tuple[str, ...],
+        scratch: Path,
+        channel: socket.socket,
+    ) -> Spec:
+        previous = os.environ.get("PYTHONPATH")
+        entries = [*path, *([previous] if previous else [])]
+        cwd = prepare.profile.cwd
+        return Spec(
+            name=f"driver-{incarnation[:8]}",
+            incarnation=incarnation,
+            argv=(sys.executable, "-P", "-m", driver.__name__),
+            env={
+                **channels.child_environment(channel, incarnation),
+                driver.HEARTBEAT_S: str(self._settings.heartbeat_s),
+                "PYTHONPATH": os.pathsep.join(entries),
+                "PYTHONUNBUFFERED": "1",
+            },
+            fds=(channel.fileno(),),
+            start_s=self._settings.start_s,
+            scratch=(str(scratch),),
+            cwd=cwd if cwd and Path(cwd).is_dir() else None,
+        )
+
+    def _printed(self, incarnation: Incarnation, text: str) -> None:
+        one = self._drivers.get(incarnation)
+        if one is None or one.state is DriverState.STARTING:
+            self._starts.last_words = [*self._starts.last_words[-20:], text]
+        if one is not None:
+            self._listener.printed(one, text)
+
+    async def _listen(self, one: Driver) -> None:
+        while (envelope := await one.link.receive()) is not None:
+            match envelope.message:
+                case messages.Warm() as warm:
+                    self._warmed(one, warm)
+                case messages.Entered() if one.deploy:
+                    self._listener.attempt_entered(one, one.deploy)
+                case messages.AttemptEnded() as ended:
+                    self._ended(one, ended)
+                case messages.Progress() as progress if one.deploy:
+                    self._listener.attempt_progressed(one, progress)
+                case messages.Retiring() as retiring:
+                    self.retire(one, retiring.reason)
+
+    def _warmed(self, one: Driver, warm: messages.Warm) -> None:
+        one.warm = warm
+        self._starts = _Starts()
+        if one.state is DriverState.ENDING:
+            return
+        one.state = DriverState.WARM
+        if not self._serves(one):
+            self.retire(one, "another application is served now")
+        self._listener.drivers_changed()
+        self._changed.set()
+
+    def _serves(self, one: Driver) -> bool:
+        """Say whether a driver is of the application and profile that is wanted now."""
+        wanted = self._wanted
+        return (
+            wanted is not None
+            and one.prepare.application_id == wanted.application_id
+            and one.prepare.profile.digest == wanted.profile.digest
+        )
+
+    def _ended(self, one: Driver, ended: messages.AttemptEnded) -> None:
+        if one.deploy is None:
+            return
+        one.deploy = None
+        if one.stopping:
+            one.stopping.cancel()
+            one.stopping = None
+        self._listener.attempt_ended(one, ended)
+
+    async def _await_death(self, one: Driver, listening: asyncio.Task[None]) -> None:
+        death = await asyncio.shield(one.process.death)
+        await listening  # What the driver said before it died is heard first.
+        one.link.close()
+        del self._drivers[one.incarnation]
+        if one.state is DriverState.STARTING:
+            self._start_failed(one.prepare, f"{death} before it was warm")
+        _log.info("driver %s %s", one.incarnation[:8], death)
+        if one.deploy is not None:
+            self._listener.attempt_lost(one, one.deploy, death)
+        self._listener.drivers_changed()
+        self._changed.set()
+
+    def _start_failed(self, prepare: Prepare, what: str) -> None:
+        self._starts.failures += 1
+        words = "\n".join(self._starts.last_words[-8:])
+        _log.warning("a driver %s; it printed last: %s", what, words)
+        if self._starts.failures == BROKEN_STARTS and self._wanted == prepare:
+            self._listener.cannot_start(prepare, f"a driver {what}\n{words}".strip())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            _log.error("a driver's watcher failed", exc_info=task.exception())

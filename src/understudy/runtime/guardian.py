@@ -1,0 +1,378 @@
+"""The guardian: a tiny program that starts one worker and is answerable for its end.
+
+Run by path as ``python -I -S guardian.py SPEC``; standard library only, and nothing of this
+package, so that it is small, starts in milliseconds and shares no fate with its worker.
+
+It promises:
+
+- it is the subreaper of all descendants of its worker, whatever sessions and forks they hide in;
+- when the worker ends, or is not heard of by the time it announced, or the parent is gone or says
+  so, the whole tree is killed and reaped until the kernel says that there is no child left;
+- only then does it report ``reaped`` upwards, free its liveness lock, and exit with the worker's
+  status. Whoever obtains the lock knows that all are dead;
+- it never restarts anything.
+
+The lock is inherited by the worker and by what the worker hands it on to, so that it stays taken
+as long as any of them lives, even when this guardian is killed first.
+
+Messages are JSON, one a line. From the parent: ``{"until": t}``, ``{"stop": grace}``,
+``{"kill": why}``. From the worker: ``{"until": t}``, ``{"settle": n}``, ``{"released": true}``.
+To the parent: ``{"started": pid}``, ``{"reaped": {…}}``. To the worker: ``{"settled": n}``.
+Times are readings of CLOCK_BOOTTIME, which also runs while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+KILL_POLL_S = 0.05
+"""How often to look for forks that escaped a round of kills; each death wakes it at once."""
+
+GUARDIAN_FD = "UNDERSTUDY_GUARDIAN_FD"
+LOCK_FDS = "UNDERSTUDY_LOCK_FDS"
+
+
+def now() -> float:
+    """Return the clock that guardian and worker share."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def prctl(option: int, value: int) -> None:
+    """Call prctl(2), or raise ``OSError``."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+class Lines:
+    """A socket that carries JSON objects, one a line, and never blocks."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
+        self._pending = b""
+        self.closed = False
+
+    def fileno(self) -> int:
+        """Return the descriptor, for ``select``."""
+        return self._socket.fileno()
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Return all messages that have arrived; notes whether the other side is gone."""
+        while True:
+            try:
+                data = self._socket.recv(65536)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self.closed = True
+                break
+            self._pending += data
+        *lines, self._pending = self._pending.split(b"\n")
+        return [json.loads(line) for line in lines if line]
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send, if the other side is there and not swamped."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+
+def descendants() -> list[int]:
+    """Return the pids of all processes below this one, parents before children."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        parent = parent_of(int(name))
+        if parent:
+            children.setdefault(parent, []).append(int(name))
+    found = list(children.get(os.getpid(), ()))
+    for pid in found:
+        found.extend(children.get(pid, ()))
+    return found
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent's pid, 0 where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def kill(pid: int) -> None:
+    """Kill a descendant, without ever hitting a stranger that got its number meanwhile."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        # The handle is on whoever has the number now: it must still be one of ours.
+        ancestor = pid
+        while ancestor not in {0, 1, os.getpid()}:
+            ancestor = parent_of(ancestor)
+        if ancestor == os.getpid():
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        return
+    finally:
+        os.close(handle)
+
+
+class Guardian:
+    """One worker, from its start to the last of its descendants."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._spec = spec
+        self._up = Lines(spec["up"]) if spec.get("up") is not None else None
+        self._lock = self._take_lock(spec.get("lock"))
+        mine, theirs = socket.socketpair()
+        self._worker = Lines(mine.detach())
+        self._wakeup = self._watch_signals()
+        self._parent_until: float | None = None
+        self._worker_until: float | None = now() + spec["start_s"] if spec.get("start_s") else None
+        self._kill_at: float | None = None
+        self._settling: list[int] = []
+        self._released = False
+        self._status: int | None = None
+        self._pid = self._start(theirs)
+        theirs.close()
+
+    def run(self) -> int:
+        """Wait for the end, whatever its cause, and see to it; return the exit code."""
+        if self._up:
+            self._up.send({"started": self._pid})
+        reason = self._wait()
+        died_at = now()
+        self._kill_all()
+        code = self._exit_code()
+        note = {
+            "code": code,
+            "signal": os.WTERMSIG(self._status)
+            if self._status is not None and os.WIFSIGNALED(self._status)
+            else 0,
+            "at": died_at,
+            "reason": reason,
+        }
+        self._remove_scratch()
+        self._free_lock(note)
+        if self._up:
+            self._up.send({"reaped": note})
+        return code
+
+    def _start(self, theirs: socket.socket) -> int:
+        keep = [theirs.fileno(), *self._spec.get("fds", ())]
+        locks = [int(fd) for fd in os.environ.get(LOCK_FDS, "").split(",") if fd]
+        if self._lock is not None:
+            locks.append(self._lock)
+        for descriptor in (*keep, *locks):
+            os.set_inheritable(descriptor, True)
+        environment = {
+            **os.environ,
+            GUARDIAN_FD: str(theirs.fileno()),
+            LOCK_FDS: ",".join(map(str, locks)),
+        }
+        guardian = os.getpid()
+        pid = os.fork()
+        if pid:
+            for descriptor in keep:
+                os.set_inheritable(descriptor, False)
+            return pid
+        try:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() == guardian:
+                signal.set_wakeup_fd(-1)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+                    signal.signal(number, signal.SIG_DFL)
+                os.execvpe(self._spec["argv"][0], self._spec["argv"], environment)  # noqa: S606
+        except OSError as error:
+            os.write(2, f"{self._spec['argv'][0]}: {error.strerror}\n".encode())
+        finally:
+            os._exit(127)
+
+    def _take_lock(self, path: str | None) -> int | None:
+        if path is None:
+            return None
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+
+    def _free_lock(self, note: dict[str, Any]) -> None:
+        """Leave a note in the lock file for whoever obtains it, then let go of the lock."""
+        if self._lock is None:
+            return
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, json.dumps(note).encode(), 0)
+            if self._released:  # Nobody will need proof of this death.
+                os.unlink(self._spec["lock"])  # noqa: PTH108 -- pathlib costs 5 ms to import
+                os.rmdir(os.path.dirname(self._spec["lock"]))  # noqa: PTH106, PTH120
+        os.close(self._lock)
+
+    def _remove_scratch(self) -> None:
+        for path in self._spec.get("scratch", ()):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _watch_signals(self) -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        return reader
+
+    def _wait(self) -> str:
+        """Return why it is over: the worker ended, or it must."""
+        while True:
+            ready = self._select()
+            if self._wakeup in ready:
+                self._handle_signals()
+            self._reap()
+            if self._status is not None:
+                return "ended"
+            # All that was sent before a deadline is read before the deadline is judged: this
+            # guardian may have been paused itself.
+            for message in self._worker.receive():
+                self._from_worker(message)
+            for message in self._up.receive() if self._up else ():
+                if "kill" in message:
+                    return str(message["kill"])
+                self._from_parent(message)
+            self._settle()
+            if self._up and self._up.closed and self._kill_at is None:
+                if not self._spec.get("orphan_grace_s"):
+                    return "the parent is gone"
+                self._stop(self._spec["orphan_grace_s"])
+            if why := self._overdue():
+                return why
+
+    def _select(self) -> list[Any]:
+        watched: list[Any] = [self._wakeup]
+        if not self._worker.closed:
+            watched.append(self._worker)
+        if self._up and not self._up.closed:
+            watched.append(self._up)
+        due = [t for t in (self._worker_until, self._parent_until, self._kill_at) if t is not None]
+        pauses = [max(0.0, t - now()) for t in due]
+        if self._settling:
+            pauses.append(KILL_POLL_S)
+        return select.select(watched, [], [], min(pauses, default=None))[0]
+
+    def _overdue(self) -> str:
+        at = now()
+        if self._kill_at is not None and at >= self._kill_at:
+            return "did not stop in time"
+        if self._worker_until is not None and at >= self._worker_until:
+            return "silent for too long"
+        if self._parent_until is not None and at >= self._parent_until:
+            return "no leader was heard of for too long"
+        return ""
+
+    def _handle_signals(self) -> None:
+        numbers = os.read(self._wakeup, 4096)
+        if any(number != signal.SIGCHLD for number in numbers):
+            self._stop(self._spec.get("stop_grace_s", 10.0))
+
+    def _from_worker(self, message: dict[str, Any]) -> None:
+        if "until" in message:
+            self._worker_until = message["until"]
+        if "settle" in message:
+            self._settling.append(message["settle"])
+        if "released" in message:
+            self._released = bool(message["released"])
+
+    def _from_parent(self, message: dict[str, Any]) -> None:
+        if "until" in message:
+            self._parent_until = message["until"]
+        if "stop" in message:
+            self._stop(message["stop"])
+
+    def _stop(self, grace_s: float) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGTERM)
+            os.kill(self._pid, signal.SIGCONT)
+        at = now() + grace_s
+        self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
+
+    def _settle(self) -> None:
+        """Kill processes that lost their own guardian, and say when none is left."""
+        if not self._settling:
+            return
+        mine = descendants()
+        strays = [pid for pid in mine if pid != self._pid and parent_of(pid) == os.getpid()]
+        if strays:
+            for pid in strays:
+                kill(pid)
+            return
+        for number in self._settling:
+            self._worker.send({"settled": number})
+        self._settling.clear()
+
+    def _reap(self) -> bool:
+        """Collect the dead; return whether there is any child left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._pid:
+                self._status = status
+
+    def _kill_all(self) -> None:
+        """Kill and reap until the kernel says that there is no child."""
+        while True:
+            for pid in descendants():
+                kill(pid)
+            if not self._reap():
+                return
+            select.select([self._wakeup], [], [], KILL_POLL_S)
+            with contextlib.suppress(OSError):
+                os.read(self._wakeup, 4096)
+
+    def _exit_code(self) -> int:
+        if self._status is None:
+            return 1
+        if os.WIFSIGNALED(self._status):
+            return 128 + os.WTERMSIG(self._status)
+        return os.WEXITSTATUS(self._status)
+
+
+def main() -> NoReturn:
+    """Guard the worker that the first argument describes."""
+    spec = json.loads(sys.argv[1])
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        guardian = Guardian(spec)
+    except OSError as error:
+        if error.errno == errno.EWOULDBLOCK:
+            os.write(2, f"{spec['lock']}: another process holds this lock\n".encode())
+            sys.exit(75)
+        raise
+    sys.exit(guardian.run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""JobMaster: drives one job through its attempts, as ``core.job`` decides.
+
+One inbox, one task. Whatever happens to the job comes in as an event; the commands are carried
+out in order, the durable ones to their end, before the next event is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from understudy.clock import Clock
+from understudy.core import job
+from understudy.core.job import JobState, Phase
+from understudy.core.restart import Strategy
+from understudy.core.slots import Placement
+from understudy.errors import DataError, NotFoundError
+from understudy.ha import layout
+from understudy.ha.execution_plan_store import ExecutionPlanStore
+from understudy.ha.format import digest
+from understudy.ha.result_store import ResultStore, outcomes
+from understudy.ha.storage import Storage
+from understudy.model import (
+    Failure,
+    Intent,
+    JobEntry,
+    JobId,
+    JobResultEntry,
+    JobStatus,
+    Outcome,
+    Pointer,
+    Restarts,
+    RunId,
+    Term,
+)
+from understudy.rpc import messages
+from understudy.runtime.persist import persist
+from understudy.runtime.resource_manager import ResourceManager
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What the JobMasters of one application share."""
+
+    term: Term
+    application_id: str
+    run_id: RunId
+    cluster: str
+    directory: str
+    result_size_max: int
+    strategy: Strategy
+    plans: ExecutionPlanStore
+    results: ResultStore
+    storage: Storage
+    resources: ResourceManager
+    clock: Clock
+    chance: random.Random
+
+
+class Supervisor(Protocol):
+    """Who hears of a job's progress."""
+
+    def job_changed(self, master: JobMaster, before: JobState) -> None:
+        """The job's state is different."""
+        ...
+
+
+class JobMaster:
+    """One job of one application, in one term."""
+
+    def __init__(
+        self, state: JobState, entry: JobEntry, context: JobContext, supervisor: Supervisor
+    ) -> None:
+        self.state = state
+        self.name = entry.name
+        self.job_id: JobId = entry.job_id
+        self.progress: messages.Progress | None = None
+        self.began: float | None = None
+        self.failures: list[Failure] = []
+        """Why earlier attempts of this term ended."""
+        self._context = context
+        self._supervisor = supervisor
+        self._inbox: asyncio.Queue[job.Event] = asyncio.Queue()
+        self.done: asyncio.Event = asyncio.Event()
+
+    @property
+    def entry(self) -> JobEntry:
+        """Return the job as it is stored."""
+        return self._context.plans.entries[self.job_id]
+
+    def tell(self, event: job.Event) -> None:
+        """Put an event into the inbox."""
+        self._inbox.put_nowait(event)
+
+    async def run(self) -> None:
+        """Live until the job has a durable result."""
+        while self.state.phase is not Phase.DONE:
+            event = await self._inbox.get()
+            before = self.state
+            self.state, commands = job.step(
+                before, event, self._context.strategy, self._context.chance.random()
+            )
+            self._note(event)
+            self._supervisor.job_changed(self, before)
+            for command in commands:
+                await self._obey(command)
+        self.done.set()
+
+    def _note(self, event: job.Event) -> None:
+        if isinstance(event, job.Running):
+            self.began = self._context.clock.now()
+        elif isinstance(event, job.Lost):
+            failure = Failure(
+                type="AttemptLost", message=event.reason, time=self._context.clock.wall()
+            )
+            self.failures.append(failure)
+
+    async def _obey(self, command: job.Command) -> None:
+        context = self._context
+        match command:
+            case job.RequestSlot():
+                context.resources.request(self.job_id)
+            case job.ReturnSlot():
+                context.resources.release(self.job_id)
+            case job.StoreIntent():
+                await self._store_intent(command.attempt, command.placement, command.restarts)
+                self.tell(job.IntentStored())
+            case job.Deploy():
+                self._deploy(command.attempt, command.placement)
+            case job.StopAttempt():
+                self._stop(command.attempt)
+            case job.LookForOutcome():
+                self.tell(job.Looked(await self._look(command.attempt)))
+            case job.Pause():
+                self._pause(command)
+            case job.RecordResult():
+                await self._record(command)
+                self.tell(job.Recorded())
+            case job.RecordDisplaced():
+                await self._update("note that a job gave way", _displaced)
+                self.tell(job.Recorded())
+
+    # --- attempts ---------------------------------------------------------------------------------
+
+    async def _store_intent(self, attempt: int, place: Placement, restarts: Restarts) -> None:
+        context = self._context
+        intent = Intent(
+            attempt=attempt,
+            taskmanager=place.taskmanager,
+            driver=place.driver,
+            term=context.term,
+            staged=layout.staged_path(context.cluster, context.directory, self.job_id, attempt),
+            placed_at=context.clock.wall(),
+        )
+
+        def change(entry: JobEntry) -> JobEntry:
+            return replace(
+                entry, attempt=attempt, intent=intent, restarts=restarts, displaced=False
+            )
+
+        await self._update("store an intent", change)
+
+    def _deploy(self, attempt: int, place: Placement) -> None:
+        entry = self.entry
+        assert entry.intent is not None
+        self.progress = None
+        sent = self._context.resources.send(
+            place.taskmanager,
+            messages.Deploy(
+                application_id=self._context.application_id,  # type: ignore[arg-type]
+                run_id=self._context.run_id,
+                job_id=self.job_id,
+                name=self.name,
+                attempt=attempt,
+                driver=place.driver,
+                plan=entry.plan,
+                staged=entry.intent.staged,
+                result_size_max=self._context.result_size_max,
+            ),
+        )
+        if not sent:
+            # Away just now: when it registers again without this attempt, it is known dead.
+            _log.info("job %r: its TaskManager is away, the attempt was not sent", self.name)
+
+    def _stop(self, attempt: int) -> None:
+        if self.state.placement:
+            self._context.resources.send(
+                self.state.placement.taskmanager,
+                messages.StopAttempt(job_id=self.job_id, attempt=attempt),
+            )
+
+    def _pause(self, pause: job.Pause) -> None:
+        _log.info("job %r: %s; next attempt in %.1f s", self.name, pause.reason, pause.delay_s)
+        loop = asyncio.get_running_loop()
+        loop.call_later(pause.delay_s, self.tell, job.BackoffOver())
+
+    async def _look(self, attempt: int) -> job.Ended | None:
+        """Return the outcome that a dead attempt has staged, if it is whole."""
+        context = self._context
+        path = layout.staged_path(context.cluster, context.directory, self.job_id, attempt)
+
+        async def read() -> bytes | None:
+            try:
+                return await context.storage.read(path)
+            except NotFoundError:
+                return None
+
+        data = await persist("look for a staged outcome", read)
+        if data is None:
+            return None
+        try:
+            outcome = outcomes.load(data, path)
+        except DataError as error:
+            _log.error("a staged outcome is unusable, the attempt counts as lost: %s", error)
+            return None
+        return job.Ended(
+            attempt,
+            outcome.status,
+            outcome.retryable,
+            Pointer(path=path, digest=digest(data), size=len(data)),
+            max(0.0, outcome.end_time - outcome.start_time),
+        )
+
+    # --- results ----------------------------------------------------------------------------------
+
+    async def _record(self, command: job.RecordResult) -> None:
+        """Commit the result, then publish its file; from the commit on it is never run again."""
+        source = command.source or await self._stage(command)
+        result = JobResultEntry(
+            status=command.status,
+            attempt=self.state.attempt,
+            source=source,
+            reason=command.reason,
+        )
+        await self._update("commit a result", lambda entry: replace(entry, result=result))
+        try:
+            await persist(
+                "publish a result file",
+                lambda: self._context.results.publish_dirty(self.job_id, source),
+            )
+        except NotFoundError as error:  # It did run: only its value is out of reach.
+            _log.error("job %r has a result without a file: %s", self.name, error)
+        if intent := self.entry.intent:
+            forget = messages.Forget(job_id=self.job_id, attempt=intent.attempt)
+            self._context.resources.send(intent.taskmanager, forget)
+        _log.info("job %r: %s in attempt %d", self.name, command.status.value, result.attempt)
+
+    async def _stage(self, command: job.RecordResult) -> Pointer:
+        """Stage an outcome that no attempt has staged: of a cancelled or lost job."""
+        context = self._context
+        entry = self.entry
+        now = context.clock.wall()
+        failure = None
+        if command.status is JobStatus.FAILED:
+            failure = Failure(type="AttemptLost", message=command.reason, time=now)
+        outcome = Outcome(
+            job_id=self.job_id,
+            job_name=self.name,
+            application_id=context.application_id,  # type: ignore[arg-type]
+            run_id=context.run_id,
+            status=command.status,
+            attempt=self.state.attempt,
+            start_time=entry.intent.placed_at if entry.intent else entry.submitted_at,
+            end_time=now,
+            failure=failure,
+        )
+        data = outcomes.dump(outcome, pretty=True)
+        path = layout.staged_path(
+            context.cluster, context.directory, self.job_id, self.state.attempt
+        ).replace(".json", f"-{command.status.value.lower()}.json")
+        await persist("stage an outcome", lambda: context.storage.publish(path, data))
+        return Pointer(path=path, digest=digest(data), size=len(data))
+
+    async def outcome(self) -> Outcome:
+        """Return how the job ended; raises `NotFoundError` or `DataError` if the file is gone."""
+        result = self.entry.result
+        assert result is not None, "asked for the outcome of a job that goes on"
+        return await read_outcome(self._context.results, self.job_id, result)
+
+    async def _update(self, what: str, change: Callable[[JobEntry], JobEntry]) -> None:
+        plans = self._context.plans
+        await persist(what, lambda: plans.update(self._context.term, self.job_id, change))
+
+
+async def read_outcome(results: ResultStore, job_id: JobId, result: JobResultEntry) -> Outcome:
+    """Read a committed result from its file."""
+    data = await results.read(job_id, result.source)
+    return outcomes.load(data, f"result of job {job_id}")
+
+
+def _displaced(entry: JobEntry) -> JobEntry:
+    return replace(entry, displaced=True)

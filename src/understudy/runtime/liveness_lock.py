@@ -1,0 +1,153 @@
+"""Liveness locks: the kernel's word that a process and all it started are dead.
+
+A guardian takes its process's lock (``flock``) and lets all descendants inherit it; whoever obtains
+it knows that none of them lives. Waiting for it costs nothing and ends within a millisecond of
+the last death. This works among the processes of one host; a lock that cannot be found proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from understudy.errors import StorageError
+from understudy.model import Incarnation, LeaderRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DeathNote:
+    """What is known of a death: when it was seen, on the clock of holding; None if unknown."""
+
+    at: float | None
+
+
+class Locks(Protocol):
+    """Who can prove deaths."""
+
+    async def dead(self, incarnation: Incarnation) -> DeathNote:
+        """Return once the process is proved dead; wait for ever where that cannot be told."""
+        ...
+
+    async def sweep(self, keep: frozenset[Incarnation]) -> None:
+        """Remove the locks of the dead, but for some."""
+        ...
+
+
+class LivenessLocks:
+    """The locks in one directory of this host."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def dead(self, incarnation: Incarnation) -> DeathNote:
+        """See `Locks.dead`."""
+        try:
+            descriptor = os.open(self._directory / incarnation, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            await asyncio.Event().wait()
+            raise
+        loop = asyncio.get_running_loop()
+        obtained: asyncio.Future[DeathNote] = loop.create_future()
+
+        def wait() -> None:
+            # Shared, so that all who wait are woken together. The thread cannot be interrupted;
+            # an abandoned one ends with the lock's holder or with this process.
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                note = _read_note(descriptor)
+            except OSError:
+                return
+            finally:
+                os.close(descriptor)
+            with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+                loop.call_soon_threadsafe(_settle, obtained, note)
+
+        threading.Thread(target=wait, name="understudy-lock", daemon=True).start()
+        return await obtained
+
+    async def proof(self, holder: LeaderRecord) -> float | None:
+        """See `Deaths.proof`: the same for the leader that a record names."""
+        return (await self.dead(holder.holder)).at
+
+    async def sweep(self, keep: frozenset[Incarnation]) -> None:
+        """See `Locks.sweep`."""
+        await asyncio.to_thread(self._sweep, keep)
+
+    def prove(self) -> None:
+        """Raise `StorageError` unless locks hold here as they must."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._directory / f".proof-{os.getpid()}-{threading.get_ident()}"
+        first = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        second = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                raise StorageError(
+                    f"{self._directory}: flock does not exclude here, so nobody's death could be "
+                    "proved: put high-availability.storageDir on a local file system"
+                )
+        except OSError as error:
+            raise StorageError(f"{self._directory}: flock fails: {error}") from error
+        finally:
+            os.close(first)
+            os.close(second)
+            path.unlink(missing_ok=True)
+
+    def _sweep(self, keep: frozenset[Incarnation]) -> None:
+        try:
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return
+        for name in names:
+            if name in keep or name.startswith("."):
+                continue
+            path = self._directory / name
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue
+            finally:
+                os.close(descriptor)
+
+
+class NoLocks:
+    """Nothing can be proved here: deaths count after the adoption grace only."""
+
+    async def dead(self, incarnation: Incarnation) -> DeathNote:
+        """See `Locks.dead`."""
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def proof(self, holder: LeaderRecord) -> float | None:
+        """See `Deaths.proof`."""
+        await asyncio.Event().wait()
+        return None
+
+    async def sweep(self, keep: frozenset[Incarnation]) -> None:
+        """See `Locks.sweep`."""
+
+
+def _settle(future: asyncio.Future[DeathNote], note: DeathNote) -> None:
+    if not future.done():
+        future.set_result(note)
+
+
+def _read_note(descriptor: int) -> DeathNote:
+    try:
+        return DeathNote(float(json.loads(os.pread(descriptor, 4096, 0))["at"]))
+    except (ValueError, KeyError, TypeError):
+        return DeathNote(None)

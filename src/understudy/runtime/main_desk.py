@@ -1,0 +1,118 @@
+"""Where ``main``'s requests are answered: submit, await, ask, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from understudy.errors import DataError, JobNameError, NotFoundError
+from understudy.model import JobId, JobStatus, Outcome, job_id
+from understudy.rpc import messages
+from understudy.rpc.gateway import Link
+from understudy.rpc.messages import MainMessage, Submit
+
+
+class Jobs(Protocol):
+    """What the desk needs of an application."""
+
+    async def submit(self, request: Submit) -> bool:
+        """Take a job in, durably; False where it is new and came without a plan."""
+        ...
+
+    async def outcome(self, job_id: JobId) -> Outcome:
+        """Wait for a job's end and return how it ended; raises `NotFoundError`, `DataError`."""
+        ...
+
+    def job_status(self, job_id: JobId) -> JobStatus:
+        """Return a job's status; raises `NotFoundError`."""
+        ...
+
+    async def cancel_job(self, job_id: JobId) -> None:
+        """Cancel a job, durably; raises `NotFoundError`."""
+        ...
+
+    def result_delivered(self, job_id: JobId) -> None:
+        """``main`` knows how the job ended."""
+        ...
+
+
+class MainDesk:
+    """Answers one execution of ``main``, until its process is gone."""
+
+    def __init__(
+        self,
+        link: Link[MainMessage],
+        jobs: Jobs,
+        application_id: str,
+        first_job_id: str,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._link = link
+        self._jobs = jobs
+        self._application_id = application_id
+        self._first_job_id = first_job_id
+        self._spawn = spawn
+        self._taken_first = False
+
+    async def serve(self) -> messages.MainEnded | None:
+        """Answer requests; return what ``main`` said at its end, None if it said nothing."""
+        ended: messages.MainEnded | None = None
+        while (envelope := await self._link.receive()) is not None:
+            match envelope.message:
+                case messages.MainEnded() as said:
+                    ended = said
+                case Submit() as request:
+                    # In the order of arrival: the assignment of ids rests on it.
+                    await self._guard(request.request, self._submit(request))
+                case messages.AwaitJob() as wish:
+                    self._spawn(self._guard(wish.request, self._await_job(wish)))
+                case messages.AskStatus() as question:
+                    await self._guard(question.request, self._tell_status(question))
+                case messages.CancelJob() as wish:
+                    self._spawn(self._guard(wish.request, self._cancel(wish)))
+        return ended
+
+    async def _guard(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (NotFoundError, DataError, JobNameError) as error:
+            code = error.code
+            if isinstance(error, DataError):
+                code = "result-unavailable"
+            self._link.send(messages.Refusal(request=request, code=code, message=str(error)))
+
+    async def _submit(self, request: Submit) -> None:
+        first = self._first_job_id if not self._taken_first else ""
+        expected = first or job_id(self._application_id, request.name, request.occurrence)
+        if request.job_id != expected:
+            raise JobNameError(
+                f"job {request.name!r} came with id {request.job_id}, expected {expected}"
+            )
+        if await self._jobs.submit(request):
+            self._taken_first = True
+            self._link.send(messages.Accepted(request=request.request))
+        else:
+            self._link.send(messages.NeedPlan(request=request.request))
+
+    async def _await_job(self, wish: messages.AwaitJob) -> None:
+        outcome = await self._jobs.outcome(wish.job_id)
+        self._jobs.result_delivered(wish.job_id)
+        self._link.send(
+            messages.JobDone(
+                request=wish.request,
+                status=outcome.status,
+                attempt=outcome.attempt,
+                start_time=outcome.start_time,
+                end_time=outcome.end_time,
+                value=outcome.value,
+                failure=outcome.failure,
+            )
+        )
+
+    async def _tell_status(self, question: messages.AskStatus) -> None:
+        status = self._jobs.job_status(question.job_id)
+        self._link.send(messages.StatusIs(request=question.request, status=status))
+
+    async def _cancel(self, wish: messages.CancelJob) -> None:
+        await self._jobs.cancel_job(wish.job_id)
+        self._link.send(messages.Accepted(request=wish.request))

@@ -1,0 +1,169 @@
+"""The processes of ``main``, as a JobManager sees them: one in hand, one in waiting.
+
+A process is started ahead of time, with what takes long imported, so that a takeover need not wait
+for it. It serves one execution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+from understudy.model import Incarnation
+from understudy.rpc import messages, wire
+from understudy.rpc.gateway import Link
+from understudy.rpc.messages import MainMessage
+from understudy.runtime import application_process, channels
+from understudy.runtime.processes import Process, Processes, Spec
+
+START_S = 60.0
+"""Importing PySpark takes a fraction of a second, minutes on a swamped machine."""
+
+REFILL_S = 5.0
+"""The next process is started only when a takeover has had time to end: it needs the cores."""
+
+FAILED_START_MAX_S = 30.0
+"""The longest pause after a process that could not be started; the first is a second."""
+
+_log = logging.getLogger(__name__)
+
+
+class MainProcess:
+    """One process that will execute, or executes, ``main``."""
+
+    def __init__(self, process: Process, link: Link[MainMessage]) -> None:
+        self.process = process
+        self.link = link
+        self.output: Callable[[str], None] | None = None
+        self._unheard: list[str] = []
+
+    def printed(self, text: str) -> None:
+        """Take a line that the process printed; kept until somebody listens."""
+        if self.output:
+            self.output(text)
+        else:
+            self._unheard.append(text)
+
+    def listen(self, output: Callable[[str], None]) -> None:
+        """Hand every line to ``output`` from now on."""
+        self.output = output
+        for text in self._unheard:
+            output(text)
+        self._unheard.clear()
+
+
+class MainProcesses(Protocol):
+    """Where processes for ``main`` come from."""
+
+    async def take(self) -> MainProcess:
+        """Return a process that waits for its application; it is the caller's from then on."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Say whether `take` would return at once."""
+        ...
+
+
+class WarmMainProcesses:
+    """Keeps one process in waiting."""
+
+    def __init__(self, processes: Processes, heartbeat_s: float, changed: Callable[[], None]):
+        self._processes = processes
+        self._heartbeat_s = heartbeat_s
+        self._changed = changed
+        self._waiting: MainProcess | None = None
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._available = asyncio.Condition()
+        self._hurry = asyncio.Event()
+        self._failures = 0
+
+    @property
+    def ready(self) -> bool:
+        """See `MainProcesses.ready`."""
+        return self._waiting is not None
+
+    async def take(self) -> MainProcess:
+        """See `MainProcesses.take`."""
+        self._hurry.set()
+        async with self._available:
+            await self._available.wait_for(lambda: self._waiting is not None)
+            taken, self._waiting = self._waiting, None
+            assert taken is not None
+        self._hurry.clear()
+        self._wanted.set()
+        self._changed()
+        return taken
+
+    async def run(self) -> None:
+        """Keep one process in waiting, until cancelled; then end it."""
+        first = True
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                if not first:
+                    await self._pause()
+                first = False
+                await self._start()
+        finally:
+            if self._waiting:
+                self._waiting.process.kill("the JobManager ends")
+                await asyncio.shield(self._waiting.process.death)
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(REFILL_S):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    async def _start(self) -> None:
+        incarnation = Incarnation(uuid.uuid4().hex)
+        mine, theirs = channels.pair()
+        holder: list[MainProcess] = []
+        with theirs:
+            spec = Spec(
+                name=f"main-{incarnation[:8]}",
+                incarnation=incarnation,
+                argv=(sys.executable, "-P", "-m", application_process.__name__),
+                env={
+                    **channels.child_environment(theirs, incarnation),
+                    application_process.HEARTBEAT_S: str(self._heartbeat_s),
+                    "PYTHONUNBUFFERED": "1",
+                },
+                fds=(theirs.fileno(),),
+                start_s=START_S,
+            )
+            process = await self._processes.start(
+                spec, lambda text: holder[0].printed(text) if holder else None
+            )
+        link = await wire.over_socket(mine, channels.main_codec, incarnation)
+        main = MainProcess(process, link)
+        holder.append(main)
+        hello = await link.receive()
+        if hello is None or not isinstance(hello.message, messages.Ready):
+            death = await asyncio.shield(process.death)
+            _log.error("a process for main %s before it was ready", death)
+            self._failures += 1
+            await asyncio.sleep(min(2.0 ** (self._failures - 1), FAILED_START_MAX_S))
+            self._wanted.set()
+            return
+        self._failures = 0
+        async with self._available:
+            self._waiting = main
+            self._available.notify_all()
+        asyncio.ensure_future(self._watch(main))  # noqa: RUF006 -- ends with the process
+        self._changed()
+
+    async def _watch(self, main: MainProcess) -> None:
+        await asyncio.shield(main.process.death)
+        if self._waiting is main:
+            self._waiting = None
+            self._wanted.set()
+            self._changed()

