@@ -1,1 +1,39 @@
-"""High availability for PySpark pipelines: the public API."""
+"""High availability for PySpark pipelines: the public API.
+
+``env = understudy.get_environment()``, then ``env.execute(function, …, name="…")``; see README.md.
+"""
+
+from understudy.errors import (
+    InvalidValueError,
+    JobCanceled,
+    JobFailed,
+    JobNameError,
+    PlanError,
+    ResultUnavailable,
+    StartTimeSettingError,
+    SubmissionError,
+    UnderstudyError,
+)
+from understudy.runtime.context import FencingToken, JobContext
+from understudy.runtime.embedded import get_environment
+from understudy.runtime.environment import Environment, JobClient, JobExecutionResult
+from understudy.version import VERSION as __version__
+
+__all__ = [
+    "Environment",
+    "FencingToken",
+    "InvalidValueError",
+    "JobCanceled",
+    "JobClient",
+    "JobContext",
+    "JobExecutionResult",
+    "JobFailed",
+    "JobNameError",
+    "PlanError",
+    "ResultUnavailable",
+    "StartTimeSettingError",
+    "SubmissionError",
+    "UnderstudyError",
+    "__version__",
+    "get_environment",
+]

@@ -1,1 +1,6 @@
 """``python -m understudy``."""
+
+from understudy.cli.app import main
+
+if __name__ == "__main__":
+    main()

@@ -171,6 +171,8 @@ class JobResultEntry(Record, frozen=True):
     cleaned: bool = False
     """The job's own things (plan, staged outcomes) are gone."""
     reason: str = ""
+    start_time: float = 0.0
+    end_time: float = 0.0
 
 
 class JobEntry(Record, frozen=True):
@@ -214,6 +216,7 @@ class ApplicationResultEntry(Record, frozen=True):
 
     status: ApplicationStatus
     source: Pointer
+    end_time: float
     clean: bool = False
 
 
@@ -268,7 +271,9 @@ class Tombstone(Record, frozen=True):
 
     application_id: ApplicationId
     run_id: RunId
+    name: str
     status: ApplicationStatus
+    started_at: float
     ended_at: float
     file: Pointer
 

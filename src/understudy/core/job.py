@@ -113,6 +113,8 @@ class Ended:
     retryable: bool
     source: Pointer
     ran_s: float
+    start_time: float = 0.0
+    end_time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +283,7 @@ def status_of(state: JobState) -> JobStatus:
         Phase.BACKING_OFF: JobStatus.RESTARTING,
         Phase.STOPPING: JobStatus.SUSPENDED,
         Phase.SUSPENDED: JobStatus.SUSPENDED,
-    }.get(state.phase, JobStatus.CREATED if state.attempt == 0 else JobStatus.RESTARTING)
+    }.get(state.phase, JobStatus.CREATED if state.attempt <= 1 else JobStatus.RESTARTING)
 
 
 def is_adopted(state: JobState) -> bool:

@@ -188,7 +188,9 @@ class Election:
                 assert self._state.observed is not None
                 predecessor, seen_at = self._state.observed.record, self._state.observed.at
                 self._state = lease.observe(self._state, predecessor, floor, self._clock.now())
-                mine = replace(self._me, session=str(uuid.uuid4()), since=self._clock.wall())
+                # Without addresses: nobody is to find this leader before it has recovered.
+                session, since = str(uuid.uuid4()), self._clock.wall()
+                mine = replace(self._me, session=session, since=since, rest="", rpc="")
                 action = lease.decide(self._state, mine, self._clock.now())
                 if isinstance(action, lease.Wait):
                     return action
@@ -202,7 +204,9 @@ class Election:
         self._hold(self._state.leading.deadline)
         lost_at = self._died_at.get(predecessor.holder, seen_at) if predecessor.term else None
         reason = "its lease ran out"
-        if not predecessor.holder:
+        if not predecessor.term:
+            reason = "nobody has led before"
+        elif not predecessor.holder:
             reason = "it stepped down"
         elif predecessor.holder in self._state.dead:
             reason = "it died"

@@ -62,12 +62,13 @@ class Format(Generic[T]):
         Raises `CorruptDataError`, `ForeignDataError` or `NewerFormatError`.
         """
         envelope = self._open(data, source)
-        if digest(msgspec.json.format(bytes(envelope.body), indent=-1)) != envelope.checksum:
+        compact = msgspec.json.format(bytes(envelope.body), indent=-1)
+        if digest(compact) != envelope.checksum:
             raise CorruptDataError(f"{source}: the checksum does not match the contents")
         try:
             if envelope.version == self.version:
-                return msgspec.json.decode(envelope.body, type=self._type)
-            body: dict[str, Any] = msgspec.json.decode(envelope.body)
+                return msgspec.json.decode(compact, type=self._type)
+            body: dict[str, Any] = msgspec.json.decode(compact)
             for version in range(envelope.version, self.version):
                 body = self._upgrades[version](body)
             return msgspec.convert(body, self._type)

@@ -67,6 +67,8 @@ class AttemptEnded(Message, frozen=True, kw_only=True):
     retryable: bool
     source: Pointer
     ran_s: float
+    start_time: float
+    end_time: float
 
 
 class Register(Message, frozen=True, kw_only=True):
@@ -153,6 +155,7 @@ class Prepare(Message, frozen=True, kw_only=True):
     """Keep warm drivers for this application."""
 
     application_id: ApplicationId
+    run_id: RunId
     directory: str
     profile: SessionProfile
     artifacts: tuple[Artifact, ...]
@@ -310,7 +313,8 @@ class JobDone(Message, frozen=True, kw_only=True):
     attempt: int
     start_time: float
     end_time: float
-    value: msgspec.Raw
+    value: bytes
+    """JSON text."""
     failure: Failure | None = None
 
 

@@ -36,7 +36,7 @@ from understudy.runtime.job_master import JobContext
 from understudy.runtime.main_desk import MainDesk
 from understudy.runtime.main_process import MainProcess, MainProcesses
 from understudy.runtime.persist import persist
-from understudy.runtime.reporter import Reporter
+from understudy.runtime.reporter import Reporter, log_name
 
 MAIN_GRACE_S = 5.0
 """How long ``main`` may go on after SIGTERM, or after it has said that it ended."""
@@ -225,7 +225,8 @@ class Application:
                 self.tell(life.MainLost(failure, max(0.0, death.at - began)))
 
     def _printed(self, text: str) -> None:
-        self._reporter.line(self.record.application_id, "main", text)
+        log = log_name(self.record.run_id, self.record.application_id)
+        self._reporter.line(log, "main", text)
 
     async def _end_main(self) -> None:
         """See to it that nothing of ``main`` lives, before anybody else may execute it."""
@@ -250,7 +251,7 @@ class Application:
         storage = self._services.storage
         await persist("stage the application's result", lambda: storage.publish(path, data))
         source = Pointer(path=path, digest=digest(data), size=len(data))
-        entry = ApplicationResultEntry(status=status, source=source)
+        entry = ApplicationResultEntry(status=status, source=source, end_time=result.end_time)
         await persist(
             "commit the application's result",
             lambda: self.stored.update(

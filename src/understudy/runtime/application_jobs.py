@@ -275,6 +275,7 @@ class ApplicationJobs:
         """See `Tenant.wanted`."""
         return messages.Prepare(
             application_id=self._record.application_id,
+            run_id=self._record.run_id,
             directory=self.context.directory,
             profile=self._record.profile,
             artifacts=self._record.artifacts,
@@ -327,6 +328,8 @@ class ApplicationJobs:
                         message.retryable,
                         message.source,
                         message.ran_s,
+                        message.start_time,
+                        message.end_time,
                     )
                 )
             case messages.AttemptLost():

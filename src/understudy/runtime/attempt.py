@@ -110,4 +110,6 @@ class Attempt:
             retryable=retryable,
             source=Pointer(path=deploy.staged, digest=digest(data), size=len(data)),
             ran_s=self._clock.now() - self._began,
+            start_time=outcome.start_time,
+            end_time=outcome.end_time,
         )

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.core import ending
 from understudy.core.ending import CleanJob, EndApplication, Kind
@@ -98,7 +97,6 @@ class Cleanup:
         services: HighAvailabilityServices,
         term: Term,
         strategy: CleanupStrategy,
-        clock: Clock,
         *,
         keep_results: bool,
     ) -> None:
@@ -107,7 +105,6 @@ class Cleanup:
         self._services = services
         self._term = term
         self._strategy = strategy
-        self._clock = clock
         self._keep = keep_results
         self._done: frozenset[Kind] = frozenset()
         self._cleaned: set[JobId] = set()
@@ -220,8 +217,8 @@ class Cleanup:
                 name=entry.name,
                 status=entry.result.status,
                 attempt=entry.result.attempt,
-                start_time=entry.submitted_at,
-                end_time=entry.submitted_at,
+                start_time=entry.result.start_time,
+                end_time=entry.result.end_time,
                 note=f"its result file was lost: {error}",
             )
         return JobRecord(
@@ -265,8 +262,10 @@ class Cleanup:
         tombstone = Tombstone(
             application_id=body.application_id,
             run_id=body.run_id,
+            name=body.name,
             status=body.result.status,
-            ended_at=self._clock.wall(),
+            started_at=body.created_at,
+            ended_at=body.result.end_time,
             file=file,
         )
         label = Kind.BURY.value
@@ -310,7 +309,7 @@ class Cleanup:
             run_id=body.run_id,
             status=body.result.status,
             start_time=body.created_at,
-            end_time=self._clock.wall(),
+            end_time=body.result.end_time,
         )
         jobs = tuple(
             JobRecord(
@@ -318,8 +317,8 @@ class Cleanup:
                 name=entry.name,
                 status=entry.result.status,
                 attempt=entry.result.attempt,
-                start_time=entry.submitted_at,
-                end_time=entry.submitted_at,
+                start_time=entry.result.start_time,
+                end_time=entry.result.end_time,
             )
             for entry in self._plans.entries.values()
             if entry.result

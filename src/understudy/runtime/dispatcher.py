@@ -228,6 +228,9 @@ class Dispatcher:
         tombstone = await self.cleanup.finish()
         await self._sweep()
         await self._around.locks.sweep(frozenset({self._around.me}))
+        if around.configuration.get(options.SHUTDOWN_ON_FINISH):
+            # What remains of the cluster is its terms and its tombstones.
+            await around.services.registry.record(self._leadership.term, lambda _: [])
         return Ended(tombstone.run_id, tombstone.status)
 
     async def _execute(
@@ -331,7 +334,6 @@ class Dispatcher:
             around.services,
             self._leadership.term,
             CleanupStrategy.of(around.configuration),
-            around.clock,
             keep_results=not around.configuration.get(options.DELETE_ON_COMMIT),
         )
 

@@ -7,6 +7,7 @@ through the same pickling and JSON everywhere, so that nothing works here and br
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import warnings
@@ -17,7 +18,6 @@ from typing import Any, Protocol
 from understudy import errors
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
-from understudy.core.values import decode_value
 from understudy.errors import JobCanceled, JobFailed, SubmissionError, UnderstudyError
 from understudy.model import JobId, JobStatus, Pointer
 from understudy.rpc import messages
@@ -103,7 +103,7 @@ class JobClient:
         done = _expect(answer, messages.JobDone)
         if done.status is JobStatus.FINISHED:
             return JobExecutionResult(
-                decode_value(done.value), self._job_id, done.attempt, done.start_time, done.end_time
+                json.loads(done.value), self._job_id, done.attempt, done.start_time, done.end_time
             )
         raise _failed(done, self._job_id, self._name)
 

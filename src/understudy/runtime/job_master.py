@@ -89,6 +89,7 @@ class JobMaster:
         self._context = context
         self._supervisor = supervisor
         self._inbox: asyncio.Queue[job.Event] = asyncio.Queue()
+        self._times = (entry.submitted_at, entry.submitted_at)
         self.done: asyncio.Event = asyncio.Event()
 
     @property
@@ -117,6 +118,10 @@ class JobMaster:
     def _note(self, event: job.Event) -> None:
         if isinstance(event, job.Running):
             self.began = self._context.clock.now()
+        elif isinstance(event, job.Ended):
+            self._times = (event.start_time, event.end_time)
+        elif isinstance(event, job.Looked) and event.found:
+            self._times = (event.found.start_time, event.found.end_time)
         elif isinstance(event, job.Lost):
             failure = Failure(
                 type="AttemptLost", message=event.reason, time=self._context.clock.wall()
@@ -227,6 +232,8 @@ class JobMaster:
             outcome.retryable,
             Pointer(path=path, digest=digest(data), size=len(data)),
             max(0.0, outcome.end_time - outcome.start_time),
+            outcome.start_time,
+            outcome.end_time,
         )
 
     # --- results ----------------------------------------------------------------------------------
@@ -234,11 +241,14 @@ class JobMaster:
     async def _record(self, command: job.RecordResult) -> None:
         """Commit the result, then publish its file; from the commit on it is never run again."""
         source = command.source or await self._stage(command)
+        start_time, end_time = self._times
         result = JobResultEntry(
             status=command.status,
             attempt=self.state.attempt,
             source=source,
             reason=command.reason,
+            start_time=start_time,
+            end_time=end_time,
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
         try:
@@ -258,6 +268,7 @@ class JobMaster:
         context = self._context
         entry = self.entry
         now = context.clock.wall()
+        self._times = (entry.intent.placed_at if entry.intent else entry.submitted_at, now)
         failure = None
         if command.status is JobStatus.FAILED:
             failure = Failure(type="AttemptLost", message=command.reason, time=now)
@@ -268,7 +279,7 @@ class JobMaster:
             run_id=context.run_id,
             status=command.status,
             attempt=self.state.attempt,
-            start_time=entry.intent.placed_at if entry.intent else entry.submitted_at,
+            start_time=self._times[0],
             end_time=now,
             failure=failure,
         )

@@ -104,7 +104,7 @@ class MainDesk:
                 attempt=outcome.attempt,
                 start_time=outcome.start_time,
                 end_time=outcome.end_time,
-                value=outcome.value,
+                value=bytes(outcome.value),
                 failure=outcome.failure,
             )
         )

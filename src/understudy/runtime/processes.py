@@ -197,26 +197,33 @@ class Guarded:
         self._started.set()
 
 
-def _launch(spec: Spec, line: socket.socket, *, captured: bool) -> subprocess.Popen[bytes]:
+def command_of(spec: Spec, up: int | None = None) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and environment of a guardian; ``up`` is its line to the parent."""
     described = {
         "name": spec.name,
         "argv": list(spec.argv),
         "fds": list(spec.fds),
         "lock": spec.lock,
-        "up": line.fileno(),
+        "up": up,
         "start_s": spec.start_s,
         "stop_grace_s": spec.stop_grace_s,
         "orphan_grace_s": spec.orphan_grace_s,
         "scratch": list(spec.scratch),
     }
+    command = [sys.executable, "-I", "-S", GUARDIAN, json.dumps(described)]
+    return command, {**os.environ, **spec.env}
+
+
+def _launch(spec: Spec, line: socket.socket, *, captured: bool) -> subprocess.Popen[bytes]:
+    command, environment = command_of(spec, line.fileno())
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", GUARDIAN, json.dumps(described)],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if captured else None,
         stderr=subprocess.STDOUT if captured else None,
         pass_fds=(line.fileno(), *spec.fds, *lock_descriptors()),
         start_new_session=True,
-        env={**os.environ, **spec.env},
+        env=environment,
         cwd=spec.cwd,
     )
 

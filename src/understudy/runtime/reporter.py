@@ -18,8 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from understudy.model import ApplicationId
-
 LINES_MAX = 10_000
 """Lines held for a paused reader: a few megabytes."""
 
@@ -30,6 +28,11 @@ QUIET = ("\x01", "WARNING: Using incubator modules")
 """Lines that begin like this go to the log only: they are Spark's log, and noise of the JVM."""
 
 
+def log_name(run_id: str, application_id: str) -> str:
+    """Return under which name an application's log is kept: both ids lead to it."""
+    return f"{run_id}-{application_id}"
+
+
 class Reporter(Protocol):
     """Who is told what happens."""
 
@@ -37,7 +40,7 @@ class Reporter(Protocol):
         """Tell that something happened; the fields are JSON."""
         ...
 
-    def line(self, application: ApplicationId | str, source: str, text: str) -> None:
+    def line(self, log: str, source: str, text: str) -> None:
         """Tell that user code has printed a line."""
         ...
 
@@ -52,7 +55,7 @@ class Silent:
     def event(self, event: str, **fields: Any) -> None:
         """See `Reporter.event`."""
 
-    def line(self, application: ApplicationId | str, source: str, text: str) -> None:
+    def line(self, log: str, source: str, text: str) -> None:
         """See `Reporter.line`."""
 
     def close(self) -> None:
@@ -74,14 +77,12 @@ class ThreadedReporter:
         """See `Reporter.event`."""
         self._queue.put({"event": event, **fields})
 
-    def line(self, application: ApplicationId | str, source: str, text: str) -> None:
+    def line(self, log: str, source: str, text: str) -> None:
         """See `Reporter.line`."""
         if self._queue.qsize() > LINES_MAX:
             self._dropped += 1
             return
-        self._queue.put(
-            {"event": "output", "application": application, "source": source, "line": text}
-        )
+        self._queue.put({"event": "output", "log": log, "source": source, "line": text})
 
     def close(self) -> None:
         """See `Reporter.close`."""
@@ -105,7 +106,7 @@ class ThreadedReporter:
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text += f"\n[{dropped} lines were dropped: the reader was too slow]"
-        self._logs.append(item["application"], item["source"], text)
+        self._logs.append(item["log"], item["source"], text)
         if not quiet:
             self._tell(item)
 
@@ -120,8 +121,6 @@ class LogFiles:
 
     def append(self, application: str, source: str, text: str) -> None:
         """Add lines, marked with time and source."""
-        if not application:
-            return
         now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
         marked = "".join(f"{now} [{source}] {line}\n" for line in text.split("\n"))
         os.write(self._descriptor(application), marked.encode(errors="replace"))

@@ -141,6 +141,8 @@ class ResourceManager:
         self, link: Link[LinkMessage], sender: Incarnation, registration: messages.Register
     ) -> None:
         """Serve one TaskManager until its connection ends."""
+        if self._tenant is None:
+            return  # Not recovered yet: what it reports could not be judged. It will come again.
         now = self._clock.now()
         view = TaskManagerView(
             sender, registration, link, registration.drivers, self._clock.wall(), now

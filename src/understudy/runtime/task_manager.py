@@ -25,7 +25,7 @@ from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
 from understudy.runtime import code
 from understudy.runtime.driver_pool import Driver, DriverPool, PoolSettings
 from understudy.runtime.processes import Death, Processes
-from understudy.runtime.reporter import Reporter
+from understudy.runtime.reporter import Reporter, log_name
 from understudy.runtime.worker import GuardianLink, Holder
 
 RECONNECT_S = 0.5
@@ -102,6 +102,11 @@ class TaskManager:
             self._pool.kill_all("the TaskManager ends")
             await self._pool.emptied()
         raise AssertionError("unreachable: the tasks run for ever")
+
+    @property
+    def holds_nothing(self) -> bool:
+        """True when no leader can be waiting for proof of this process's death."""
+        return self._link is not None or not (self._pool.drivers() or self._ended)
 
     # --- the leader -------------------------------------------------------------------------------
 
@@ -312,7 +317,8 @@ class TaskManager:
     def printed(self, driver: Driver, text: str) -> None:
         """See `Listener.printed`."""
         source = driver.deploy.name if driver.deploy else f"driver {driver.incarnation[:8]}"
-        self._reporter.line(driver.prepare.application_id, source, text)
+        prepare = driver.prepare
+        self._reporter.line(log_name(prepare.run_id, prepare.application_id), source, text)
 
     def cannot_start(self, prepare: Prepare, reason: str) -> None:
         """See `Listener.cannot_start`."""

@@ -1,0 +1,409 @@
+"""The model as JSON: the same for REST, for commands, and for reading storage without a leader.
+
+Shapes and key names are Flink's where Flink has the endpoint; what is ours is added beside.
+Times are milliseconds since 1970, and -1 where they are still to come, as in Flink.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from understudy.core.values import decode_value
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationStatus,
+    Failure,
+    JobEntry,
+    JobId,
+    JobRecord,
+    JobStatus,
+    LeadershipSpan,
+    Outcome,
+    Tombstone,
+    TombstoneFile,
+)
+from understudy.rpc.messages import DriverReport, Progress
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobLive:
+    """What only the leader knows of a job."""
+
+    status: JobStatus
+    progress: Progress | None = None
+    adopted: bool = False
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True)
+class ApplicationFacts:
+    """An application that is not buried yet, from the register or from the leader."""
+
+    body: ApplicationDocument
+    entries: Mapping[JobId, JobEntry]
+    status: ApplicationStatus
+    now: float
+    live: Mapping[JobId, JobLive] = field(default_factory=dict)
+    reached: frozenset[JobId] | None = None
+    """None where nobody leads: then nobody knows."""
+    adopted: frozenset[JobId] = frozenset()
+    skipped: frozenset[JobId] = frozenset()
+    displaced: frozenset[JobId] = frozenset()
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
+    """Return a job as it stands in lists (Flink's ``JobDetails``)."""
+    entry = facts.entries[job_id]
+    status = job_status(facts, job_id)
+    start, end = _times(entry)
+    progress = facts.live[job_id].progress if job_id in facts.live else None
+    return {
+        "jid": job_id,
+        "name": entry.name,
+        "application-id": facts.body.application_id,
+        "state": status.value,
+        "start-time": _ms(start),
+        "end-time": _ms(end),
+        "duration": _duration(start, end, facts.now),
+        "last-modification": _ms(end or start),
+        "tasks": _tasks(status, progress),
+        "pending-operators": 0,
+        "jobType": entry.kind.upper(),
+        "attempt": entry.attempt,
+        "cleanup": cleanup_of(entry),
+        "reason": entry.result.reason if entry.result else "",
+        **_marks(facts, job_id),
+    }
+
+
+def job_status(facts: ApplicationFacts, job_id: JobId) -> JobStatus:
+    """Return a job's status, as well as it can be told."""
+    entry = facts.entries[job_id]
+    if entry.result:
+        return entry.result.status
+    if job_id in facts.live:
+        return facts.live[job_id].status
+    if entry.displaced:
+        return JobStatus.SUSPENDED
+    return JobStatus.RECONCILING if entry.intent else JobStatus.CREATED
+
+
+def cleanup_of(entry: JobEntry) -> str | None:
+    """Return ``dirty`` or ``clean`` for a job that has ended."""
+    if entry.result is None:
+        return None
+    return "clean" if entry.result.clean else "dirty"
+
+
+def job_detail(facts: ApplicationFacts, job_id: JobId) -> Json:
+    """Return one job (``/jobs/:jobid``)."""
+    details = job_details(facts, job_id)
+    entry = facts.entries[job_id]
+    intent = entry.intent
+    return {
+        **details,
+        "isStoppable": False,
+        "maxParallelism": -1,
+        "now": _ms(facts.now),
+        "timestamps": {details["state"]: details["last-modification"]},
+        "vertices": [],
+        "status-counts": {},
+        "plan": {"jid": job_id, "name": entry.name, "type": details["jobType"], "nodes": []},
+        "occurrence": entry.occurrence,
+        "restarts": {"failures": entry.restarts.failures, "losses": entry.restarts.losses},
+        "taskmanager": intent.taskmanager if intent else None,
+        "driver": intent.driver if intent else None,
+    }
+
+
+def execution_result(
+    facts: ApplicationFacts, job_id: JobId, outcome: Outcome | None, missing: str = ""
+) -> Json:
+    """Return how a job ended (``/jobs/:jobid/execution-result``)."""
+    entry = facts.entries[job_id]
+    if entry.result is None:
+        return {"status": {"id": "IN_PROGRESS"}, "cleanup": None}
+    start, end = _times(entry)
+    answer: Json = {
+        "id": job_id,
+        "application-status": _application_status(entry.result.status),
+        "accumulator-results": {},
+        "net-runtime": max(0, _ms(end) - _ms(start)),
+        "name": entry.name,
+        "attempt": entry.result.attempt,
+    }
+    if outcome is not None:
+        answer["value"] = decode_value(outcome.value)
+        if outcome.failure:
+            answer["failure-cause"] = _cause(outcome.failure)
+    elif missing:
+        answer["missing"] = missing
+    return {
+        "status": {"id": "COMPLETED"},
+        "job-execution-result": answer,
+        "cleanup": cleanup_of(entry),
+    }
+
+
+def recorded_result(record: JobRecord) -> Json:
+    """Return how a job of a buried application ended."""
+    answer: Json = {
+        "id": record.job_id,
+        "application-status": _application_status(record.status),
+        "accumulator-results": {},
+        "net-runtime": max(0, _ms(record.end_time) - _ms(record.start_time)),
+        "name": record.name,
+        "attempt": record.attempt,
+        "value": decode_value(record.value),
+    }
+    if record.failure:
+        answer["failure-cause"] = _cause(record.failure)
+    return {
+        "status": {"id": "COMPLETED"},
+        "job-execution-result": answer,
+        "cleanup": "clean",
+    }
+
+
+def exceptions(failures: list[Failure]) -> Json:
+    """Return a history of failures, the latest first."""
+    entries = [
+        {
+            "exceptionName": failure.type,
+            "stacktrace": failure.traceback or failure.message,
+            "timestamp": _ms(failure.time),
+        }
+        for failure in reversed(failures)
+    ]
+    root = entries[0] if entries else None
+    return {
+        "root-exception": root["stacktrace"] if root else None,
+        "timestamp": root["timestamp"] if root else None,
+        "all-exceptions": [],
+        "truncated": False,
+        "exceptionHistory": {"entries": entries, "truncated": False},
+    }
+
+
+def recorded_job(record: JobRecord, tombstone: Tombstone) -> Json:
+    """Return a job of a buried application, as it stands in lists."""
+    return {
+        "jid": record.job_id,
+        "name": record.name,
+        "application-id": tombstone.application_id,
+        "state": record.status.value,
+        "start-time": _ms(record.start_time),
+        "end-time": _ms(record.end_time),
+        "duration": max(0, _ms(record.end_time) - _ms(record.start_time)),
+        "last-modification": _ms(record.end_time),
+        "tasks": _tasks(record.status, None),
+        "pending-operators": 0,
+        "jobType": "BATCH",
+        "attempt": record.attempt,
+        "cleanup": "clean",
+        "reason": record.note,
+    }
+
+
+# --- applications ---------------------------------------------------------------------------------
+
+
+def application_overview(facts: ApplicationFacts) -> Json:
+    """Return an application as it stands in lists."""
+    body = facts.body
+    end = body.result.end_time if body.result else None
+    counts: dict[str, int] = {}
+    for job_id in facts.entries:
+        state = job_status(facts, job_id).value
+        counts[state] = counts.get(state, 0) + 1
+    return {
+        "id": body.application_id,
+        "name": body.name,
+        "status": facts.status.value,
+        "start-time": _ms(body.created_at),
+        "end-time": _ms(end),
+        "duration": _duration(body.created_at, end, facts.now),
+        "jobs": counts,
+        "run-id": body.run_id,
+        "executions": body.executions,
+    }
+
+
+def application_detail(facts: ApplicationFacts) -> Json:
+    """Return one application (``/applications/:applicationid``)."""
+    overview = application_overview(facts)
+    return {
+        **overview,
+        "timestamps": {
+            "CREATED": overview["start-time"],
+            facts.status.value: overview["end-time"]
+            if facts.status.is_terminal
+            else overview["start-time"],
+        },
+        "jobs": [job_details(facts, job_id) for job_id in facts.entries],
+    }
+
+
+def buried_overview(tombstone: Tombstone) -> Json:
+    """Return an application of which only the tombstone remains, as it stands in lists."""
+    return {
+        "id": tombstone.application_id,
+        "name": tombstone.name,
+        "status": tombstone.status.value,
+        "start-time": _ms(tombstone.started_at),
+        "end-time": _ms(tombstone.ended_at),
+        "duration": max(0, _ms(tombstone.ended_at) - _ms(tombstone.started_at)),
+        "jobs": {},
+        "run-id": tombstone.run_id,
+    }
+
+
+def buried_detail(tombstone: Tombstone, file: TombstoneFile) -> Json:
+    """Return an application of which only the tombstone remains."""
+    overview = buried_overview(tombstone)
+    failure = file.result.failure
+    return {
+        **overview,
+        "timestamps": {
+            "CREATED": overview["start-time"],
+            tombstone.status.value: overview["end-time"],
+        },
+        "jobs": [recorded_job(record, tombstone) for record in file.jobs],
+        "failure": _cause(failure) if failure else None,
+    }
+
+
+# --- TaskManagers and leadership ------------------------------------------------------------------
+
+
+def taskmanager(
+    name: str, incarnation: str, pid: int, guardian_pid: int, slots: int, drivers: list[Json]
+) -> Json:
+    """Return a TaskManager with its slots, and its spare drivers beside."""
+    seated = {driver["slot"]: driver for driver in drivers if driver["slot"] is not None}
+    empty = {
+        "state": "starting",
+        "driver_pid": None,
+        "jvm_pid": None,
+        "job_id": None,
+        "attempt": None,
+    }
+    free = sum(driver["state"] == "warm" for driver in seated.values())
+    return {
+        "id": name,
+        "incarnation": incarnation,
+        "pid": pid,
+        "guardian_pid": guardian_pid,
+        "slotsNumber": slots,
+        "freeSlots": free,
+        "slots": [
+            {"slot": number, **empty, **seated.get(number, {})} for number in range(1, slots + 1)
+        ],
+        "spare_drivers": [driver for driver in drivers if driver["slot"] is None],
+    }
+
+
+def driver(report: DriverReport) -> Json:
+    """Return a driver, in a slot or to spare."""
+    return {
+        "slot": report.slot,
+        "id": report.driver,
+        "state": "starting" if report.state == "ending" else report.state,
+        "driver_pid": report.driver_pid or None,
+        "guardian_pid": report.guardian_pid or None,
+        "jvm_pid": report.jvm_pid or None,
+        "job_id": report.job_id or None,
+        "attempt": report.attempt or None,
+        "application_id": report.application_id or None,
+        "ui": report.ui or None,
+        "note": report.note or None,
+    }
+
+
+def span(item: LeadershipSpan) -> Json:
+    """Return one term of the history."""
+    return {
+        "term": item.term,
+        "holder": item.holder,
+        "rest": item.rest,
+        "granted_at": item.granted_at,
+        "lost_at": item.lost_at,
+        "reason": item.reason or None,
+        "takeover_seconds": item.takeover_seconds,
+    }
+
+
+def encode(value: object) -> bytes:
+    """Return JSON; integers of any size survive, as they came from user code."""
+    return json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins).encode()
+
+
+def _times(entry: JobEntry) -> tuple[float, float | None]:
+    if entry.result:
+        return entry.result.start_time, entry.result.end_time
+    return (entry.intent.placed_at if entry.intent else entry.submitted_at), None
+
+
+def _ms(seconds: float | None) -> int:
+    return -1 if seconds is None else int(seconds * 1000)
+
+
+def _duration(start: float, end: float | None, now: float) -> int:
+    return max(0, int(((now if end is None else end) - start) * 1000))
+
+
+def _tasks(status: JobStatus, progress: Progress | None) -> Json:
+    done = progress.tasks_done if progress else 0
+    total = progress.tasks_total if progress else 0
+    counts = dict.fromkeys(
+        (
+            "created",
+            "scheduled",
+            "deploying",
+            "running",
+            "finished",
+            "canceling",
+            "canceled",
+            "failed",
+            "reconciling",
+            "initializing",
+        ),
+        0,
+    )
+    counts["finished"] = done
+    if status is JobStatus.RUNNING:
+        counts["running"] = total - done
+    return {"total": total, **counts}
+
+
+def _marks(facts: ApplicationFacts, job_id: JobId) -> Json:
+    if facts.reached is None:
+        return {"reached": None, "adopted": None, "skipped": None, "displaced": None}
+    return {
+        "reached": job_id in facts.reached,
+        "adopted": job_id in facts.adopted,
+        "skipped": job_id in facts.skipped,
+        "displaced": job_id in facts.displaced,
+    }
+
+
+def _application_status(status: JobStatus) -> str:
+    return "SUCCEEDED" if status is JobStatus.FINISHED else status.value
+
+
+def _cause(failure: Failure) -> Json:
+    return {
+        "class": failure.type,
+        "message": failure.message,
+        "stack-trace": failure.traceback or failure.message,
+    }

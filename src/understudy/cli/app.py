@@ -1,0 +1,51 @@
+"""The command ``understudy``."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from typer.core import TyperGroup
+
+from understudy.cli import ask, run
+from understudy.errors import UnderstudyError, UsageError
+from understudy.version import VERSION
+
+app = typer.Typer(
+    name="understudy",
+    help="High availability for PySpark: the job goes on when its driver, its JobManager or its "
+    "leader dies.",
+    no_args_is_help=True,
+    add_completion=False,
+    cls=TyperGroup,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(VERSION)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, help="Print the version."),
+) -> None:
+    """Take what stands before the command."""
+
+
+run.register(app)
+ask.register(app)
+
+
+def main() -> None:
+    """Run the command that was typed; exit with its code."""
+    try:
+        app(standalone_mode=True)
+    except UsageError as error:
+        typer.echo(f"understudy: {error}", err=True)
+        sys.exit(2)
+    except UnderstudyError as error:
+        typer.echo(f"understudy: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,39 @@
+"""What the commands share: where the configuration comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.config import Configuration, options
+from understudy.config.configuration import load_configuration
+from understudy.core.lease import Timing
+
+DEFAULT_CLUSTER_ID = "default"
+"""The id of clusters of single processes that were given none (Flink's is /default)."""
+
+ConfigDir = Annotated[
+    Path | None,
+    typer.Option("--config-dir", help="Directory with config.yaml.", show_default=False),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("-D", metavar="KEY=VALUE", help="Set an option; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+
+
+def configured(directory: Path | None, overrides: list[str] | None) -> Configuration:
+    """Read and check the configuration; warnings go to stderr."""
+    configuration = load_configuration(directory, overrides or [])
+    Timing.of(configuration)
+    for warning in configuration.warnings:
+        typer.echo(f"understudy: {warning}", err=True)
+    return configuration
+
+
+def cluster_id_of(configuration: Configuration) -> str | None:
+    """Return the configured cluster id, None where there is none."""
+    return configuration.find(options.CLUSTER_ID)

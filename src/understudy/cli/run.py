@@ -1,0 +1,315 @@
+"""Commands that run: run-application, jobmanager, taskmanager."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+import time
+import uuid
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from understudy.cli.cluster import ClusterPlan, LocalCluster, scratch_base
+from understudy.cli.common import (
+    DEFAULT_CLUSTER_ID,
+    ConfigDir,
+    Json,
+    Overrides,
+    cluster_id_of,
+    configured,
+)
+from understudy.cli.compose import EXIT_CODES, open_services
+from understudy.cli.show import LiveView, PlainView, View
+from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
+from understudy.cli.story import Story
+from understudy.cli.submitting import application_spec, spark_conf
+from understudy.config import Configuration, options
+from understudy.errors import UsageError
+from understudy.ha import layout
+from understudy.model import ApplicationStatus, RegistryBody
+from understudy.runtime import processes
+from understudy.runtime.cleanup import read_tombstone
+from understudy.runtime.memory import check_drivers_fit
+
+RUN_ID_MAX = 64
+
+App = Annotated[str, typer.Argument(help="A script, or module:function.")]
+Args = Annotated[list[str] | None, typer.Argument(help="Arguments of the application.")]
+Flag = Annotated[str | None, typer.Option(show_default=False, rich_help_panel="spark-submit")]
+RunId = Annotated[
+    str | None, typer.Option("--run-id", help="Names the run; the same id never runs twice.")
+]
+PASS_THROUGH = {"allow_interspersed_args": False}
+"""What follows APP belongs to the application."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("run-application", context_settings=PASS_THROUGH)(run_application)
+    app.command("jobmanager", context_settings=PASS_THROUGH)(jobmanager)
+    app.command("taskmanager")(taskmanager)
+
+
+def run_application(
+    app: App,
+    args: Args = None,
+    jobmanagers: Annotated[int, typer.Option(min=1, help="JobManagers: one leads.")] = 2,
+    taskmanagers: Annotated[int, typer.Option(min=1, help="TaskManagers.")] = 1,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
+    ] = None,
+    run_id: RunId = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+    as_json: Json = False,
+    master: Flag = None,
+    name: Flag = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", "-c", rich_help_panel="spark-submit")
+    ] = None,
+    properties_file: Flag = None,
+    py_files: Flag = None,
+    files: Flag = None,
+    jars: Flag = None,
+    packages: Flag = None,
+    exclude_packages: Flag = None,
+    repositories: Flag = None,
+    driver_memory: Flag = None,
+    driver_cores: Flag = None,
+    driver_java_options: Flag = None,
+    driver_class_path: Flag = None,
+    driver_library_path: Flag = None,
+    executor_memory: Flag = None,
+    executor_cores: Flag = None,
+    num_executors: Flag = None,
+    total_executor_cores: Flag = None,
+    queue: Flag = None,
+    deploy_mode: Annotated[str | None, typer.Option(hidden=True)] = None,
+    main_class: Annotated[str | None, typer.Option("--class", hidden=True)] = None,
+    supervise: Annotated[bool, typer.Option("--supervise", hidden=True)] = False,
+) -> None:
+    """Start a cluster on this machine, run an application to its end, stop the cluster.
+
+    Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED, 130 interrupted.
+    """
+    _refuse_flags(main_class, deploy_mode, supervise=supervise)
+    given = locals()
+    flags = {flag: given[flag] for flag in (*_SETTING_FLAGS, *_FILE_FLAGS)}
+    settings = [*(overrides or [])]
+    if slots is not None:
+        settings.append(f"{options.SLOTS.key}={slots}")
+    configuration = configured(config_dir, settings)
+    check_drivers_fit(configuration, taskmanagers)
+    spec = application_spec(
+        app, args or (), name, py_files, spark_conf(flags, conf or (), properties_file)
+    )
+    cluster_id = cluster_id_of(configuration)
+    ephemeral = cluster_id is None
+    cluster_id = cluster_id or f"run-{uuid.uuid4().hex[:12]}"
+    run_id = _checked_run_id(run_id)
+    layout.cluster_directory(cluster_id)
+    registry = None if ephemeral else asyncio.run(_registry(configuration, cluster_id))
+    if registry:
+        _answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
+        run_id = _continued_run(registry, run_id)
+        ephemeral = registry.ephemeral
+    plan = ClusterPlan(
+        configuration,
+        cluster_id,
+        ephemeral,
+        run_id or uuid.uuid4().hex[:12],
+        spec,
+        jobmanagers,
+        taskmanagers,
+    )
+    sys.exit(_run(plan, as_json=as_json))
+
+
+def jobmanager(
+    app: App,
+    args: Args = None,
+    run_id: RunId = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+    master: Flag = None,
+    name: Flag = None,
+    conf: Annotated[list[str] | None, typer.Option("--conf", "-c")] = None,
+    properties_file: Flag = None,
+    py_files: Flag = None,
+    files: Flag = None,
+    jars: Flag = None,
+    packages: Flag = None,
+    driver_memory: Flag = None,
+) -> None:
+    """Be a JobManager, in the foreground: several with one storage directory form a cluster."""
+    given = locals()
+    flags = {flag: given[flag] for flag in (*_SETTING_FLAGS, *_FILE_FLAGS) if flag in given}
+    configuration = configured(config_dir, overrides)
+    spec = application_spec(
+        app, args or (), name, py_files, spark_conf(flags, conf or (), properties_file)
+    )
+    cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
+    layout.cluster_directory(cluster_id)
+    _become(
+        new_worker(
+            "jobmanager",
+            configuration,
+            cluster_id,
+            run_id=_checked_run_id(run_id),
+            application=spec,
+        )
+    )
+
+
+def taskmanager(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+    """Be a TaskManager, in the foreground: it finds the leader through the storage directory."""
+    configuration = configured(config_dir, overrides)
+    check_drivers_fit(configuration)
+    cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
+    layout.cluster_directory(cluster_id)
+    _become(
+        new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
+    )
+
+
+_SETTING_FLAGS = (
+    "master",
+    "packages",
+    "exclude_packages",
+    "repositories",
+    "driver_memory",
+    "driver_cores",
+    "driver_java_options",
+    "driver_class_path",
+    "driver_library_path",
+    "executor_memory",
+    "executor_cores",
+    "num_executors",
+    "total_executor_cores",
+    "queue",
+)
+_FILE_FLAGS = ("files", "jars")
+
+
+def _refuse_flags(main_class: str | None, deploy_mode: str | None, *, supervise: bool) -> None:
+    if main_class is not None:
+        raise UsageError("--class has no meaning here: applications are Python")
+    if deploy_mode not in {None, "client"}:
+        raise UsageError(
+            f"--deploy-mode {deploy_mode} has no meaning here: drivers run in the TaskManagers' "
+            "slots; point --master at the Spark cluster that runs the executors"
+        )
+    if supervise:
+        raise UsageError("--supervise has no meaning here: everything is supervised")
+
+
+def _checked_run_id(run_id: str | None) -> str | None:
+    if run_id is None:
+        return None
+    allowed = all(character.isalnum() or character in "._-" for character in run_id)
+    if not run_id or not allowed or len(run_id) > RUN_ID_MAX or not run_id[0].isalnum():
+        raise UsageError(
+            f"--run-id {run_id!r}: use up to {RUN_ID_MAX} letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+    return run_id
+
+
+async def _registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
+    return await open_services(configuration, cluster_id).registry.read()
+
+
+def _answer_ended_run(
+    configuration: Configuration,
+    cluster_id: str,
+    registry: RegistryBody,
+    run_id: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Exit with the result of a run that has ended, if this is its id."""
+    stone = {str(run): stone for run, stone in registry.tombstones.items()}.get(run_id or "")
+    if stone is None:
+        return
+    file = asyncio.run(read_tombstone(open_services(configuration, cluster_id), stone))
+    story = Story(time.time)
+    with PlainView(sys.stdout if as_json else None) as view:
+        view.show({"event": "log", "line": f"run {run_id} has ended: {stone.status.value}"})
+        told = story.hear(
+            {
+                "event": "application-finished",
+                "run_id": run_id,
+                "status": stone.status.value,
+                "jobs": [
+                    {
+                        "job_id": job.job_id,
+                        "name": job.name,
+                        "status": job.status.value,
+                        "attempt": job.attempt,
+                    }
+                    for job in file.jobs
+                ],
+            }
+        )
+        if told:
+            view.show(told)
+    sys.exit(EXIT_CODES[stone.status])
+
+
+def _continued_run(registry: RegistryBody, run_id: str | None) -> str | None:
+    """Return the run that is to go on: an unfinished one comes before a new one."""
+    unfinished = [str(link.run_id) for link in registry.applications.values()]
+    if not unfinished or run_id in unfinished:
+        return run_id
+    typer.echo(f"understudy: run {unfinished[0]} is unfinished here: it is continued", err=True)
+    return unfinished[0]
+
+
+def _run(plan: ClusterPlan, *, as_json: bool) -> int:
+    story = Story(time.time)
+    view: View
+    if sys.stderr.isatty() and not as_json:
+        view = LiveView(story)
+    else:
+        view = PlainView(sys.stdout if as_json else None)
+    cluster = LocalCluster(plan, story, view.show)
+    with view:
+        asyncio.run(cluster.run())
+    if not story.finished:
+        _print_resume(plan, story)
+    if cluster.interrupts:
+        return 128 + signal.SIGINT
+    if cluster.closed_by:
+        return 128 + cluster.closed_by
+    return EXIT_CODES[ApplicationStatus(story.status)] if story.finished else 1
+
+
+def _print_resume(plan: ClusterPlan, story: Story) -> None:
+    """Print the command that goes on where this one stopped."""
+    spec: ApplicationSpec = plan.application
+    command = ["understudy", "run-application", "--run-id", story.run_id or plan.run_id]
+    settings: dict[str, Any] = {
+        **plan.configuration.settings,
+        options.CLUSTER_ID.key: plan.cluster_id,
+        options.STORAGE_DIR.key: plan.configuration.storage_dir,
+    }
+    for key, value in settings.items():
+        command += ["-D", f"{key}={value}"]
+    for key, value in spec.conf.items():
+        command += ["--conf", f"{key}={value}"]
+    if spec.py_files:
+        command += ["--py-files", ",".join(spec.py_files)]
+    command += [spec.app, *spec.args]
+    typer.echo("understudy: the data is kept; this goes on where it stopped:", err=True)
+    typer.echo(f"  {shlex.join(command)}", err=True)
+
+
+def _become(worker: WorkerSpec) -> NoReturn:
+    """Turn this process into the guardian of the worker, which then runs in the foreground."""
+    spec = guarded(worker, orphan_grace_s=0.0)
+    program, environment = processes.command_of(spec)
+    os.execve(program[0], program, environment)  # noqa: S606

@@ -1,0 +1,115 @@
+"""What a worker process is started with, handed to it through its environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from understudy.config import Configuration
+from understudy.ha import layout
+from understudy.ha.storage import LocalStorage, open_storage
+from understudy.model import Incarnation
+from understudy.runtime.processes import Spec
+
+WORKER = "UNDERSTUDY_WORKER"
+
+
+class ApplicationSpec(msgspec.Struct, frozen=True):
+    """The application that a JobManager is started for."""
+
+    app: str
+    """The script's absolute path, or ``module:function``."""
+    args: tuple[str, ...]
+    cwd: str
+    name: str
+    py_files: tuple[str, ...]
+    conf: dict[str, str]
+
+
+class WorkerSpec(msgspec.Struct, frozen=True):
+    """One JobManager or TaskManager."""
+
+    role: str
+    name: str
+    incarnation: Incarnation
+    settings: dict[str, str]
+    cluster_id: str
+    lock: str
+    run_id: str | None = None
+    ephemeral: bool = False
+    application: ApplicationSpec | None = None
+    events: int | None = None
+    """Descriptor of the pipe to the launcher; None in the foreground."""
+    scratch: str = ""
+
+
+def new_worker(
+    role: str,
+    configuration: Configuration,
+    cluster_id: str,
+    *,
+    run_id: str | None = None,
+    ephemeral: bool = False,
+    application: ApplicationSpec | None = None,
+    events: int | None = None,
+    scratch: str = "",
+) -> WorkerSpec:
+    """Return the specification of a worker with a new incarnation."""
+    incarnation = Incarnation(uuid.uuid4().hex)
+    return WorkerSpec(
+        role=role,
+        name=f"{role}-{incarnation[:8]}",
+        incarnation=incarnation,
+        settings=dict(configuration.settings),
+        cluster_id=cluster_id,
+        lock=lock_of(configuration, cluster_id, incarnation),
+        run_id=run_id,
+        ephemeral=ephemeral,
+        application=application,
+        events=events,
+        scratch=str(Path(scratch) / incarnation) if scratch else "",
+    )
+
+
+def lock_of(configuration: Configuration, cluster_id: str, incarnation: str) -> str:
+    """Return the path of a liveness lock; empty where storage is not on this host."""
+    storage = open_storage(configuration.storage_dir)
+    if not isinstance(storage, LocalStorage):
+        return ""
+    cluster = layout.cluster_directory(cluster_id)
+    return str(storage.root.absolute() / layout.lock_path(cluster, incarnation))
+
+
+def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
+    """Return how the guardian is to start and watch the worker."""
+    return Spec(
+        name=worker.name,
+        incarnation=worker.incarnation,
+        argv=(sys.executable, "-P", "-m", "understudy.cli.worker"),
+        env={WORKER: msgspec.json.encode(worker).decode()},
+        fds=(worker.events,) if worker.events is not None else (),
+        lock=worker.lock or None,
+        start_s=START_S,
+        stop_grace_s=STOP_GRACE_S,
+        orphan_grace_s=orphan_grace_s,
+        scratch=(worker.scratch,) if worker.scratch else (),
+    )
+
+
+def received(environment: Mapping[str, str] | None = None) -> WorkerSpec:
+    """Return what this process was started with, and forget it: children need not know."""
+    text = (environment or os.environ).get(WORKER, "")
+    os.environ.pop(WORKER, None)
+    return msgspec.json.decode(text, type=WorkerSpec)
+
+
+START_S = 120.0
+"""A worker must be heard of within this time: it imports for a second on a free machine."""
+
+STOP_GRACE_S = 15.0
+"""How long a worker may take to close: it has to end its drivers and release its lease."""

@@ -1,0 +1,290 @@
+"""A worker process: the JobManager or TaskManager, put together from its parts.
+
+Run as ``python -m understudy.cli.worker`` under a guardian. SIGTERM, SIGINT and SIGHUP close it in
+order: what it started is ended and reaped, what it holds is given up, no data is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.api import rest
+from understudy.cli.compose import EXIT_CODES, open_services
+from understudy.cli.spec import WorkerSpec, received
+from understudy.cli.submitting import submission_of
+from understudy.clock import SystemClock
+from understudy.config import Configuration, options
+from understudy.core.lease import Timing
+from understudy.errors import DataError, NotFoundError, UnderstudyError
+from understudy.ha.election import retrieve
+from understudy.ha.services import HighAvailabilityServices
+from understudy.ha.storage import LocalStorage, prove
+from understudy.model import LeaderRecord, RunId
+from understudy.rpc.messages import LinkMessage
+from understudy.rpc.wire import UnixNetwork
+from understudy.runtime import channels
+from understudy.runtime.cleanup import read_tombstone
+from understudy.runtime.dispatcher import Binding, Ended, Surroundings
+from understudy.runtime.driver_pool import PoolSettings
+from understudy.runtime.job_manager import JobManager
+from understudy.runtime.liveness_lock import LivenessLocks, NoLocks
+from understudy.runtime.main_process import WarmMainProcesses
+from understudy.runtime.processes import GuardedProcesses
+from understudy.runtime.reporter import LogFiles, Reporter, ThreadedReporter, to_console, to_pipe
+from understudy.runtime.task_manager import Identity, TaskManager, TaskManagerSettings
+from understudy.runtime.worker import GuardianLink
+
+CLOSED = 143
+"""Exit code of a worker that was told to close."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Parts:
+    """What both kinds of workers are made of."""
+
+    spec: WorkerSpec
+    configuration: Configuration
+    services: HighAvailabilityServices
+    locks: LivenessLocks | NoLocks
+    guardian: GuardianLink
+    processes: GuardedProcesses
+    reporter: Reporter
+    clock: SystemClock
+
+
+def assemble(spec: WorkerSpec) -> Parts:
+    """Open everything, and refuse what does not keep its promises."""
+    configuration = Configuration(spec.settings)
+    services = open_services(configuration, spec.cluster_id)
+    blocking = services.storage.blocking
+    prove(blocking)
+    locks: LivenessLocks | NoLocks = NoLocks()
+    if isinstance(blocking, LocalStorage) and spec.lock:
+        proven = LivenessLocks(Path(spec.lock).parent)
+        proven.prove()
+        locks = proven
+    guardian = GuardianLink.from_environment()
+    logs = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
+    tell = to_pipe(spec.events) if spec.events is not None else to_console
+    return Parts(
+        spec,
+        configuration,
+        services,
+        locks,
+        guardian,
+        GuardedProcesses(guardian.settle),
+        ThreadedReporter(tell, logs),
+        SystemClock(),
+    )
+
+
+async def run_jobmanager(parts: Parts) -> int:
+    """Be a JobManager until the run has ended; return the exit code."""
+    spec, configuration = parts.spec, parts.configuration
+    listening = rest.bind(
+        configuration.get(options.REST_BIND_ADDRESS), configuration.get(options.REST_BIND_PORT)
+    )
+    network: UnixNetwork[LinkMessage] = UnixNetwork(channels.link_codec)
+    timing = Timing.of(configuration)
+    me = LeaderRecord(
+        holder=spec.incarnation,
+        term=0,
+        session="",
+        lease_s=timing.lease_s,
+        name=spec.name,
+        pid=os.getpid(),
+        guardian_pid=os.getppid(),
+        host=socket.gethostname(),
+        lock=spec.lock,
+        rest=rest.url_of(listening),
+        rpc=network.address_of(spec.incarnation),
+    )
+    told = False
+
+    def main_changed() -> None:
+        nonlocal told
+        manager.main_changed()
+        if mains.ready and not told:
+            told = True
+            parts.reporter.event("jobmanager-ready", **identity)
+
+    mains = WarmMainProcesses(
+        parts.processes, configuration.get(options.MAIN_HEARTBEAT), main_changed
+    )
+    around = Surroundings(
+        me.holder,
+        me.name,
+        me.rest,
+        configuration,
+        parts.services,
+        mains,
+        parts.locks,
+        parts.reporter,
+        parts.clock,
+        random.Random(),  # noqa: S311 -- jitter, not secrets
+    )
+    application = spec.application
+    binding = Binding(
+        RunId(spec.run_id) if spec.run_id else None,
+        spec.ephemeral,
+        submission_of(application, configuration) if application else None,
+    )
+    grace_s = configuration.get(options.ADOPTION_GRACE)
+    manager = JobManager(me, around, binding, timing, grace_s, network, parts.locks, parts.guardian)
+    identity = {
+        "id": spec.name,
+        "pid": me.pid,
+        "guardian_pid": me.guardian_pid,
+        "rest": me.rest,
+    }
+    try:
+        async with rest.serving(manager, listening), _running(mains.run()):
+            parts.reporter.event("jobmanager-started", **identity)
+            ended = await manager.run()
+            await _tell_end(parts, ended)
+            if not configuration.get(options.SHUTDOWN_ON_FINISH):
+                await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        parts.guardian.released()
+        raise
+    parts.guardian.released()
+    return EXIT_CODES[ended.status]
+
+
+async def run_taskmanager(parts: Parts) -> int:
+    """Be a TaskManager until told to close."""
+    spec, configuration = parts.spec, parts.configuration
+    lease_s = configuration.get(options.LEASE_DURATION)
+    me = Identity(
+        spec.incarnation,
+        spec.name,
+        os.getpid(),
+        os.getppid(),
+        socket.gethostname(),
+        spec.lock,
+    )
+    settings = TaskManagerSettings(
+        PoolSettings(
+            configuration.get(options.DRIVER_KIND),
+            configuration.get(options.SLOTS),
+            configuration.get(options.SPARES),
+            configuration.get(options.DRIVER_HEARTBEAT),
+            configuration.get(options.DRIVER_START),
+            configuration.get(options.CANCEL_GRACE),
+            parts.services.storage.url,
+            Path(spec.scratch),
+        ),
+        parts.services.locations.cluster,
+        configuration.get(options.ORPHAN_TIMEOUT),
+        configuration.get(options.HEARTBEAT_INTERVAL),
+    )
+    network: UnixNetwork[LinkMessage] = UnixNetwork(channels.link_codec)
+
+    def leaders() -> AsyncIterator[LeaderRecord | None]:
+        return retrieve(parts.services.register, parts.clock, lease_s)
+
+    manager = TaskManager(
+        me,
+        settings,
+        parts.processes,
+        network,
+        parts.services.storage.blocking,
+        parts.clock,
+        parts.guardian,
+        parts.reporter,
+        leaders,
+    )
+    parts.reporter.event(
+        "taskmanager-started", id=spec.name, pid=me.pid, guardian_pid=me.guardian_pid, rest=None
+    )
+    try:
+        await manager.run()
+    finally:
+        if manager.holds_nothing:
+            parts.guardian.released()
+
+
+async def _tell_end(parts: Parts, ended: Ended) -> None:
+    """Tell how the run ended, with each of its jobs."""
+    jobs: list[dict[str, object]] = []
+    with contextlib.suppress(OSError, TimeoutError, DataError, NotFoundError):
+        registry = await parts.services.registry.read()
+        stone = registry.tombstones.get(ended.run_id) if registry else None
+        if stone:
+            file = await read_tombstone(parts.services, stone)
+            jobs = [
+                {
+                    "job_id": job.job_id,
+                    "name": job.name,
+                    "status": job.status.value,
+                    "attempt": job.attempt,
+                }
+                for job in file.jobs
+            ]
+    parts.reporter.event(
+        "application-finished", run_id=ended.run_id, status=ended.status.value, jobs=jobs
+    )
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Awaitable[None]) -> AsyncIterator[None]:
+    """Run something beside the block, and end it with the block."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def run(spec: WorkerSpec) -> int:
+    """Run the worker until its end or a signal; return its exit code."""
+    parts = assemble(spec)
+    role = {"jobmanager": run_jobmanager, "taskmanager": run_taskmanager}[spec.role]
+    work = asyncio.ensure_future(role(parts))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, work.cancel)
+    try:
+        code = await work
+    except asyncio.CancelledError:
+        code = CLOSED
+    finally:
+        parts.reporter.close()
+    return code
+
+
+def main() -> None:
+    """Run the worker that the environment describes."""
+    spec = received()
+    level = Configuration(spec.settings).get(options.LOG_LEVEL).upper()
+    logging.basicConfig(
+        level={"WARN": "WARNING"}.get(level, level),
+        format=f"%(asctime)s {spec.name} %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    for noisy in ("asyncio", "httpx", "httpcore", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        code = asyncio.run(run(spec))
+    except UnderstudyError as error:
+        _log.error("%s", error)
+        code = 70
+    sys.stderr.flush()
+    os._exit(code)  # Threads that wait for locks of the living must not keep this process.
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""The version of this package."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def _installed() -> str:
+    try:
+        return version("understudy")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+VERSION = _installed()
