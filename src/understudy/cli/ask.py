@@ -1,7 +1,321 @@
-"""Commands that ask."""
+"""Commands that ask: list, info, cancel, result, logs.
+
+They find the leader by retrieval from the same configuration as the processes, follow it while it
+changes, and read storage when nobody leads. Without a configured cluster id they look at every
+cluster in the storage directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+
+from understudy.api.client import ClusterClient
+from understudy.api.views import Json as JsonObject
+from understudy.cli.common import ConfigDir, Json, Overrides, cluster_id_of, configured
+from understudy.cli.compose import EXIT_CODES, open_services
+from understudy.cli.tail import follow
+from understudy.config import Configuration, options
+from understudy.errors import NoLeaderError, NotFoundError, UnderstudyError
+from understudy.ha.storage import LocalStorage, open_storage
+from understudy.model import ApplicationStatus
+
+NOT_ENDED = 4
+"""Exit code of `result` for what has not ended yet."""
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="An application's id, run id or job id.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
+    app.command("list")(list_applications)
+    app.command("info")(info)
+    app.command("cancel")(cancel)
+    app.command("result")(result)
+    app.command("logs")(logs)
+
+
+def list_applications(
+    overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """List the applications of the cluster, running and ended."""
+    configuration = configured(config_dir, overrides)
+    found = asyncio.run(_gather(configuration, _overview))
+    applications = [
+        {**one, "cluster-id": cluster_id, "leader": answer.get("leader")}
+        for cluster_id, answer in found
+        for one in answer["applications"]
+    ]
+    if as_json:
+        _print_json({"applications": applications})
+        return
+    table = Table("application", "run", "name", "status", "started", "duration", "jobs", "cluster")
+    for one in applications:
+        counts = ", ".join(f"{count} {state}" for state, count in one["jobs"].items())
+        table.add_row(
+            one["id"][:12],
+            one["run-id"],
+            one["name"],
+            one["status"],
+            _when(one["start-time"]),
+            _long(one["duration"]),
+            counts,
+            one["cluster-id"],
+        )
+    Console().print(table if applications else "no applications")
+
+
+def info(
+    wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Show an application with its jobs: reached, adopted, skipped, not reached."""
+    configuration = configured(config_dir, overrides)
+    _, found = _one(configuration, wanted, _application)
+    if as_json:
+        _print_json(found)
+        return
+    console = Console()
+    console.print(
+        f"{found['name']}  {found['status']}  run {found['run-id']}  application {found['id']}"
+    )
+    table = Table("job", "id", "state", "attempt", "duration", "in this execution of main")
+    for job in found["jobs"]:
+        table.add_row(
+            job["name"],
+            job["jid"][:12],
+            job["state"],
+            str(job["attempt"]),
+            _long(job["duration"]),
+            _mark(job),
+        )
+    console.print(table)
+    failure = found.get("failure")
+    if failure:
+        console.print(failure["stack-trace"], markup=False, highlight=False)
+
+
+def cancel(
+    wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Cancel an application, or one of its jobs."""
+    configuration = configured(config_dir, overrides)
+    cluster_id, found = _one(configuration, wanted, _application_or_job)
+
+    async def ask(client: ClusterClient) -> JsonObject:
+        if "jid" in found:
+            return await client.patch(f"/jobs/{found['jid']}")
+        return await client.post(f"/applications/{found['id']}/cancel")
+
+    asyncio.run(_with_client(configuration, cluster_id, ask))
+    identity = found.get("jid") or found["id"]
+    if as_json:
+        _print_json({"id": identity, "cancelled": True})
+    else:
+        typer.echo(f"{identity} is being cancelled")
+
+
+def result(
+    wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Print how an application and its jobs ended, or one job.
+
+    Exit code: 0 FINISHED, 1 FAILED, 3 CANCELED, 4 not ended yet.
+    """
+    configuration = configured(config_dir, overrides)
+    cluster_id, found = _one(configuration, wanted, _application_or_job)
+
+    async def ask(client: ClusterClient) -> list[JsonObject]:
+        jobs = [found["jid"]] if "jid" in found else [job["jid"] for job in found["jobs"]]
+        try:
+            return [await client.get(f"/jobs/{job}/execution-result") for job in jobs]
+        except NoLeaderError:
+            return await client.stored_results(found.get("jid") or found["id"])
+
+    results = asyncio.run(_with_client(configuration, cluster_id, ask))
+    status = found.get("status") or found["state"]
+    answer = {"id": found.get("jid") or found["id"], "status": status, "jobs": results}
+    if as_json:
+        _print_json(answer)
+    else:
+        typer.echo(f"{found['name']}: {status}")
+        for one in results:
+            typer.echo(_result_line(one))
+    ended = status in {one.value for one in EXIT_CODES}
+    raise typer.Exit(EXIT_CODES[ApplicationStatus(status)] if ended else NOT_ENDED)
+
+
+def logs(
+    wanted: Id,
+    follow_log: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Print what main and the jobs of an application printed."""
+    directory = configured(config_dir, overrides).log_dir
+    found = sorted(
+        path
+        for path in directory.glob("*.log")
+        if any(part.startswith(wanted) for part in path.stem.rsplit("-", 1)) or path.stem == wanted
+    )
+    if not found:
+        raise NotFoundError(f"no log of {wanted!r} in {directory}")
+    if len(found) > 1:
+        names = ", ".join(path.stem for path in found)
+        raise NotFoundError(f"{wanted!r} begins several logs: {names}")
+    try:
+        asyncio.run(follow(found[0], for_ever=follow_log))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+Ask = Callable[[ClusterClient], Awaitable[Any]]
+
+
+async def _overview(client: ClusterClient) -> JsonObject:
+    try:
+        answer = await client.get("/applications/overview")
+        status = await client.get("/ha/status")
+    except NoLeaderError:
+        return await client.stored_overview()
+    return {**answer, "leader": status["leader"]["id"], "attention": status["attention"]}
+
+
+def _application(wanted: str) -> Ask:
+    async def ask(client: ClusterClient) -> JsonObject:
+        try:
+            return await client.get(f"/applications/{wanted}")
+        except NoLeaderError:
+            return await client.stored_application(wanted)
+
+    return ask
+
+
+def _application_or_job(wanted: str) -> Ask:
+    async def ask(client: ClusterClient) -> JsonObject:
+        try:
+            found_application: JsonObject = await _application(wanted)(client)
+            return found_application
+        except NotFoundError as missing:
+            try:
+                job: JsonObject = await client.get(f"/jobs/{wanted}")
+                return job
+            except NoLeaderError:
+                found = await client.stored_results(wanted)
+                if len(found) != 1:
+                    raise missing from None
+                answer: JsonObject = found[0]["job-execution-result"]
+                state = answer["application-status"].replace("SUCCEEDED", "FINISHED")
+                return {"jid": answer["id"], "name": answer["name"], "state": state}
+
+    return ask
+
+
+async def _with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
+    timeout_s = configuration.get(options.CLIENT_TIMEOUT)
+    client = ClusterClient(open_services(configuration, cluster_id), timeout_s)
+    try:
+        return await ask(client)
+    finally:
+        await client.close()
+
+
+async def _gather(configuration: Configuration, ask: Ask) -> list[tuple[str, Any]]:
+    return [
+        (cluster_id, await _with_client(configuration, cluster_id, ask))
+        async for cluster_id in _clusters(configuration)
+    ]
+
+
+def _one(
+    configuration: Configuration, wanted: str, ask_for: Callable[[str], Ask]
+) -> tuple[str, JsonObject]:
+    """Return what was found in the one cluster that knows it."""
+
+    async def look() -> list[tuple[str, JsonObject]]:
+        found = []
+        async for cluster_id in _clusters(configuration):
+            try:
+                answer = await _with_client(configuration, cluster_id, ask_for(wanted))
+            except NotFoundError:
+                continue
+            found.append((cluster_id, answer))
+        return found
+
+    found = asyncio.run(look())
+    if not found:
+        raise NotFoundError(f"there is no {wanted!r} in {configuration.storage_dir}")
+    if len(found) > 1:
+        names = ", ".join(cluster_id for cluster_id, _ in found)
+        raise UnderstudyError(
+            f"{wanted!r} is known to several clusters ({names}): choose with "
+            f"-D {options.CLUSTER_ID.key}=…"
+        )
+    return found[0]
+
+
+async def _clusters(configuration: Configuration) -> AsyncIterator[str]:
+    """Yield the configured cluster, or all that the storage directory holds."""
+    configured_id = cluster_id_of(configuration)
+    if configured_id:
+        yield configured_id
+        return
+    storage = open_storage(configuration.storage_dir)
+    if not isinstance(storage, LocalStorage):
+        raise UnderstudyError(f"set {options.CLUSTER_ID.key}: the storage is not on this host")
+    for name in await asyncio.to_thread(storage.names, ""):
+        if await asyncio.to_thread(storage.exists, f"{name}/register"):
+            yield name
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def _print_json(value: object) -> None:
+    json.dump(value, sys.stdout, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+def _result_line(one: JsonObject) -> str:
+    answer = one.get("job-execution-result")
+    if answer is None:
+        return "  (goes on)"
+    status = answer["application-status"].replace("SUCCEEDED", "FINISHED")
+    text = json.dumps(answer.get("value"), ensure_ascii=False)
+    if "failure-cause" in answer:
+        cause = answer["failure-cause"]
+        text = f"{cause['class']}: {cause['message']}"
+    return f"  {answer['name']}: {status} in attempt {answer['attempt']}: {text}"
+
+
+def _mark(job: JsonObject) -> str:
+    if job.get("reached") is None:
+        return ""
+    marks = [word for word in ("adopted", "skipped", "displaced") if job.get(word)]
+    if not job["reached"]:
+        marks.insert(0, "not reached")
+    elif not marks:
+        marks = ["reached"]
+    return ", ".join(marks) + (f" ({job['reason']})" if job.get("reason") else "")
+
+
+def _when(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _long(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

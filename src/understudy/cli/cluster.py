@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -25,8 +26,10 @@ from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.ha import layout
 from understudy.ha.storage import LocalStorage, open_storage, remove_tree
+from understudy.model import application_id
 from understudy.runtime import guardian
 from understudy.runtime.processes import GuardedProcesses, Process
+from understudy.runtime.reporter import LogFiles, log_name
 
 ORPHAN_GRACE_S = 10.0
 """How long workers have to close in order when the launcher was killed."""
@@ -46,6 +49,9 @@ REFUSED = 70
 """Exit code of a worker that cannot be: its storage or an option does not hold."""
 
 _log = logging.getLogger(__name__)
+
+_ROUTINE = re.compile(r"\S+ \S+ \w+-[0-9a-f]{8} (DEBUG|INFO) ")
+"""What workers log while all is well."""
 
 Show = Callable[[Event], None]
 
@@ -96,6 +102,8 @@ class LocalCluster:
         self._ending = Ending()
         self._scratch = scratch_base(plan.configuration)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._logs = LogFiles(plan.configuration.log_dir, plan.configuration.get(options.LOG_MAX))
+        self._log_name = log_name(plan.run_id, application_id(plan.cluster_id, plan.run_id))
         self._rests: dict[tuple[str, int], str] = {}
         self._held: list[Event] = []
         self._told_start = False
@@ -202,7 +210,10 @@ class LocalCluster:
             self._finished.set()
 
     def _log_line(self, text: str) -> None:
-        self._show({"event": "log", "line": text})
+        """Keep what a process logs beside what the application prints; show what matters."""
+        self._logs.append(self._log_name, "understudy", text)
+        if not _ROUTINE.match(text):
+            self._show({"event": "log", "line": text})
 
     async def _replace(self, member: Member, process: Process) -> None:
         """Put another process in the place of one that died, while the cluster goes on."""

@@ -85,35 +85,44 @@ class Storage:
 
     async def read(self, path: str) -> bytes:
         """See `BlockingStorage.read`."""
-        return await self._call(self.blocking.read, path)
+        return await self.run(self.blocking.read, path)
 
     async def publish(self, path: str, data: bytes) -> None:
         """See `BlockingStorage.publish`."""
-        await self._call(self.blocking.publish, path, data)
+        await self.run(self.blocking.publish, path, data)
 
     async def delete(self, path: str) -> None:
         """See `BlockingStorage.delete`."""
-        await self._call(self.blocking.delete, path)
+        await self.run(self.blocking.delete, path)
 
     async def delete_tree(self, path: str) -> None:
         """See `BlockingStorage.delete_tree`."""
-        await self._call(self.blocking.delete_tree, path)
+        await self.run(self.blocking.delete_tree, path)
 
     async def prune(self, path: str) -> None:
         """See `BlockingStorage.prune`."""
-        await self._call(self.blocking.prune, path)
+        await self.run(self.blocking.prune, path)
 
     async def names(self, path: str) -> list[str]:
         """See `BlockingStorage.names`."""
-        return await self._call(self.blocking.names, path)
+        return await self.run(self.blocking.names, path)
 
     async def exists(self, path: str) -> bool:
         """See `BlockingStorage.exists`."""
-        return await self._call(self.blocking.exists, path)
+        return await self.run(self.blocking.exists, path)
 
-    async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call something that moves files, like the methods here."""
         async with asyncio.timeout(self._deadline_s):
             return await asyncio.to_thread(function, *args, **kwargs)
+
+
+class InlineStorage(Storage):
+    """A storage in memory, for which no thread is needed; works while the interpreter ends."""
+
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """See `Storage.run`."""
+        return function(*args, **kwargs)
 
 
 def open_storage(url: str) -> BlockingStorage:

@@ -82,6 +82,7 @@ class Application:
         self._state = life.State(restarts=stored.body.restarts)
         self._inbox: asyncio.Queue[life.Event] = asyncio.Queue()
         self._main: MainProcess | None = None
+        self._failure: Failure | None = None
         self._group = asyncio.TaskGroup()
         self.jobs = ApplicationJobs(
             record, context, settings.unreached_grace_s, reporter, lost_at, self._spawn, self.tell
@@ -91,6 +92,11 @@ class Application:
     def status(self) -> ApplicationStatus:
         """Return the application's status."""
         return life.status_of(self._state)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Return why the application failed, once it has."""
+        return self._failure
 
     def tell(self, event: life.Event) -> None:
         """Put an event into the inbox."""
@@ -148,6 +154,7 @@ class Application:
                 self.jobs.cancel(command.jobs)
             case life.Conclude():
                 await self._end_main()
+                self._failure = command.failure
                 await self._commit(command.status, command.failure)
 
     async def _execute_main(self) -> None:

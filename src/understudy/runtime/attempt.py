@@ -36,7 +36,7 @@ class Attempt:
         self._started_at = clock.wall()
         self._began = clock.now()
 
-    def context(self, spark: Any) -> JobContext:
+    def context(self, open_session: Callable[[], Any]) -> JobContext:
         """Return what the function is called with."""
         deploy = self._deploy
         return JobContext(
@@ -45,7 +45,7 @@ class Attempt:
             deploy.attempt,
             FencingToken(self._term, deploy.attempt),
             logging.getLogger(f"understudy.job.{deploy.name}"),
-            spark,
+            open_session,
         )
 
     def call(self, context: JobContext, settle: Callable[[Any], Any]) -> msgspec.Raw:

@@ -243,7 +243,7 @@ class Cleanup:
         body = self._stored.body
         cluster = self._services.locations.cluster
         base = code.layout_base(self._services.storage.blocking, cluster)
-        await asyncio.to_thread(code.remove_layouts, base)
+        await self._services.storage.run(code.remove_layouts, base)
         await self._services.applications.remove_directory(body)
 
     async def _mark_application_clean(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,13 +42,14 @@ class JobContext:
     attempt: int
     fencing_token: FencingToken
     log: logging.Logger
-    _spark: SparkSession | None = None
+    _open: Callable[[], SparkSession | None]
 
     @property
     def spark(self) -> SparkSession:
         """Return this job's session: clean, and what ``builder.getOrCreate()`` gives too."""
-        if self._spark is None:
+        session = self._open()
+        if session is None:
             raise UnderstudyError(
                 "this driver has no SparkSession: taskmanager.driver.type is 'session-less'"
             )
-        return self._spark
+        return session

@@ -184,7 +184,7 @@ class Dispatcher:
         services, term = self._around.services, self._leadership.term
         directory = services.applications.new_directory()
         await self._refuse_used_job_id(submission)
-        record = await asyncio.to_thread(
+        record = await services.storage.run(
             submission.store, services, run_id, directory, self._around.clock.wall()
         )
         stored = await services.applications.put(term, record, directory)
@@ -311,7 +311,7 @@ class Dispatcher:
         self, stored: StoredApplication, record: ApplicationRecord
     ) -> ApplicationSettings:
         around = self._around
-        directory = await asyncio.to_thread(
+        directory = await around.services.storage.run(
             code.lay_out,
             around.services.storage.blocking,
             around.services.locations.cluster,

@@ -175,7 +175,8 @@ class Driver:
         self._interrupted.clear()
         try:
             with self._interruptible(deploy.job_id):
-                context = attempt.context(self._session.open(deploy.job_id, deploy.name))
+                session = self._session.open(deploy.job_id, deploy.name)
+                context = attempt.context(lambda: session)
                 self._link.send(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
                 value = attempt.call(context, self._session.settle)
             ended = attempt.finished(value)

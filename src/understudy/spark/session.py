@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from understudy.errors import StartTimeSettingError, UnderstudyError
+from understudy.spark.embedded import settle
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway
 
 PROGRESS_JOBS_MAX = 50
@@ -82,10 +83,7 @@ class SparkSessions:
 
     def settle(self, value: Any) -> Any:
         """Wait for a streaming job: the query that it returned; other values are returned."""
-        if isinstance(value, StreamingQuery):
-            value.awaitTermination()
-            return None
-        return value
+        return settle(value)
 
     def progress(self, job_id: str) -> tuple[int, int, str]:
         """Return tasks done and tasks in all of a job's Spark jobs, and the running stage."""

@@ -1,0 +1,150 @@
+"""Asking a cluster: find the leader by retrieval, follow it as it changes, read storage if none.
+
+What storage can tell is the same JSON as the leader's, without what only a leader knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from understudy.api import directory, views
+from understudy.api.directory import Directory
+from understudy.api.views import Json
+from understudy.clock import SystemClock
+from understudy.errors import (
+    DataError,
+    NoLeaderError,
+    NotFoundError,
+    UnderstudyError,
+    UnreachableError,
+)
+from understudy.ha.election import serving_leader
+from understudy.ha.services import HighAvailabilityServices
+from understudy.model import LeaderRecord, Tombstone
+
+TRIES_MAX = 50
+PAUSE_S = 0.2
+"""Fifty times: ten seconds, in which an election on one host is over many times."""
+
+QUICK_S = 2.0
+"""How long a leader of this host may take to accept a connection."""
+
+
+class ClusterClient:
+    """One cluster, as a command sees it."""
+
+    def __init__(self, services: HighAvailabilityServices, timeout_s: float) -> None:
+        self._services = services
+        self._directory = Directory(services, SystemClock())
+        self._http = httpx.AsyncClient(
+            timeout=httpx.Timeout(timeout_s, connect=QUICK_S), trust_env=False
+        )
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._http.aclose()
+
+    async def get(self, path: str) -> Json:
+        """Return the leader's answer; raises `NoLeaderError` where nobody serves."""
+        return await self._ask("GET", path)
+
+    async def post(self, path: str) -> Json:
+        """Ask the leader to do something that may be asked twice."""
+        return await self._ask("POST", path)
+
+    async def patch(self, path: str) -> Json:
+        """Ask the leader to change something that may be asked twice."""
+        return await self._ask("PATCH", path)
+
+    async def _ask(self, method: str, path: str) -> Json:
+        """Ask whoever leads; ask again while that changes, as long as somebody may lead."""
+        error: Exception | None = None
+        for _ in range(TRIES_MAX):
+            leader = await self._leader()
+            if leader is None:
+                raise NoLeaderError("nobody leads this cluster just now")
+            try:
+                answer = await self._http.request(method, leader.rest + path)
+            except httpx.ConnectError as refused:
+                if await self._is_gone(leader):
+                    raise NoLeaderError("the last leader is gone, and nobody follows") from refused
+                error = refused
+            except httpx.HTTPError as failed:
+                error = failed
+            else:
+                if answer.status_code != 503:
+                    return _judged(answer)
+            await asyncio.sleep(PAUSE_S)
+        raise UnreachableError(f"the leader does not answer: {error or 'an election goes on'}")
+
+    async def _leader(self) -> LeaderRecord | None:
+        try:
+            return await serving_leader(self._services.register)
+        except (OSError, TimeoutError, DataError):
+            return None
+
+    async def _is_gone(self, leader: LeaderRecord) -> bool:
+        """Say whether the record is that of a leader which nobody has followed for a while."""
+        await asyncio.sleep(QUICK_S)
+        now = await self._leader()
+        return now is not None and (now.term, now.renewals) == (leader.term, leader.renewals)
+
+    # --- without a leader -------------------------------------------------------------------------
+
+    async def stored_overview(self) -> Json:
+        """Return the applications that storage knows."""
+        registry = await self._directory.registry()
+        if registry is None:
+            return {"applications": [], "leader": None}
+        facts = await self._directory.stored(registry)
+        listed = [views.application_overview(one) for one in facts]
+        listed += [views.buried_overview(stone) for stone in registry.tombstones.values()]
+        return {"applications": listed, "leader": None}
+
+    async def stored_application(self, wanted: str) -> Json:
+        """Return one application that storage knows; raises `NotFoundError`."""
+        registry = await self._directory.registry()
+        if registry is None:
+            raise NotFoundError(f"there is no application {wanted!r} here")
+        facts = await self._directory.stored(registry)
+        stones = {str(run): stone for run, stone in registry.tombstones.items()}
+        found = directory.find_application(wanted, facts, stones)
+        if isinstance(found, Tombstone):
+            return views.buried_detail(found, await self._directory.buried(found))
+        return views.application_detail(found)
+
+    async def stored_results(self, wanted: str) -> list[Json]:
+        """Return how the jobs of an application (or one job) ended, as far as storage knows."""
+        registry = await self._directory.registry()
+        facts = await self._directory.stored(registry) if registry else []
+        stones = registry.tombstones if registry else {}
+        found: list[Json] = []
+        for one in facts:
+            whole = one.body.application_id.startswith(wanted) or one.body.run_id == wanted
+            for job_id in one.entries:
+                if whole or job_id.startswith(wanted):
+                    outcome, missing = await self._directory.outcome(one, job_id)
+                    found.append(views.execution_result(one, job_id, outcome, missing))
+        for stone in stones.values():
+            whole = stone.application_id.startswith(wanted) or stone.run_id == wanted
+            for record in (await self._directory.buried(stone)).jobs:
+                if whole or record.job_id.startswith(wanted):
+                    found.append(views.recorded_result(record))
+        return found
+
+
+def _judged(answer: httpx.Response) -> Json:
+    """Return the body of a good answer; raise what a bad one says."""
+    try:
+        body: Any = answer.json()
+    except ValueError:
+        body = {"errors": [answer.text[:200]]}
+    if answer.is_success:
+        return dict(body)
+    message = "; ".join(body.get("errors", [])) or f"HTTP {answer.status_code}"
+    if answer.status_code == 404:
+        raise NotFoundError(message)
+    raise UnderstudyError(message)
