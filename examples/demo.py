@@ -106,8 +106,8 @@ class Demo:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         self._killed_at = time.monotonic()
-        what = f"kill -9 {pid}: {self._leader}, the leader, is dead"
-        self._note(f"{what}, in the middle of {job!r}", RED)
+        what = f"kill -9 {pid}: {self._leader}, the leader, is dead, in the middle of {job!r}"
+        self._note(f">>> {what} <<<", RED)
         self._ready.discard(self._leader)
 
     async def _hear_events(self, process: Process) -> None:
@@ -133,9 +133,9 @@ class Demo:
             case "application-status":
                 self._over = event["status"] in OVER
             case "application-finished":
-                attempts = sum(job["attempt"] for job in event["jobs"])
-                jobs = len(event["jobs"])
-                self._note(f"{event['status']}: {jobs} jobs in {attempts} attempts", GREEN)
+                attempts = [job["attempt"] for job in event["jobs"]]
+                ran = f"{len(attempts)} jobs, {sum(attempts)} attempts"
+                self._note(f"{event['status']}: {ran}", GREEN)
 
     def _hear_job(self, event: dict[str, Any]) -> None:
         name, status = event["name"], event["status"]
@@ -151,7 +151,7 @@ class Demo:
             self._tell(f"job {name!r} is {status} after {ran_s:.1f} s")
 
     def _hear_takeover(self, event: dict[str, Any]) -> None:
-        self._note(f"the takeover took {event['seconds']:.2f} s", GREEN)
+        lines = [f"the takeover took {event['seconds']:.2f} s"]
         for key, what in (
             ("adopted", "adopted, without an interruption"),
             ("skipped", "not run again"),
@@ -159,7 +159,8 @@ class Demo:
             ("displaced", "gave way"),
         ):
             if event.get(key):
-                self._note(f"    {what}: {', '.join(event[key])}")
+                lines.append(f"{what}: {', '.join(event[key])}")
+        self._note("\n          ".join(lines), GREEN)
 
     def _since_kill(self) -> str:
         if self._killed_at is None:
@@ -181,12 +182,14 @@ class Demo:
                 self._tell(f"│ {text}", DIM)
 
     def _conclude(self, code: int) -> None:
-        print()
         if code not in {0, INTERRUPTED}:
-            print(f"The last lines of the run, which exited with {code}:", *self._tail, sep="\n  ")
-        print(paint("What happened", BOLD), *self._timeline, f"exit code {code}", sep="\n")
+            print(
+                f"\nThe last lines of the run, which exited with {code}:", *self._tail, sep="\n  "
+            )
+        print(paint("\nWhat happened", BOLD), *self._timeline, sep="\n")
         if self._killed_at is None:
             print("The run ended before its leader could be killed.")
+        print(f"exit code {code}")
 
     def _note(self, text: str, style: str = "") -> None:
         """Tell it now, and again in the timeline at the end."""

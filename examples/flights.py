@@ -46,7 +46,7 @@ WEATHER = {
 }
 """The kinds of weather, in the order and the colours of the chart."""
 
-LATE_MIN = 15
+LATE_MINUTES = 15
 MANY_LATE = 0.2
 FLIGHTS_MIN = 30
 """The mean delay of fewer flights says nothing, and is left out."""
@@ -58,10 +58,8 @@ def load(ctx: JobContext, source: str, out: str) -> dict[str, int]:
         archive.extract("flights.csv", out)
     rows = {}
     for table, schema in SCHEMAS.items():
-        directory = out if table == "flights" else source
-        frame = ctx.spark.read.csv(
-            f"{directory}/{table}.csv", schema, header=True, nullValue="NA", mode="FAILFAST"
-        )
+        path = f"{out if table == 'flights' else source}/{table}.csv"
+        frame = ctx.spark.read.csv(path, schema, header=True, nullValue="NA", mode="FAILFAST")
         frame.write.mode("overwrite").parquet(f"{out}/{table}")
         rows[table] = ctx.spark.read.parquet(f"{out}/{table}").count()
     Path(f"{out}/flights.csv").unlink()
@@ -86,7 +84,7 @@ def weather_by_hour(ctx: JobContext, out: str) -> dict[str, int]:
 def delays_by_carrier(ctx: JobContext, out: str) -> dict[str, float]:
     """Count the flights of each carrier, and how many left late; return the late share of all."""
     flights = ctx.spark.read.parquet(f"{out}/flights").where("dep_delay IS NOT NULL")
-    late = sf.count_if(sf.col("dep_delay") > LATE_MIN)
+    late = sf.count_if(sf.col("dep_delay") > LATE_MINUTES)
     counts = flights.groupBy("carrier").agg(sf.count("*").alias("flights"), late.alias("late"))
     airlines = ctx.spark.read.parquet(f"{out}/airlines")
     counts.join(airlines, "carrier").write.mode("overwrite").parquet(f"{out}/carriers")
@@ -112,7 +110,7 @@ def delay_by_hour(ctx: JobContext, out: str) -> dict[str, float]:
     flights = ctx.spark.read.parquet(f"{out}/flights")
     delays = flights.groupBy("hour").agg(sf.avg("dep_delay").alias("delay")).dropna()
     delays.write.mode("overwrite").parquet(f"{out}/delay_by_hour")
-    return {f"{row['hour']:02}:00": round(row["delay"], 1) for row in delays.collect()}
+    return {f"{row['hour']}:00": round(row["delay"], 1) for row in delays.collect()}
 
 
 def great_circle_km(from_: str, to: str) -> Column:
@@ -189,17 +187,16 @@ def chart(ctx: JobContext, rows: list[dict[str, Any]], finding: str, out: str) -
     axes = figure.add_subplot()
     for place, (kind, colour) in enumerate(WEATHER.items()):
         heights = [index + 0.3 - 0.2 * place for index in range(len(rows))]
-        delays = [row[kind] for row in rows]
-        bars = axes.barh(heights, delays, height=0.18, color=colour, label=kind, zorder=2)
+        means = [row[kind] for row in rows]
+        bars = axes.barh(heights, means, height=0.18, color=colour, label=kind, zorder=2)
         axes.bar_label(bars, fmt="%.0f", padding=3, fontsize=7, color="#555555")
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
-    axes.set_xlabel("minutes")
-    axes.margins(y=0.01)
+    axes.set(xlabel="minutes", ymargin=0.01)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.grid(axis="x", color="#dddddd", zorder=0)
     axes.legend(loc="lower right", frameon=False, title="weather")
     axes.set_title(finding, loc="left", fontsize=15, weight="bold", pad=26)
-    subtitle = "Mean departure delay in 2013, by carrier and by the weather in the scheduled hour"
+    subtitle = "mean departure delay in 2013, by carrier and by weather in the scheduled hour"
     axes.text(0, 1.01, subtitle, transform=axes.transAxes)
     figure.savefig(f"{out}/delays.png", dpi=150)
     return f"{out}/delays.png"
@@ -208,12 +205,12 @@ def chart(ctx: JobContext, rows: list[dict[str, Any]], finding: str, out: str) -
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the report as aligned text, the delays in minutes."""
     lines = [
-        f"mean delay in minutes, by weather; late is a flight of more than {LATE_MIN} minutes",
+        f"mean delay in minutes, by weather; late: more than {LATE_MINUTES} minutes",
         "carrier                     flights  late  clear   rain  snow/wind  low vis.",
     ]
     for row in rows:
-        delays = (row[kind] for kind in WEATHER)
-        clear, rain, snow, fog = ("–" if delay is None else f"{delay:.1f}" for delay in delays)
+        means = (row[kind] for kind in WEATHER)
+        clear, rain, snow, fog = ("–" if mean is None else f"{mean:.1f}" for mean in means)
         line = f"{row['name']:<28}{row['flights']:>7,}{row['late_share']:>6.0%}"
         lines.append(f"{line}{clear:>7}{rain:>7}{snow:>11}{fog:>10}")
     return "\n".join(lines)
@@ -237,7 +234,7 @@ def main() -> None:
     carriers = env.execute_async(delays_by_carrier, out, name="delays by carrier")
     print("hours:", ", ".join(f"{n:,} {kind}" for kind, n in weather.result().value.items()))
     late_share = carriers.result().value["late_share"]
-    print(f"{late_share:.1%} of the flights left more than {LATE_MIN} minutes late")
+    print(f"{late_share:.1%} of the flights left more than {LATE_MINUTES} minutes late")
 
     if late_share > MANY_LATE:
         delays = env.execute(delay_by_weather, out, name="what the weather does").value

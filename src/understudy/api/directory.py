@@ -50,7 +50,7 @@ class Directory:
             job_id: JobLive(
                 job.status_of(master.state),
                 master.progress,
-                job.is_adopted(master.state),
+                master.state.adopted,
                 tuple(master.failures),
             )
             for job_id, master in jobs.masters.items()

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -218,6 +219,9 @@ class LocalCluster:
     async def _replace(self, member: Member, process: Process) -> None:
         """Put another process in the place of one that died, while the cluster goes on."""
         death = await asyncio.shield(process.death)
+        if member.worker and member.worker.scratch:
+            # Its guardian has removed it, unless it was killed itself.
+            await asyncio.to_thread(shutil.rmtree, member.worker.scratch, ignore_errors=True)
         if self._closing or self._finished.is_set():
             return
         self._log_line(f"{member.worker.name if member.worker else member.role} {death}")
@@ -289,6 +293,9 @@ class LocalCluster:
 
     def _remove_rest(self) -> None:
         """Remove the locks of processes that were killed; and all of a cluster without a name."""
+        for member in self._members:
+            if member.worker and member.worker.scratch:
+                shutil.rmtree(member.worker.scratch, ignore_errors=True)
         with contextlib.suppress(OSError):
             Path(self._scratch).rmdir()
         if not self._finished.is_set():

@@ -49,6 +49,8 @@ class JobState:
     reached: bool = False
     recovered: bool = False
     """The current attempt was started by an earlier leader."""
+    adopted: bool = False
+    """... it ran on under this leader, and ``main`` has reached it."""
     cancelled: bool = False
     displaced: bool = False
     ran_s: float = 0.0
@@ -276,19 +278,22 @@ def status_of(state: JobState) -> JobStatus:
         return state.status if state.phase is Phase.DONE else JobStatus.RUNNING
     if state.cancelled:
         return JobStatus.CANCELLING
-    return {
-        Phase.RECONCILING: JobStatus.RECONCILING,
-        Phase.RUNNING: JobStatus.RUNNING,
-        Phase.CHECKING: JobStatus.RESTARTING,
-        Phase.BACKING_OFF: JobStatus.RESTARTING,
-        Phase.STOPPING: JobStatus.SUSPENDED,
-        Phase.SUSPENDED: JobStatus.SUSPENDED,
-    }.get(state.phase, JobStatus.CREATED if state.attempt <= 1 else JobStatus.RESTARTING)
+    known = _STATUS.get(state.phase)
+    if known:
+        return known
+    begun = state.phase in {Phase.PLACING, Phase.DEPLOYING}
+    first = state.attempt == (1 if begun else 0)
+    return JobStatus.CREATED if first else JobStatus.RESTARTING
 
 
-def is_adopted(state: JobState) -> bool:
-    """True while an attempt that an earlier leader started runs, and ``main`` has reached it."""
-    return state.recovered and state.reached and state.phase is Phase.RUNNING
+_STATUS = {
+    Phase.RECONCILING: JobStatus.RECONCILING,
+    Phase.RUNNING: JobStatus.RUNNING,
+    Phase.CHECKING: JobStatus.RESTARTING,
+    Phase.BACKING_OFF: JobStatus.RESTARTING,
+    Phase.STOPPING: JobStatus.SUSPENDED,
+    Phase.SUSPENDED: JobStatus.SUSPENDED,
+}
 
 
 def holds_slot(state: JobState) -> bool:
@@ -306,7 +311,8 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
     """Take in one event; ``chance`` in [0, 1) draws the jitter of a backoff."""
     match event:
         case Reached():
-            return replace(state, reached=True), []
+            adopted = state.recovered and state.phase is Phase.RUNNING
+            return replace(state, reached=True, adopted=adopted), []
         case Forgotten():
             return _forgotten(state)
         case Begin() if state.phase in {Phase.IDLE, Phase.SUSPENDED} and state.reached:
@@ -341,7 +347,7 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
 
 
 def _forgotten(state: JobState) -> Step:
-    state = replace(state, reached=False)
+    state = replace(state, reached=False, adopted=False)
     if state.phase in {Phase.WAITING, Phase.BACKING_OFF}:
         return replace(state, phase=Phase.IDLE), [ReturnSlot()]
     return state, []
@@ -358,6 +364,7 @@ def _place(state: JobState, placement: Placement) -> Step:
         attempt=state.attempt + 1,
         placement=placement,
         recovered=False,
+        adopted=False,
     )
     return state, [StoreIntent(state.attempt, placement, state.restarts)]
 
@@ -371,7 +378,8 @@ def _deploy(state: JobState) -> Step:
 
 def _running(state: JobState) -> Step:
     if state.phase in {Phase.DEPLOYING, Phase.RECONCILING}:
-        return replace(state, phase=Phase.RUNNING), []
+        adopted = state.recovered and state.reached
+        return replace(state, phase=Phase.RUNNING, adopted=adopted), []
     if state.phase is Phase.STOPPING:
         return state, [StopAttempt(state.attempt)]
     return state, []

@@ -202,7 +202,7 @@ class ApplicationJobs:
         if _occupied(before) and not _occupied(state):
             self._reaching, commands = reaching.stopped(self._reaching, master.job_id)
             self._follow(commands)
-        if job.is_adopted(state) and not job.is_adopted(before):
+        if state.adopted and not before.adopted:
             self.marks.adopted.add(master.job_id)
             self._settle_takeover(master.job_id, "adopted")
         elif state.phase is Phase.RUNNING and not state.recovered:
@@ -215,7 +215,7 @@ class ApplicationJobs:
             self._settle_takeover(master.job_id, how)
             self.ended.put_nowait(master.job_id)
             self._spawn(self._tell_end(master))
-        adopted = job.is_adopted(state)
+        adopted = state.adopted
         self._show(master.job_id, master.name, job.status_of(state), state.attempt, adopted=adopted)
 
     async def _tell_end(self, master: JobMaster) -> None:

@@ -96,6 +96,9 @@ class OneMain:
     def __init__(self, main: MainProcess) -> None:
         self._main = main
 
+    def hold(self, deadline: float) -> None:
+        """See `MainProcesses.hold`."""
+
     async def take(self) -> MainProcess:
         """See `MainProcesses.take`."""
         return self._main

@@ -112,6 +112,7 @@ class JobManager:
         lease, renew = self._timing.lease_s, self._timing.renew_deadline_s
         self._holder.deadline = liveness.leader_hold(deadline, lease, renew)
         self._guardian.until(self._holder.deadline)
+        self.around.mains.hold(self._holder.deadline)
 
     async def _lead(self, leadership: Leadership) -> None:
         """Lead for one term; returns once the run has ended. Raises `LeadershipLost`."""

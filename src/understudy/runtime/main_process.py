@@ -68,6 +68,14 @@ class MainProcesses(Protocol):
         """Say whether `take` would return at once."""
         ...
 
+    def hold(self, deadline: float) -> None:
+        """Let the guardians of processes that were taken kill them at ``deadline``.
+
+        It is put off with every renewal of the lease: a JobManager that is frozen together with
+        its own guardian cannot leave ``main`` running beside its successor's.
+        """
+        ...
+
 
 class WarmMainProcesses:
     """Keeps one process in waiting."""
@@ -82,11 +90,19 @@ class WarmMainProcesses:
         self._available = asyncio.Condition()
         self._hurry = asyncio.Event()
         self._failures = 0
+        self._taken: list[MainProcess] = []
+        self._held_until: float | None = None
 
     @property
     def ready(self) -> bool:
         """See `MainProcesses.ready`."""
         return self._waiting is not None
+
+    def hold(self, deadline: float) -> None:
+        """See `MainProcesses.hold`."""
+        self._held_until = deadline
+        for main in self._taken:
+            main.process.until(deadline)
 
     async def take(self) -> MainProcess:
         """See `MainProcesses.take`."""
@@ -95,6 +111,9 @@ class WarmMainProcesses:
             await self._available.wait_for(lambda: self._waiting is not None)
             taken, self._waiting = self._waiting, None
             assert taken is not None
+        self._taken.append(taken)
+        if self._held_until is not None:
+            taken.process.until(self._held_until)
         self._hurry.clear()
         self._wanted.set()
         self._changed()
@@ -163,6 +182,8 @@ class WarmMainProcesses:
 
     async def _watch(self, main: MainProcess) -> None:
         await asyncio.shield(main.process.death)
+        if main in self._taken:
+            self._taken.remove(main)
         if self._waiting is main:
             self._waiting = None
             self._wanted.set()
