@@ -83,7 +83,9 @@ class Demo:
         return process.returncode
 
     async def _follow(self, process: Process) -> None:
-        await asyncio.gather(self._hear_events(process), self._pass_output(process))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hear_events(process))
+            group.create_task(self._pass_output(process))
         await process.wait()
 
     async def _close(self, process: Process) -> None:
@@ -91,7 +93,7 @@ class Demo:
             process.terminate()
             try:
                 async with asyncio.timeout(CLOSE_S):
-                    await self._follow(process)
+                    await process.communicate()
             except TimeoutError:
                 process.kill()  # The guardians then close the cluster.
                 await process.wait()

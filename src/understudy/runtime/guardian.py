@@ -17,7 +17,8 @@ as long as any of them lives, even when this guardian is killed first.
 
 Messages are JSON, one a line. From the parent: ``{"until": t}``, ``{"stop": grace}``,
 ``{"kill": why}``. From the worker: ``{"until": t}``, ``{"settle": n}``, ``{"released": true}``.
-To the parent: ``{"started": pid}``, ``{"reaped": {…}}``. To the worker: ``{"settled": n}``.
+To the parent: ``{"started": pid}``, ``{"until": t}``, ``{"reaped": {…}}``. To the worker:
+``{"settled": n}``.
 Times are readings of CLOCK_BOOTTIME, which also runs while the machine sleeps.
 """
 
@@ -297,6 +298,8 @@ class Guardian:
     def _from_worker(self, message: dict[str, Any]) -> None:
         if "until" in message:
             self._worker_until = message["until"]
+            if self._up:  # So that the parent notices when this guardian is frozen too.
+                self._up.send({"until": message["until"]})
         if "settle" in message:
             self._settling.append(message["settle"])
         if "released" in message:

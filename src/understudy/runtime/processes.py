@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +25,11 @@ from understudy.runtime import guardian
 from understudy.runtime.worker import lock_descriptors
 
 GUARDIAN = str(Path(guardian.__file__))
+
+PATIENCE_S = 3.0
+"""A guardian kills and reaps in milliseconds; one that has not by then is frozen itself."""
+
+SECOND_LOOK_S = 1.0
 
 LINE_BYTES_MAX = 1 << 16
 """A longer line of a worker's output is told in pieces."""
@@ -142,6 +148,7 @@ class Guarded:
         self._settle = settle
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._overdue: asyncio.TimerHandle | None = None
 
     def until(self, deadline: float) -> None:
         """See `Process.until`."""
@@ -150,10 +157,12 @@ class Guarded:
     def stop(self, grace_s: float) -> None:
         """See `Process.stop`."""
         self._send({"stop": grace_s})
+        self._force_in(grace_s + PATIENCE_S)
 
     def kill(self, reason: str) -> None:
         """See `Process.kill`."""
         self._send({"kill": reason})
+        self._force_in(PATIENCE_S)
 
     async def started(self) -> None:
         """See `Process.started`."""
@@ -170,6 +179,25 @@ class Guarded:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _force_in(self, pause_s: float, *, sure: bool = False) -> None:
+        """Kill the guardian itself if it has not done its work by then: it must be frozen.
+
+        The kernel then kills its worker (the death signal), and the guardian above clears away
+        the rest; nothing of this can be held up by a stopped process.
+        """
+        if self._overdue:
+            self._overdue.cancel()
+        loop = asyncio.get_running_loop()
+        self._overdue = loop.call_later(pause_s, self._force, sure)
+
+    def _force(self, sure: bool) -> None:
+        if not sure:
+            # This process may have been paused itself: what was sent meanwhile is heard first.
+            self._force_in(SECOND_LOOK_S, sure=True)
+        elif not self.death.done() and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.guardian_pid, signal.SIGKILL)
+
     def _send(self, message: dict[str, object]) -> None:
         with contextlib.suppress(OSError):
             self._line.send(json.dumps(message).encode() + b"\n")
@@ -183,6 +211,8 @@ class Guarded:
                 if "started" in message:
                     self.pid = message["started"]
                     self._started.set()
+                if "until" in message:
+                    self._force_in(max(0.0, message["until"] - guardian.now()) + PATIENCE_S)
                 note = message.get("reaped", note)
         writer.close()
         await _exited(self._process)
@@ -192,6 +222,8 @@ class Guarded:
             await self._settle()
             at = guardian.now()
             note = {"code": 137, "signal": 9, "at": at, "reason": "its guardian was killed"}
+        if self._overdue:
+            self._overdue.cancel()
         self._line.close()
         self.death.set_result(Death(note["code"], note["signal"], note["at"], note["reason"]))
         self._started.set()
