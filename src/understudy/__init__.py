@@ -15,8 +15,12 @@ from understudy.errors import (
     UnderstudyError,
 )
 from understudy.runtime.context import FencingToken, JobContext
-from understudy.runtime.embedded import get_environment
-from understudy.runtime.environment import Environment, JobClient, JobExecutionResult
+from understudy.runtime.environment import (
+    Environment,
+    JobClient,
+    JobExecutionResult,
+    get_environment,
+)
 from understudy.version import VERSION as __version__
 
 __all__ = [

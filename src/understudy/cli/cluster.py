@@ -36,7 +36,8 @@ ORPHAN_GRACE_S = 10.0
 """How long workers have to close in order when the launcher was killed."""
 
 EARLY_DEATHS = 3
-"""So many deaths before readiness are replaced at once; then with a growing pause."""
+"""So many deaths in a row, before readiness or by an error of our own, are replaced at once; then
+with a growing pause."""
 
 RESTART_MAX_S = 30.0
 CANCEL_RETRY_S = 0.5
@@ -179,7 +180,7 @@ class LocalCluster:
         if kind == "jobmanager-started":
             self._rests[member.role, id(member)] = event["rest"]
         if kind in {"jobmanager-ready", "taskmanager-started"}:
-            member.ready, member.early_deaths = True, 0
+            member.ready = True
         self._held.append(event)
         if not self._told_start:
             addresses_known = len(self._rests) >= self._plan.jobmanagers
@@ -219,14 +220,16 @@ class LocalCluster:
     async def _replace(self, member: Member, process: Process) -> None:
         """Put another process in the place of one that died, while the cluster goes on."""
         death = await asyncio.shield(process.death)
+        if not member.ready or (death.reason == "ended" and death.code and not death.signal):
+            member.early_deaths += 1
+        else:
+            member.early_deaths = 0
         if member.worker and member.worker.scratch:
             # Its guardian has removed it, unless it was killed itself.
             await asyncio.to_thread(shutil.rmtree, member.worker.scratch, ignore_errors=True)
         if self._closing or self._finished.is_set():
             return
         self._log_line(f"{member.worker.name if member.worker else member.role} {death}")
-        if not member.ready:
-            member.early_deaths += 1
         if death.code == REFUSED and member.early_deaths >= EARLY_DEATHS:
             self._log_line("the cluster cannot be started")
             self._broken = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from types import TracebackType
 from typing import Protocol, Self, TextIO
@@ -44,7 +45,9 @@ class PlainView:
     """One line each, for logs and pipes; with ``events`` also one JSON object each on stdout."""
 
     def __init__(self, events: TextIO | None) -> None:
+        self._as_json = events is not None
         self._events = events
+        self._errors: TextIO | None = sys.stderr
 
     def __enter__(self) -> Self:
         """See `View.__enter__`."""
@@ -60,12 +63,25 @@ class PlainView:
 
     def show(self, event: Event) -> None:
         """See `View.show`."""
-        if event["event"] in PUBLIC and self._events:
-            self._events.write(json.dumps(event) + "\n")
-            self._events.flush()
+        public = event["event"] in PUBLIC
+        if public and self._events:
+            self._events = _written(self._events, json.dumps(event))
         text = describe(event)
-        if text and not (self._events and event["event"] in PUBLIC):
-            print(text, file=sys.stderr, flush=True)
+        if text and not (self._as_json and public) and self._errors:
+            self._errors = _written(self._errors, text)
+
+
+def _written(stream: TextIO, line: str) -> TextIO | None:
+    """Write a line; return the stream, or None once nobody reads it: the run goes on."""
+    try:
+        stream.write(line + "\n")
+        stream.flush()
+    except OSError:
+        # What Python still holds must go somewhere when it flushes at exit.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        return None
+    return stream
 
 
 class LiveView:

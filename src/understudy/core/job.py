@@ -274,8 +274,8 @@ def recovered(entry: JobEntry) -> JobState:
 
 def status_of(state: JobState) -> JobStatus:
     """Return the status that users see."""
-    if state.phase in {Phase.DONE, Phase.RECORDING} and state.status:
-        return state.status if state.phase is Phase.DONE else JobStatus.RUNNING
+    if state.phase is Phase.DONE and state.status:
+        return state.status
     if state.cancelled:
         return JobStatus.CANCELLING
     known = _STATUS.get(state.phase)
@@ -287,6 +287,7 @@ def status_of(state: JobState) -> JobStatus:
 
 
 _STATUS = {
+    Phase.RECORDING: JobStatus.RUNNING,
     Phase.RECONCILING: JobStatus.RECONCILING,
     Phase.RUNNING: JobStatus.RUNNING,
     Phase.CHECKING: JobStatus.RESTARTING,

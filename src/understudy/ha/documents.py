@@ -140,7 +140,7 @@ class Document(Generic[T]):
     async def _write(self, term: int, body: T, over: _Known[T] | None) -> bool:
         """Write over the version last seen; False if another writer was faster."""
         write_id = uuid.uuid4().hex[:16]
-        raw = msgspec.Raw(msgspec.json.encode(body, order="sorted"))
+        raw = msgspec.Raw(msgspec.json.encode(body))
         data = self._format.dump(Stamped(term, write_id, raw))
         if len(data) > VALUE_BYTES_MAX:
             raise TooLargeError(

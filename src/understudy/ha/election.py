@@ -205,7 +205,7 @@ class Election:
         lost_at = self._died_at.get(predecessor.holder, seen_at) if predecessor.term else None
         reason = "its lease ran out"
         if not predecessor.term:
-            reason = "nobody has led before"
+            reason = "its work was done" if floor else "nobody has led before"
         elif not predecessor.holder:
             reason = "it stepped down"
         elif predecessor.holder in self._state.dead:

@@ -51,7 +51,7 @@ class Format(Generic[T]):
 
     def dump(self, value: T, *, pretty: bool = False) -> bytes:
         """Return the record as bytes: one line, or indented for files that people read."""
-        body = msgspec.json.encode(value, order="sorted")
+        body = msgspec.json.encode(value)
         envelope = _Envelope(self.name, self.version, digest(body), msgspec.Raw(body))
         data = msgspec.json.encode(envelope)
         return msgspec.json.format(data, indent=2) + b"\n" if pretty else data

@@ -215,8 +215,9 @@ class ApplicationJobs:
             self._settle_takeover(master.job_id, how)
             self.ended.put_nowait(master.job_id)
             self._spawn(self._tell_end(master))
-        adopted = state.adopted
-        self._show(master.job_id, master.name, job.status_of(state), state.attempt, adopted=adopted)
+        if state.reached or not _occupied(state):  # What main has not reached is in suspense.
+            status, adopted = job.status_of(state), state.adopted
+            self._show(master.job_id, master.name, status, state.attempt, adopted=adopted)
 
     async def _tell_end(self, master: JobMaster) -> None:
         result = self.entries[master.job_id].result

@@ -17,14 +17,13 @@ import os
 import signal
 import sys
 import threading
-import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from understudy.clock import SystemClock
-from understudy.errors import UnderstudyError, UnreachableError
+from understudy.errors import UnreachableError
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, open_storage
 from understudy.model import Failure, JobId, Pointer
@@ -33,6 +32,7 @@ from understudy.rpc.messages import MainMessage, RunMain
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.environment import Environment, current
+from understudy.runtime.failures import failure_of
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.worker import GuardianLink
 from understudy.spark import defaults
@@ -114,26 +114,6 @@ def execute(run: RunMain) -> Failure | None:
     return None
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Describe an exception, with the traceback from user code on."""
-    clock = SystemClock()
-    lines = traceback.format_exception(type(error), error, _user_frames(error))
-    name = type(error).__qualname__
-    if type(error).__module__ not in {"builtins", "__main__"}:
-        name = f"{type(error).__module__}.{name}"
-    message = str(error.args[0]) if isinstance(error, UnderstudyError) else str(error)
-    return Failure(type=name, message=message, traceback="".join(lines), time=clock.wall())
-
-
-def _user_frames(error: BaseException) -> types.TracebackType | None:
-    """Leave out the frames of this module, which tell the user nothing."""
-    frames = error.__traceback__
-    here = Path(__file__).parent
-    while frames and frames.tb_next and Path(frames.tb_frame.f_code.co_filename).parent == here:
-        frames = frames.tb_next
-    return frames
-
-
 def _exit_failure(code: object) -> Failure | None:
     if code is None or code == 0:
         return None
@@ -195,8 +175,6 @@ def main() -> NoReturn:
     link.send(messages.MainEnded(failure=failure))
     sys.exit(1 if failure else 0)
 
-
-__all__ = ["ClusterLink", "execute", "failure_of", "main"]
 
 if __name__ == "__main__":
     main()

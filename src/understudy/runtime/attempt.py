@@ -16,8 +16,8 @@ from understudy.ha.result_store import outcomes
 from understudy.ha.storage import BlockingStorage
 from understudy.model import NULL, Failure, JobStatus, Outcome, Pointer
 from understudy.rpc.messages import AttemptEnded, Deploy
-from understudy.runtime.application_process import failure_of
 from understudy.runtime.context import FencingToken, JobContext
+from understudy.runtime.failures import failure_of
 from understudy.runtime.plans import decode_plan
 
 

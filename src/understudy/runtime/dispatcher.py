@@ -127,7 +127,6 @@ class Dispatcher:
         await self._prune(registry)
         match decision:
             case Answer():
-                await publish()
                 return await self._answer(decision.tombstone)
             case Continue():
                 _log.info("run %s is unfinished: it is continued", decision.run_id)

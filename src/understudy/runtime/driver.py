@@ -285,7 +285,7 @@ def main() -> NoReturn:
     link: BlockingLink[DriverMessage] = channels.inherited(channels.driver_codec)
     guardian = GuardianLink.from_environment()
     timeout_s = float(os.environ.pop(HEARTBEAT_S, "30"))
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     envelope = link.receive()
     if envelope is None or not isinstance(envelope.message, StartSession):

@@ -31,6 +31,8 @@ from understudy.runtime.processes import Death, Process, Processes, Spec
 BROKEN_STARTS = 3
 """So many failed starts in a row, and none that worked, mean that the settings are wrong."""
 
+UNWANTED = "its application is not served here any more"
+
 _log = logging.getLogger(__name__)
 
 
@@ -160,7 +162,7 @@ class DriverPool:
             self._starts = _Starts()
         for one in self._drivers.values():
             if one.deploy is None and not self._serves(one):
-                self.retire(one, "another application is served now")
+                self.retire(one, UNWANTED)
         self._changed.set()
 
     def until(self, deadline: float) -> None:
@@ -196,6 +198,7 @@ class DriverPool:
         """End every driver, with whatever runs in it."""
         self._wanted = None
         for one in self._drivers.values():
+            one.state = DriverState.ENDING
             one.process.kill(reason)
 
     async def emptied(self) -> None:
@@ -319,7 +322,7 @@ class DriverPool:
             return
         one.state = DriverState.WARM
         if not self._serves(one):
-            self.retire(one, "another application is served now")
+            self.retire(one, UNWANTED)
         self._listener.drivers_changed()
         self._changed.set()
 

@@ -44,10 +44,10 @@ from understudy.model import (
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import Deploy, DriverReport, LinkMessage, MainMessage
-from understudy.runtime.application_process import failure_of
 from understudy.runtime.attempt import Attempt, Interrupted
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
-from understudy.runtime.environment import Environment, current
+from understudy.runtime.environment import Environment
+from understudy.runtime.failures import failure_of
 from understudy.runtime.liveness_lock import NoLocks
 from understudy.runtime.main_process import MainProcess
 from understudy.runtime.processes import Death
@@ -371,16 +371,8 @@ class EmbeddedCluster:
         return Dispatcher(around, binding, leadership, resources), resources
 
 
-def get_environment() -> Environment:
-    """Return where this ``main`` submits its jobs: always the same within a process.
-
-    Run by ``understudy run-application`` (or a JobManager) that is the cluster; under plain
-    ``python app.py`` it is a cluster within this process.
-    """
-    return current.get(_embed)
-
-
-def _embed() -> Environment:
+def embed() -> Environment:
+    """Start the cluster of this process, and see to its end when the interpreter ends."""
     cluster = EmbeddedCluster()
     atexit.register(_end, cluster)
     return Environment(cluster.link, cluster.application_id)

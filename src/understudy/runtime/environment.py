@@ -7,6 +7,7 @@ through the same pickling and JSON everywhere, so that nothing works here and br
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import threading
@@ -208,6 +209,21 @@ class Current:
 
 
 current = Current()
+
+
+def get_environment() -> Environment:
+    """Return where this ``main`` submits its jobs: always the same within a process.
+
+    Run by ``understudy run-application`` (or a JobManager) that is the cluster; under plain
+    ``python app.py`` it is a cluster within this process.
+    """
+    return current.get(_embed)
+
+
+def _embed() -> Environment:
+    # Imported when it is needed: a process of ``main`` in a cluster never does.
+    environment: Environment = importlib.import_module("understudy.runtime.embedded").embed()
+    return environment
 
 
 def _expect(answer: MainMessage, kind: type[Any]) -> Any:

@@ -26,7 +26,7 @@ from understudy.runtime import code
 from understudy.runtime.driver_pool import Driver, DriverPool, PoolSettings
 from understudy.runtime.processes import Death, Processes
 from understudy.runtime.reporter import Reporter, log_name
-from understudy.runtime.worker import GuardianLink, Holder
+from understudy.runtime.worker import GuardianLink
 
 RECONNECT_S = 0.5
 """Pause before the same leader is tried again."""
@@ -86,7 +86,6 @@ class TaskManager:
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
         """When the request was sent that a leader answered last."""
-        self._hold = Holder()
 
     async def run(self) -> NoReturn:
         """Serve whoever leads, for ever; on cancellation end all drivers and return."""
@@ -95,9 +94,7 @@ class TaskManager:
                 group.create_task(self._pool.run())
                 group.create_task(self._follow_leaders())
                 group.create_task(self._give_up_orphans())
-                group.create_task(
-                    self._guardian.beat(self._clock, self._settings.orphan_s, self._hold)
-                )
+                group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s))
         finally:
             self._pool.kill_all("the TaskManager ends")
             await self._pool.emptied()
@@ -174,7 +171,6 @@ class TaskManager:
             return
         self._heard_at = sent_at
         deadline = liveness.orphan_deadline(sent_at, self._settings.orphan_s)
-        self._hold.deadline = deadline
         self._pool.until(deadline)
 
     async def _give_up_orphans(self) -> None:
@@ -192,7 +188,6 @@ class TaskManager:
                 "no leader was heard of for %g s: ending all drivers", self._settings.orphan_s
             )
             self._heard_at = None
-            self._hold.deadline = None
             self._pool.kill_all("no leader was heard of for too long")
             await self._pool.emptied()
 

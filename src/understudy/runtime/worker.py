@@ -48,7 +48,7 @@ class GuardianLink:
             if hold and hold.deadline is not None:
                 deadline = min(deadline, hold.deadline)
             self.until(deadline)
-            await asyncio.sleep(timeout_s / 4 if hold is None else min(timeout_s / 4, 1.0))
+            await asyncio.sleep(min(timeout_s / 4, 1.0))
 
     async def settle(self) -> None:
         """Return once no process is left below the guardian that lost its own guardian."""

