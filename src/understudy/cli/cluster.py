@@ -155,7 +155,7 @@ class LocalCluster:
             ephemeral=plan.ephemeral,
             application=plan.application if is_jobmanager else None,
             events=writer,
-            scratch="" if is_jobmanager else self._scratch,
+            scratch=self._scratch,
         )
         try:
             spec = guarded(member.worker, orphan_grace_s=ORPHAN_GRACE_S)

@@ -161,6 +161,7 @@ def jobmanager(
             cluster_id,
             run_id=_checked_run_id(run_id),
             application=spec,
+            scratch=scratch_base(configuration),
         )
     )
 

@@ -121,7 +121,10 @@ async def run_jobmanager(parts: Parts) -> int:
             parts.reporter.event("jobmanager-ready", **identity)
 
     mains = WarmMainProcesses(
-        parts.processes, configuration.get(options.MAIN_HEARTBEAT), main_changed
+        parts.processes,
+        configuration.get(options.MAIN_HEARTBEAT),
+        Path(spec.scratch),
+        main_changed,
     )
     around = Surroundings(
         me.holder,

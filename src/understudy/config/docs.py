@@ -1,4 +1,4 @@
-"""Generate ``docs/configuration.md``: ``python -m understudy.config.docs docs/configuration.md``."""
+"""Generate the option tables: ``python -m understudy.config.docs docs/configuration.md``."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ from understudy.runtime.worker import GuardianLink
 from understudy.spark import defaults
 
 HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
+SCRATCH = "UNDERSTUDY_SCRATCH"
 
 
 class ClusterLink:
@@ -150,7 +151,7 @@ def _prepare(run: RunMain) -> None:
     previous = os.environ.get("PYTHONPATH")
     entries = [*run.python_path, *([previous] if previous else [])]
     os.environ["PYTHONPATH"] = os.pathsep.join(entries)
-    defaults.set_submit_arguments(run.conf)
+    defaults.set_submit_arguments(run.conf, os.environ.pop(SCRATCH, ""))
 
 
 def main() -> NoReturn:

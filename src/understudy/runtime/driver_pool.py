@@ -281,7 +281,7 @@ class DriverPool:
         return Spec(
             name=f"driver-{incarnation[:8]}",
             incarnation=incarnation,
-            argv=(sys.executable, "-P", "-m", driver.__name__),
+            argv=(sys.executable, "-P", "-m", "understudy.runtime.driver"),
             env={
                 **channels.child_environment(channel, incarnation),
                 driver.HEARTBEAT_S: str(self._settings.heartbeat_s),

@@ -11,6 +11,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from understudy.model import Incarnation
@@ -80,8 +81,15 @@ class MainProcesses(Protocol):
 class WarmMainProcesses:
     """Keeps one process in waiting."""
 
-    def __init__(self, processes: Processes, heartbeat_s: float, changed: Callable[[], None]):
+    def __init__(
+        self,
+        processes: Processes,
+        heartbeat_s: float,
+        scratch: Path,
+        changed: Callable[[], None],
+    ) -> None:
         self._processes = processes
+        self._scratch = scratch
         self._heartbeat_s = heartbeat_s
         self._changed = changed
         self._waiting: MainProcess | None = None
@@ -144,20 +152,23 @@ class WarmMainProcesses:
 
     async def _start(self) -> None:
         incarnation = Incarnation(uuid.uuid4().hex)
+        scratch = self._scratch / incarnation
         mine, theirs = channels.pair()
         holder: list[MainProcess] = []
         with theirs:
             spec = Spec(
                 name=f"main-{incarnation[:8]}",
                 incarnation=incarnation,
-                argv=(sys.executable, "-P", "-m", application_process.__name__),
+                argv=(sys.executable, "-P", "-m", "understudy.runtime.application_process"),
                 env={
                     **channels.child_environment(theirs, incarnation),
                     application_process.HEARTBEAT_S: str(self._heartbeat_s),
+                    application_process.SCRATCH: str(scratch),
                     "PYTHONUNBUFFERED": "1",
                 },
                 fds=(theirs.fileno(),),
                 start_s=START_S,
+                scratch=(str(scratch),),
             )
             process = await self._processes.start(
                 spec, lambda text: holder[0].printed(text) if holder else None
