@@ -173,16 +173,11 @@ class Cleanup:
         with contextlib.suppress(NotFoundError):  # Then only its value is out of reach.
             await self._services.job_results.publish_dirty(entry.job_id, entry.result.source)
         await self._plans.remove_plan(entry)
-        # The result's source stays until the application is cleaned: the file is made from it.
+        cluster = self._services.locations.cluster
         for attempt in range(1, entry.attempt + 1):
-            path = layout.staged_path(
-                self._services.locations.cluster,
-                self._stored.body.directory,
-                entry.job_id,
-                attempt,
-            )
-            if path != entry.result.source.path:
-                await storage.delete(path)
+            directory = self._stored.body.directory
+            await storage.delete(layout.staged_path(cluster, directory, entry.job_id, attempt))
+        await storage.delete(entry.result.source.path)
 
     async def _write_tombstone(self) -> Pointer:
         """Write the file that says how the application and its jobs ended.

@@ -1,0 +1,1 @@
+"""Real clusters of real processes, with real signals; most with the session-less driver."""

@@ -1,0 +1,281 @@
+"""One run of a real cluster, as an outsider sees it: a command, its JSON events, REST, files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+
+PATIENCE_S = 90.0
+"""How long anything may take before a test gives up; the machine may be busy with other tests."""
+
+COMMAND = (sys.executable, "-m", "understudy")
+SESSION_LESS = ("-D", "taskmanager.driver.type=session-less")
+IMPATIENT = (
+    "-D high-availability.leader-election.lease-duration=5s",
+    "-D high-availability.leader-election.renew-deadline=3s",
+    "-D high-availability.leader-election.retry-period=500ms",
+    "-D taskmanager.orphan-timeout=6s",
+    "-D jobmanager.adoption-grace=9s",
+    "-D heartbeat.interval=1s",
+    "-D taskmanager.driver.heartbeat-timeout=5s",
+    "-D jobmanager.application-process.heartbeat-timeout=5s",
+)
+"""Timeouts that a test can wait for."""
+
+
+def impatient() -> list[str]:
+    """Return the arguments that set short timeouts."""
+    return [word for option in IMPATIENT for word in option.split(" ", 1)]
+
+
+class GoneError(AssertionError):
+    """The run ended, or took too long, before what a test waited for."""
+
+
+class Run:
+    """A running ``understudy run-application --json``."""
+
+    def __init__(self, command: list[str], place: Path, log: Path) -> None:
+        self.place = place
+        self.events: list[Event] = []
+        self.log = log
+        self._queue: queue.Queue[Event | None] = queue.Queue()
+        self._seen = 0
+        self.process = subprocess.Popen(
+            command,
+            cwd=place,
+            env=environment(place),
+            stdout=subprocess.PIPE,
+            stderr=log.open("w"),
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.events.append(event)
+            self._queue.put(event)
+        self._queue.put(None)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def wait(self, kind: str, patience_s: float = PATIENCE_S, **fields: Any) -> Event:
+        """Return the next event of a kind with these fields; earlier ones are passed over."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                event = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise GoneError(f"no {kind} {fields}\n{self.story()}") from None
+            if event is None:
+                raise GoneError(f"the run ended before {kind} {fields}\n{self.story()}")
+            if event["event"] == kind and fields.items() <= event.items():
+                return event
+
+    def of(self, kind: str, **fields: Any) -> list[Event]:
+        """Return all events so far of a kind with these fields."""
+        return [e for e in self.events if e["event"] == kind and fields.items() <= e.items()]
+
+    def running(self, name: str, **fields: Any) -> Event:
+        """Wait until a job runs."""
+        return self.wait("job-status", name=name, status="RUNNING", **fields)
+
+    def finish(self, patience_s: float = PATIENCE_S) -> int:
+        """Wait for the command's end and return its exit code."""
+        try:
+            code = self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            raise GoneError(f"the run does not end\n{self.story()}") from None
+        self._reader.join(5.0)
+        return code
+
+    def story(self) -> str:
+        """Return what has happened, for the message of a failing test."""
+        told = "\n".join(json.dumps(event) for event in self.events[-40:])
+        return f"{told}\n--- stderr ---\n{self.log.read_text(errors='replace')[-6000:]}"
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    @property
+    def rest(self) -> str:
+        """Return the address of whoever leads, as last told."""
+        return str(self.of("leader")[-1]["rest"])
+
+    def get(self, path: str, base: str | None = None) -> Any:
+        """Return what REST answers; asks again while nobody leads."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with urllib.request.urlopen((base or self.rest) + path, timeout=10) as answer:
+                    return json.load(answer)
+            except (OSError, urllib.error.URLError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def until(self, path: str, holds: Callable[[Any], bool]) -> Any:
+        """Ask again until an answer holds; return it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds(answer := self.get(path)):
+            if time.monotonic() > deadline:
+                raise GoneError(f"{path} stays {answer}\n{self.story()}")
+            time.sleep(0.05)
+        return answer
+
+    def leader(self) -> dict[str, Any]:
+        """Return who leads."""
+        found: dict[str, Any] = self.get("/ha/status")["leader"]
+        return found
+
+    def standby_is_ready(self) -> dict[str, Any]:
+        """Wait until a standby has said that it is ready; return the status."""
+        found: dict[str, Any] = self.until(
+            "/ha/status", lambda answer: any(one["ready"] for one in answer["standbys"])
+        )
+        return found
+
+    def busy(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Wait until a slot is busy and another driver is warm; return TaskManager and slot."""
+
+        def ready(answer: Any) -> bool:
+            drivers = [
+                driver
+                for one in answer["taskmanagers"]
+                for driver in (*one["slots"], *one["spare_drivers"])
+            ]
+            states = [driver["state"] for driver in drivers]
+            return "busy" in states and "warm" in states
+
+        answer = self.until("/taskmanagers", ready)
+        return next(
+            (one, slot)
+            for one in answer["taskmanagers"]
+            for slot in one["slots"]
+            if slot["state"] == "busy"
+        )
+
+    def main_pid(self) -> int:
+        """Return the process of ``main``, as it has noted in ``main.pid``."""
+        return int((self.place / "main.pid").read_text())
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def lines(self, name: str) -> list[str]:
+        """Return the lines of a file that the application writes; none if it is not there."""
+        try:
+            return (self.place / name).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def grown(self, name: str, count: int, patience_s: float = PATIENCE_S) -> list[str]:
+        """Wait until a file has that many lines."""
+        deadline = time.monotonic() + patience_s
+        while len(lines := self.lines(name)) < count:
+            if time.monotonic() > deadline:
+                raise GoneError(f"{name} has {len(lines)} lines, not {count}\n{self.story()}")
+            time.sleep(0.005)
+        return lines
+
+    def release(self) -> None:
+        """Let the long job end."""
+        (self.place / "go").touch()
+
+
+def environment(place: Path) -> dict[str, str]:
+    """Return the environment of a command: its state lies in the test's place."""
+    kept = {key: text for key, text in os.environ.items() if not key.startswith("UNDERSTUDY_")}
+    return {**kept, "XDG_STATE_HOME": str(place / "state"), "PYTHONUNBUFFERED": "1"}
+
+
+def command(place: Path, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; check its exit code unless None is given."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    if code is not None:
+        assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stderr[-4000:]}"
+    return done
+
+
+def stored(place: Path) -> list[str]:
+    """Return every file and directory in the storage directory."""
+    storage = place / "state" / "understudy" / "ha"
+    return sorted(str(path.relative_to(storage)) for path in storage.rglob("*"))
+
+
+def descendants_of(pids: set[int]) -> set[int]:
+    """Return the living processes that descend from these, themselves included."""
+    found = {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+    while True:
+        more = {pid for pid in _processes() if _parent(pid) in found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def processes_of(place: Path) -> dict[int, str]:
+    """Return all processes whose environment names this place: ours, whatever became of them."""
+    mark = f"XDG_STATE_HOME={place / 'state'}".encode()
+    found = {}
+    for pid in _processes():
+        with contextlib.suppress(OSError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+                found[pid] = line.decode(errors="replace")[:200]
+    return found
+
+
+def _processes() -> Iterator[int]:
+    return (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit())
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def end(run: Run) -> None:
+    """End a run that a test has left behind, with everything that belongs to it."""
+    if run.process.poll() is None:
+        run.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.process.wait(20)
+    for pid in processes_of(run.place):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        run.process.wait(5)
+    if run.process.stdout:
+        run.process.stdout.close()
+
+
+def put_app(place: Path, name: str) -> Path:
+    """Copy one of the applications in ``apps`` into a test's place."""
+    source = Path(__file__).parent / "apps" / name
+    return Path(shutil.copy(source, place / name))
