@@ -123,9 +123,10 @@ def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) 
 
     assert run.finish() == 0
     assert run.lines("jobs.txt") == ["one 1", "two 1"]
-    assert {
-        job["name"]: job["status"] for job in finished["jobs"]
-    } == {"job 1": "CANCELED", "job 2": "FINISHED"}
+    assert {job["name"]: job["status"] for job in finished["jobs"]} == {
+        "job 1": "CANCELED",
+        "job 2": "FINISHED",
+    }
     assert run.of("takeover")[0]["displaced"] == ["job 1"]
 
 

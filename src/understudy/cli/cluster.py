@@ -22,10 +22,13 @@ from typing import Any
 
 import httpx
 
+from understudy.cli.compose import open_services
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
+from understudy.errors import Conflict
 from understudy.ha import layout
+from understudy.ha.election import LEADER_KEY
 from understudy.ha.storage import LocalStorage, open_storage, remove_tree
 from understudy.model import application_id
 from understudy.runtime import guardian
@@ -292,7 +295,17 @@ class LocalCluster:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._finished.is_set():
+            await self._remove_leader_record()
         await asyncio.to_thread(self._remove_rest)
+
+    async def _remove_leader_record(self) -> None:
+        """Remove the record of a standby that had just begun to lead when it was told to end."""
+        register = open_services(self._plan.configuration, self._plan.cluster_id).register
+        with contextlib.suppress(OSError, TimeoutError, Conflict):
+            entry = await register.load(LEADER_KEY)
+            if entry:
+                await register.swap(LEADER_KEY, None, entry.version)
 
     def _remove_rest(self) -> None:
         """Remove the locks of processes that were killed; and all of a cluster without a name."""

@@ -215,7 +215,7 @@ async def run_taskmanager(parts: Parts) -> int:
     try:
         await manager.run()
     finally:
-        if manager.holds_nothing:
+        if not manager.held_attempts:
             parts.guardian.released()
 
 

@@ -107,6 +107,9 @@ class ExecutionPlanStore:
 
         body = await document.update(term, apply)
         self.entries.update(body.jobs)
+        # What was noted while the write was under way is not in it.
+        for job_id, note in self._notes.get(document.key, ()):
+            self.entries[job_id] = note(self.entries[job_id])
 
     async def put_plan(self, directory: str, job_id: JobId, plan: bytes) -> Pointer:
         """Write a plan's bytes; they count once a job's entry points to them."""

@@ -107,17 +107,16 @@ class Cleanup:
         self._strategy = strategy
         self._keep = keep_results
         self._done: frozenset[Kind] = frozenset()
-        self._cleaned: set[JobId] = set()
         self._tombstone: Pointer | None = None
         self.open: dict[str, CleanupView] = {}
 
     async def clean_job(self, job_id: JobId) -> None:
         """Clean up after one job, now that its result is dirty; raises `LeadershipLost`."""
-        if job_id in self._cleaned:
-            return
         entry = self._plans.entries[job_id]
+        assert entry.result is not None, "only a job that has ended is cleaned up after"
+        if entry.result.cleaned:
+            return
         await self._try_until_done(f"job {entry.name}", lambda: self._clean_job(entry))
-        self._cleaned.add(job_id)
         # Noted with the next write to the job's segment: repeating it would do no harm.
         self._plans.note(job_id, _cleaned)
 

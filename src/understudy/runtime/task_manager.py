@@ -86,6 +86,8 @@ class TaskManager:
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
         """When the request was sent that a leader answered last."""
+        self.held_attempts = False
+        """At the end: there were attempts whose end somebody may want to have proved."""
 
     async def run(self) -> NoReturn:
         """Serve whoever leads, for ever; on cancellation end all drivers and return."""
@@ -96,14 +98,12 @@ class TaskManager:
                 group.create_task(self._give_up_orphans())
                 group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s))
         finally:
+            self.held_attempts = bool(self._ended) or any(
+                one.deploy for one in self._pool.drivers()
+            )
             self._pool.kill_all("the TaskManager ends")
             await self._pool.emptied()
         raise AssertionError("unreachable: the tasks run for ever")
-
-    @property
-    def holds_nothing(self) -> bool:
-        """True when no leader can be waiting for proof of this process's death."""
-        return self._link is not None or not (self._pool.drivers() or self._ended)
 
     # --- the leader -------------------------------------------------------------------------------
 

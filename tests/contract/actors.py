@@ -1,0 +1,97 @@
+"""What the processes do that the contract suites start; each returns an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, TypeVar, TypeVarTuple
+
+from understudy.ha.backends.filesystem import FilesystemRegister
+from understudy.ha.register import Conflict, Register
+from understudy.ha.storage import LocalStorage
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+DONE, REFUSED, UNKNOWN = 0, 3, 4
+"""The three outcomes, as exit codes."""
+
+
+class OneThread(asyncio.SelectorEventLoop):
+    """A loop that calls blocking functions itself, so that a process has one thread."""
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Call the function now."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _prepare(work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], int]:
+    runner = asyncio.Runner(loop_factory=OneThread)
+    runner.get_loop()
+
+    def run() -> int:
+        try:
+            runner.run(work())
+        except Conflict:
+            return REFUSED
+        except OSError:
+            return UNKNOWN
+        return DONE
+
+    return run
+
+
+def swap(directory: str, key: str, value: str | None, expected: str | None) -> Callable[[], int]:
+    """Swap once."""
+    register = FilesystemRegister(Path(directory))
+
+    async def work() -> None:
+        await register.swap(key, None if value is None else value.encode(), expected)
+
+    return _prepare(work)
+
+
+def increment(directory: str, key: str, times: int) -> Callable[[], int]:
+    """Increment a number so many times."""
+    register = FilesystemRegister(Path(directory))
+
+    async def work() -> None:
+        for _ in range(times):
+            await increment_once(register, key)
+
+    return _prepare(work)
+
+
+async def increment_once(register: Register, key: str) -> None:
+    """Add 1 to a number, however many others do so at the same time."""
+    while True:
+        entry = await register.load(key)
+        number = int(entry.value) if entry else 0
+        try:
+            await register.swap(key, b"%d" % (number + 1), entry.version if entry else None)
+        except Conflict:
+            continue
+        return
+
+
+def publish(root: str, path: str, text: str) -> Callable[[], int]:
+    """Publish one file."""
+    storage = LocalStorage(Path(root))
+
+    def run() -> int:
+        try:
+            storage.publish(path, text.encode())
+        except OSError:
+            return UNKNOWN
+        return DONE
+
+    return run

@@ -1,0 +1,76 @@
+"""The implementations that the contract suites run over."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import zygote
+from tests.support.faulty_register import Faults, FaultyRegister
+from tests.support.memory_storage import MemoryStorage
+from tests.support.zygote import Zygote
+from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.backends.filesystem import FilesystemRegister
+from understudy.ha.register import Register
+from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
+
+PATIENCE_S = 60.0
+"""Nothing here takes a second; whoever waits longer waits for what will not come."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One backend: ``open`` opens it once more, as another process would."""
+
+    name: str
+    open: Callable[[], Register]
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a test, and fail it if it hangs."""
+
+        async def patiently() -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                await work
+
+        asyncio.run(patiently())
+
+
+@pytest.fixture(params=["embedded", "filesystem", "faulty"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """Every backend, and the fake that other tests put in front of one."""
+    if request.param == "filesystem":
+        return Backend("filesystem", lambda: FilesystemRegister(tmp_path / "ha" / "register"))
+    register = EmbeddedRegister()
+    if request.param == "embedded":
+        return Backend("embedded", lambda: register)
+    return Backend("faulty", lambda: FaultyRegister(register, Faults()))
+
+
+@pytest.fixture(params=["local", "fsspec", "fake"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BlockingStorage:
+    """Every storage, and the fake that other tests use."""
+    if request.param == "local":
+        return LocalStorage(tmp_path / "storage")
+    if request.param == "fsspec":
+        return FsspecStorage(f"memory://{uuid.uuid4().hex}")
+    return MemoryStorage()
+
+
+@pytest.fixture(scope="session")
+def breeder() -> Iterator[Zygote]:
+    """The process from which all others are forked."""
+    with zygote.started("tests.contract.actors") as started:
+        yield started
+
+
+@pytest.fixture
+def processes(breeder: Zygote) -> Iterator[Zygote]:
+    """Start real processes; whatever a test leaves is killed."""
+    yield breeder
+    breeder.close_children()

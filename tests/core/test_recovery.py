@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.core.recovery import (
+    Answer,
+    Bootstrap,
+    Continue,
+    Inventory,
+    Submit,
+    Verdict,
+    bootstrap,
+    judge,
+)
+from understudy.model import (
+    ApplicationId,
+    ApplicationStatus,
+    Incarnation,
+    Intent,
+    JobEntry,
+    JobId,
+    JobResultEntry,
+    JobStatus,
+    Link,
+    Pointer,
+    RegistryBody,
+    RunId,
+    Tombstone,
+)
+
+EXPLORE = settings(max_examples=150, deadline=None, derandomize=True)
+
+POINTER = Pointer(path="p", digest="sha256:0", size=1)
+MINTED = RunId("minted")
+
+
+def stone(run: str, ended_at: float = 0.0) -> Tombstone:
+    return Tombstone(
+        application_id=ApplicationId(f"app-{run}"),
+        run_id=RunId(run),
+        name=run,
+        status=ApplicationStatus.FINISHED,
+        started_at=0.0,
+        ended_at=ended_at,
+        file=POINTER,
+    )
+
+
+def registry(*unfinished: str, ended: tuple[str, ...] = ()) -> RegistryBody:
+    """Return a registry in which the runs that ended did so in the order in which they are told."""
+    return RegistryBody(
+        cluster_id="c",
+        incarnation="i",
+        applications={
+            ApplicationId(f"app-{run}"): Link(document=f"doc-{run}", run_id=RunId(run))
+            for run in unfinished
+        },
+        tombstones={RunId(run): stone(run, at) for at, run in enumerate(ended)},
+    )
+
+
+def go_on(run: str) -> Continue:
+    return Continue(ApplicationId(f"app-{run}"), RunId(run))
+
+
+ENDED_TWO = registry(ended=("old", "new"))
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted", "bound", "known", "expected"),
+    [
+        (registry(), None, None, (), Submit(MINTED)),
+        (registry(), "mine", None, (), Submit(RunId("mine"))),
+        (registry("mine"), "mine", None, (), go_on("mine")),
+        (registry("other"), "mine", None, (), go_on("other")),
+        (registry("other"), None, None, (), go_on("other")),
+        (registry("other", "mine"), "mine", None, (), go_on("mine")),
+        (registry("other", "mine"), None, "mine", (), go_on("mine")),
+        (registry("other", "mine"), "mine", "other", (), go_on("mine")),
+        (registry(ended=("mine",)), "mine", None, ("mine",), Answer(stone("mine"))),
+        (registry("other", ended=("mine",)), "mine", None, (), Answer(stone("mine"))),
+        (registry(ended=("mine",)), None, "mine", ("mine",), Answer(stone("mine"))),
+        (registry("other", ended=("mine",)), None, "mine", (), Answer(stone("mine"))),
+        (registry(ended=("old",)), None, None, ("old",), Submit(MINTED)),
+        (registry(ended=("old",)), "mine", None, ("old",), Submit(RunId("mine"))),
+        (registry(ended=("old",)), "mine", None, (), Submit(RunId("mine"))),
+        (ENDED_TWO, None, None, ("old",), Answer(stone("new", 1))),
+        (ENDED_TWO, None, None, (), Answer(stone("new", 1))),
+        (ENDED_TWO, None, None, ("new",), Answer(stone("old", 0))),
+        (ENDED_TWO, None, None, ("old", "new"), Submit(MINTED)),
+        (ENDED_TWO, None, "old", ("old",), Answer(stone("old", 0))),
+        (ENDED_TWO, "mine", "old", (), Answer(stone("old", 0))),
+        (registry("new", ended=("old",)), None, None, (), go_on("new")),
+        (registry("new", ended=("old",)), None, "gone", (), go_on("new")),
+    ],
+)
+def test_a_leader_continues_answers_or_begins_a_run(
+    body: RegistryBody,
+    wanted: str | None,
+    bound: str | None,
+    known: tuple[str, ...],
+    expected: Bootstrap,
+) -> None:
+    actual = bootstrap(
+        body,
+        RunId(wanted) if wanted else None,
+        RunId(bound) if bound else None,
+        frozenset(RunId(run) for run in known),
+        MINTED,
+    )
+
+    assert expected == actual
+
+
+RUNS = st.sampled_from(["a", "b", "c"])
+
+
+@EXPLORE
+@given(st.sets(RUNS), st.sets(RUNS), st.none() | RUNS, st.none() | RUNS, st.sets(RUNS))
+def test_nothing_begins_beside_an_unfinished_run_and_no_ended_run_begins_again(
+    unfinished: set[str], ended: set[str], wanted: str | None, bound: str | None, known: set[str]
+) -> None:
+    body = registry(*sorted(unfinished), ended=tuple(sorted(ended - unfinished)))
+
+    actual = bootstrap(
+        body,
+        RunId(wanted) if wanted else None,
+        RunId(bound) if bound else None,
+        frozenset(RunId(run) for run in known),
+        MINTED,
+    )
+
+    if isinstance(actual, Submit):
+        assert not unfinished
+        assert actual.run_id not in body.tombstones
+    elif isinstance(actual, Continue):
+        assert actual.run_id in unfinished
+
+
+# --- which attempts -------------------------------------------------------------------------------
+
+A, B, C = (JobId(name) for name in "ABC")
+HERE, THERE = Incarnation("here"), Incarnation("there")
+
+
+def entry(
+    job_id: JobId, attempt: int, where: Incarnation | None = HERE, *, ended: bool = False
+) -> JobEntry:
+    intent = None
+    if where:
+        intent = Intent(
+            attempt=attempt,
+            taskmanager=where,
+            driver=Incarnation("driver"),
+            term=1,
+            staged=f"{job_id}-{attempt}",
+        )
+    result = JobResultEntry(status=JobStatus.FINISHED, attempt=attempt, source=POINTER)
+    return JobEntry(
+        job_id=job_id,
+        name=job_id,
+        occurrence=0,
+        plan=POINTER,
+        submitted_at=0.0,
+        attempt=attempt,
+        intent=intent,
+        result=result if ended else None,
+    )
+
+
+def running(job_id: JobId, attempt: int = 1) -> Inventory:
+    return Inventory(job_id, attempt, running=True)
+
+
+def over(job_id: JobId, attempt: int = 1) -> Inventory:
+    return Inventory(job_id, attempt, running=False)
+
+
+@pytest.mark.parametrize(
+    ("reported", "entries", "expected"),
+    [
+        ([], [], Verdict((), (), (), ())),
+        ([running(A)], [entry(A, 1)], Verdict((A,), (), (), ())),
+        ([over(A)], [entry(A, 1)], Verdict((), (A,), (), ())),
+        ([], [entry(A, 1)], Verdict((), (), (A,), ())),
+        ([], [entry(A, 1, THERE)], Verdict((), (), (), ())),
+        ([], [entry(A, 0, None)], Verdict((), (), (), ())),
+        ([], [entry(A, 1, ended=True)], Verdict((), (), (), ())),
+        ([running(A)], [], Verdict((), (), (), (running(A),))),
+        ([over(A)], [], Verdict((), (), (), ())),
+        ([running(A)], [entry(A, 1, ended=True)], Verdict((), (), (), (running(A),))),
+        ([running(A)], [entry(A, 1, THERE)], Verdict((), (), (), (running(A),))),
+        ([running(A)], [entry(A, 2)], Verdict((), (), (A,), (running(A),))),
+        ([over(A)], [entry(A, 2)], Verdict((), (), (A,), ())),
+        ([over(A), running(A, 2)], [entry(A, 2)], Verdict((A,), (), (), ())),
+        (
+            [running(A), over(B)],
+            [entry(A, 1), entry(B, 1), entry(C, 1)],
+            Verdict((A,), (B,), (C,), ()),
+        ),
+    ],
+)
+def test_a_registration_is_judged_by_the_intents(
+    reported: list[Inventory], entries: list[JobEntry], expected: Verdict
+) -> None:
+    actual = judge(HERE, reported, {each.job_id: each for each in entries})
+
+    assert expected == actual
+
+
+ENTRIES = st.builds(
+    entry,
+    st.sampled_from([A, B, C]),
+    st.integers(1, 3),
+    st.sampled_from([HERE, THERE, None]),
+    ended=st.booleans(),
+)
+REPORTS = st.dictionaries(
+    st.tuples(st.sampled_from([A, B, C]), st.integers(1, 3)), st.booleans(), max_size=6
+)
+
+
+@EXPLORE
+@given(st.lists(ENTRIES), REPORTS)
+def test_each_intent_here_has_one_verdict_and_what_runs_without_one_is_stopped(
+    entries: list[JobEntry], reports: dict[tuple[JobId, int], bool]
+) -> None:
+    known = {each.job_id: each for each in entries}
+    inventory = [Inventory(job, attempt, running) for (job, attempt), running in reports.items()]
+    expected = sorted(
+        job
+        for job, each in known.items()
+        if each.intent and each.intent.taskmanager == HERE and not each.result
+    )
+
+    verdict = judge(HERE, inventory, known)
+    actual = sorted([*verdict.running, *verdict.ended, *verdict.lost])
+    left = [
+        item
+        for item in inventory
+        if item.running
+        and item not in verdict.foreign
+        and not (item.job_id in verdict.running and known[item.job_id].attempt == item.attempt)
+    ]
+
+    assert expected == actual
+    assert not left, "something runs that nobody answers for"

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.core.values import DEPTH_MAX, decode_value, encode_value
+from understudy.errors import InvalidValueError
+
+EXPLORE = settings(max_examples=200, deadline=None, derandomize=True)
+
+SIZE_MAX = 256 * 1024
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(10**60), 10**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+class Name(str):
+    __slots__ = ()
+
+
+class Row(dict[str, int]):
+    pass
+
+
+class Weight(float):
+    pass
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def refusal(value: object, size_max: int = SIZE_MAX) -> str:
+    with pytest.raises(InvalidValueError) as caught:
+        encode_value(value, size_max)
+    return str(caught.value)
+
+
+@EXPLORE
+@given(VALUES)
+def test_what_is_json_comes_back_as_it_was(value: object) -> None:
+    expected = value
+
+    actual = decode_value(encode_value(value, SIZE_MAX))
+
+    assert repr(expected) == repr(actual)
+
+
+@EXPLORE
+@given(VALUES)
+def test_what_was_decoded_is_encoded_to_the_same_bytes(value: object) -> None:
+    expected = bytes(encode_value(value, SIZE_MAX))
+
+    actual = bytes(encode_value(decode_value(msgspec.Raw(expected)), SIZE_MAX))
+
+    assert expected == actual
+
+
+@EXPLORE
+@given(VALUES)
+def test_a_record_that_holds_a_value_is_sound_json(value: object) -> None:
+    expected = json.loads(json.dumps({"value": value}))
+
+    actual = json.loads(msgspec.json.encode({"value": encode_value(value, SIZE_MAX)}))
+
+    assert repr(expected) == repr(actual)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, b"null"),
+        (True, b"true"),
+        (False, b"false"),
+        (0, b"0"),
+        (-0.0, b"-0.0"),
+        (1.0, b"1.0"),
+        (0.1, b"0.1"),
+        (2**64 + 1, b"18446744073709551617"),
+        ("", b'""'),
+        ("größer", '"größer"'.encode()),
+        ('"\n\x00', rb'"\"\n\u0000"'),
+        ([], b"[]"),
+        ((), b"[]"),
+        ((1, (2,)), b"[1,[2]]"),
+        ({}, b"{}"),
+        ({"b": [1, True], "a": None}, b'{"b":[1,true],"a":null}'),
+    ],
+)
+def test_a_value_becomes_compact_json_in_its_own_order(value: object, expected: bytes) -> None:
+    actual = bytes(encode_value(value, SIZE_MAX))
+
+    assert expected == actual
+
+
+def test_a_tuple_comes_back_as_a_list() -> None:
+    expected = {"rows": [[1, 2], [3, [4]]]}
+
+    actual = decode_value(encode_value({"rows": [(1, 2), (3, (4,))]}, SIZE_MAX))
+
+    assert expected == actual
+
+
+NOT_JSON = (
+    "is not JSON: convert it to None, bool, int, float, str, list or dict "
+    "(a DataFrame belongs in a file or table)"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (float("nan"), "$: nan is not JSON: return None instead"),
+        (float("inf"), "$: inf is not JSON: return None instead"),
+        ([1, float("-inf")], "$[1]: -inf is not JSON: return None instead"),
+        (
+            {"rows": [{}, {}, {}, {"avg": float("nan")}]},
+            "$.rows[3].avg: nan is not JSON: return None instead",
+        ),
+        (({"a": (0, float("nan"))},), "$[0].a[1]: nan is not JSON: return None instead"),
+        ({1: "x"}, "$: the key 1 is a int: JSON keys are strings"),
+        ({"a": {None: 1}}, "$.a: the key None is a NoneType: JSON keys are strings"),
+        ([{True: 1}], "$[0]: the key True is a bool: JSON keys are strings"),
+        ({Name("a"): 1}, "$: the key 'a' is a Name: JSON keys are strings"),
+        (b"bytes", f"$: builtins.bytes {NOT_JSON}"),
+        ({"a": {1, 2}}, f"$.a: builtins.set {NOT_JSON}"),
+        ([object], f"$[0]: builtins.object {NOT_JSON}"),
+        (decimal.Decimal(1), f"$: decimal.Decimal {NOT_JSON}"),
+        ({"day": datetime.date(2024, 1, 1)}, f"$.day: datetime.date {NOT_JSON}"),
+        (Color.RED, f"$: {__name__}.Color {NOT_JSON}"),
+        ([Name("a")], f"$[0]: {__name__}.Name {NOT_JSON}"),
+        (Row(a=1), f"$: {__name__}.Row {NOT_JSON}"),
+        (Weight(1.5), f"$: {__name__}.Weight {NOT_JSON}"),
+        (range(3), f"$: builtins.range {NOT_JSON}"),
+        (1j, f"$: builtins.complex {NOT_JSON}"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_json_is_refused_with_its_path(value: object, expected: str) -> None:
+    actual = refusal(value)
+
+    assert expected == actual
+
+
+@EXPLORE
+@given(VALUES, st.lists(st.integers(0, 5) | TEXTS, max_size=5))
+def test_the_path_of_a_refused_value_leads_to_it(beside: object, steps: list[int | str]) -> None:
+    value: object = float("nan")
+    for step in reversed(steps):
+        value = [beside] * step + [value, beside] if isinstance(step, int) else {step: value}
+    path = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    expected = f"{path}: nan is not JSON: return None instead"
+
+    actual = refusal(value)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["\udfff"], {"a": "x\ud800y"}, {"\ud800": 1}])
+def test_a_lone_surrogate_is_refused(value: object) -> None:
+    actual = refusal(value)
+
+    assert "a string holds a lone surrogate" in actual
+
+
+@pytest.mark.xfail(reason="bug: the refusal of a lone surrogate names no path")
+def test_a_lone_surrogate_is_refused_with_its_path() -> None:
+    expected = "$.rows[1].name: "
+
+    actual = refusal({"rows": [{}, {"name": "\ud800"}]})
+
+    assert expected == actual[: len(expected)]
+
+
+@pytest.mark.parametrize("value", [10**4299, -(10**4299)], ids=["positive", "negative"])
+def test_an_integer_of_four_thousand_digits_comes_back(value: int) -> None:
+    expected = value
+
+    actual = decode_value(encode_value(value, SIZE_MAX))
+
+    assert expected == actual
+
+
+@pytest.mark.xfail(
+    reason="bug: 'int of any size', but Python prints at most 4,300 digits: a bare ValueError, "
+    "which is retried as an exception of the function",
+    raises=ValueError,
+)
+def test_an_integer_of_more_digits_comes_back_or_is_refused_with_its_path() -> None:
+    try:
+        encoded = encode_value({"n": 10**4300}, SIZE_MAX)
+    except InvalidValueError as error:
+        assert str(error).startswith("$.n: ")
+    else:
+        assert {"n": 10**4300} == decode_value(encoded)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [("é" * 10, 22), ([1, 2, 3], 7), ({"a": 1}, 7), (None, 4)]
+)
+def test_the_size_is_counted_in_bytes_of_json(value: object, size: int) -> None:
+    expected = (
+        f"$: the value is {size} bytes of JSON, job.result.max-size is {size - 1}: "
+        "return less, and put data into files or tables"
+    )
+
+    encode_value(value, size)
+    actual = refusal(value, size - 1)
+
+    assert expected == actual
+
+
+def test_a_value_may_be_nested_so_deep_and_no_deeper() -> None:
+    deepest = nested(DEPTH_MAX)
+    expected = f"$[0]{'[0]' * DEPTH_MAX}: nested deeper than {DEPTH_MAX}"
+
+    actual = refusal(nested(DEPTH_MAX + 1))
+
+    assert deepest == decode_value(encode_value(deepest, SIZE_MAX))
+    assert expected == actual
+
+
+def test_a_dict_counts_as_a_level_too() -> None:
+    value: object = 0
+    for _ in range(DEPTH_MAX + 1):
+        value = {"a": value}
+    expected = f"${'.a' * (DEPTH_MAX + 1)}: nested deeper than {DEPTH_MAX}"
+
+    actual = refusal(value)
+
+    assert expected == actual
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    value: list[object] = []
+    value.append(value)
+
+    actual = refusal(value)
+
+    assert actual.endswith(f": nested deeper than {DEPTH_MAX}")

@@ -1,0 +1,235 @@
+"""The commands: usage, asking a cluster, REST."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journeys import harness
+from tests.journeys.conftest import Start
+from tests.journeys.harness import command
+
+NAMED = ("-D", "high-availability.cluster-id=flights")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.py"], "nowhere.py: no such script"),
+        (["--class", "Main", "app.py"], "--class has no meaning here"),
+        (["--deploy-mode", "cluster", "app.py"], "--deploy-mode cluster has no meaning here"),
+        (["-D", "high-availability.typ=x", "app.py"], "did you mean 'high-availability.type'"),
+        (["-D", "heartbeat.interval=soon", "app.py"], "expected a duration"),
+        (["-D", "nonsense", "app.py"], "expected key=value"),
+        (["--conf", "nonsense", "app.py"], "expected spark.key=value"),
+        (["--py-files", "lib.egg", "app.py"], "expected .py or .zip"),
+        (["--files", "nothing.txt", "app.py"], "--files nothing.txt: no such file"),
+        (["--run-id", "../up", "app.py"], "--run-id '../up'"),
+        (["-D", "high-availability.cluster-id=../up", "app.py"], "high-availability.cluster-id"),
+        (["-D", "high-availability.type=carrier-pigeon", *NAMED, "app.py"], "carrier-pigeon"),
+        (["-D", "taskmanager.spare-drivers=1000", "app.py"], "spare"),
+        (
+            ["-D", "high-availability.leader-election.lease-duration=1s", "app.py"],
+            "must be longer than renew-deadline",
+        ),
+        (["--slots", "0", "app.py"], "--slots"),
+        (["--colour", "app.py"], "--colour"),
+        ([], "app"),
+    ],
+)
+def test_bad_usage_is_told_and_nothing_is_started(
+    place: Path, arguments: list[str], said: str
+) -> None:
+    (place / "app.py").write_text("print('ran')")
+    done = command(place, "run-application", *arguments, code=2)
+
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (place / "state").exists()
+
+
+def test_a_run_can_be_asked_about_while_it_runs_and_after(start: Start, place: Path) -> None:
+    run = start("three.py", options=NAMED)
+    run.running("second job")
+    running = json.loads(command(place, "list", "--json").stdout)["applications"][0]
+    application = running["id"]
+    info = json.loads(command(place, "info", application[:10], "--json").stdout)
+    early = command(place, "result", application, "--json", code=4)
+    run.release()
+    run.finish()
+    after = json.loads(command(place, "list", *NAMED, "--json").stdout)["applications"][0]
+    result = json.loads(command(place, "result", application, "--json").stdout)
+    by_run = command(place, "result", running["run-id"])
+    logs = command(place, "logs", application[:8]).stdout
+
+    assert ("RUNNING", "flights") == (running["status"], running["cluster-id"])
+    assert {"first job": True, "second job": True} == {
+        job["name"]: job["reached"] for job in info["jobs"]
+    }
+    assert "RUNNING" == json.loads(early.stdout)["status"]
+    assert ("FINISHED", application) == (after["status"], after["id"])
+    values = {
+        one["job-execution-result"]["name"]: one["job-execution-result"]["value"]
+        for one in result["jobs"]
+    }
+    assert {"name": "first", "attempt": 1} == values["first job"]
+    assert 1 == values["second job"]
+    assert "third job: FINISHED in attempt 1" in by_run.stdout
+    assert "[main] values" in logs
+
+
+def test_storage_is_read_when_nobody_leads(start: Start, place: Path) -> None:
+    run = start("three.py", options=NAMED)
+    run.running("second job")
+    run.process.terminate()
+    run.finish()
+    listed = json.loads(command(place, "list", "--json").stdout)["applications"][0]
+    info = json.loads(command(place, "info", listed["id"], "--json").stdout)
+    result = json.loads(command(place, "result", listed["id"], "--json", code=4).stdout)
+
+    assert ("RUNNING", None) == (listed["status"], listed["leader"])
+    assert ["FINISHED", "RECONCILING"] == [job["state"] for job in info["jobs"]]
+    assert ["COMPLETED", "IN_PROGRESS"] == [one["status"]["id"] for one in result["jobs"]]
+
+
+def test_cancel_ends_an_application_with_exit_code_3(start: Start, place: Path) -> None:
+    run = start("three.py", options=NAMED)
+    run.running("second job")
+    application = run.of("application-status")[0]["application_id"]
+    command(place, "cancel", application)
+    code = run.finish()
+    again = command(place, "result", application, "--json", code=3)
+    missing = command(place, "cancel", "no-such-thing", code=1)
+
+    assert 3 == code
+    assert "CANCELED" == json.loads(again.stdout)["status"]
+    assert "there is no 'no-such-thing'" in missing.stderr
+
+
+def test_cancelling_one_job_leaves_the_decision_to_main(start: Start, place: Path) -> None:
+    run = start("three.py", options=NAMED)
+    job = run.running("second job")["job_id"]
+    command(place, "cancel", job)
+    code = run.finish()
+
+    assert 1 == code
+    assert "understudy.errors.JobCanceled" in run.log.read_text()
+
+
+def test_commands_keep_working_while_the_leader_changes(start: Start, place: Path) -> None:
+    run = start("three.py", options=NAMED)
+    run.running("second job")
+    for _ in range(3):
+        os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
+        listed = json.loads(command(place, "list", "--json").stdout)["applications"]
+
+        assert ["RUNNING"] == [one["status"] for one in listed]
+        run.wait("takeover")
+    run.release()
+
+    assert 0 == run.finish()
+
+
+def test_rest_answers_in_flinks_shapes_on_every_jobmanager(start: Start) -> None:
+    run = start("three.py")
+    job = run.running("second job")
+    status = run.standby_is_ready()
+    application = run.of("application-status")[0]["application_id"]
+    for base in (status["leader"]["rest"], status["standbys"][0]["rest"]):
+        _check_rest(run, base, application, job["job_id"])
+    run.release()
+
+    assert 0 == run.finish()
+
+
+def _check_rest(run: harness.Run, base: str, application: str, job: str) -> None:
+    overview = run.get("/overview", base)
+    applications = run.get("/applications/overview", base)["applications"]
+    detail = run.get(f"/v1/applications/{application}", base)
+    jobs = run.get("/jobs/overview", base)["jobs"]
+    result = run.get(f"/jobs/{detail['jobs'][0]['jid']}/execution-result", base)
+    managers = run.get("/taskmanagers", base)["taskmanagers"]
+    slots = managers[0]["slots"]
+
+    assert (1, 2, 1) == (
+        overview["taskmanagers"],
+        overview["slots-total"],
+        overview["jobs-finished"],
+    )
+    assert {"FINISHED": 1, "RUNNING": 1} == applications[0]["jobs"]
+    assert ("RUNNING", -1) == (detail["status"], detail["end-time"])
+    assert ["FINISHED", "RUNNING"] == [one["state"] for one in jobs]
+    assert ("COMPLETED", "dirty") == (result["status"]["id"], result["cleanup"])
+    assert "SUCCEEDED" == result["job-execution-result"]["application-status"]
+    assert "RUNNING" == run.get(f"/jobs/{job}", base)["state"]
+    assert [] == run.get(f"/jobs/{job}/exceptions", base)["exceptionHistory"]["entries"]
+    assert job == next(slot["job_id"] for slot in slots if slot["state"] == "busy")
+    assert {"open": []} == run.get("/ha/cleanup", base)
+    assert 404 == _status(f"{base}/jobs/{'0' * 32}")
+    assert 404 == _status(f"{base}/applications/{'0' * 32}")
+    assert 404 == _status(f"{base}/nowhere")
+
+
+def test_a_failed_attempt_is_told_in_the_exceptions(start: Start) -> None:
+    run = start("mains.py", "caught", options=("-D", "restart-strategy.type=none"))
+    failed = run.wait("job-status", name="fail", status="FAILED")
+    answer: Any = run.get(f"/jobs/{failed['job_id']}/exceptions")
+    code = run.finish()
+
+    entry = answer["exceptionHistory"]["entries"][0]
+    assert 0 == code
+    assert "ValueError" == entry["exceptionName"]
+    assert "no luck today" in entry["stacktrace"]
+
+
+def test_nobody_leading_is_503_with_retry_after(start: Start) -> None:
+    run = start("three.py", options=harness.impatient())
+    run.running("second job")
+    status = run.standby_is_ready()
+    standby = status["standbys"][0]["rest"]
+    os.kill(status["leader"]["guardian_pid"], signal.SIGSTOP)
+    os.kill(status["leader"]["pid"], signal.SIGSTOP)
+    time.sleep(0.2)
+    try:
+        with urllib.request.urlopen(standby + "/overview", timeout=30) as answer:
+            found: tuple[int, str | None] = (answer.status, None)
+    except urllib.error.HTTPError as error:
+        found = (error.code, error.headers["Retry-After"])
+    run.wait("takeover")
+    run.release()
+
+    assert 0 == run.finish()
+    assert found in {(503, "1"), (200, None)}  # 200 where it took over before it answered.
+
+
+def test_logs_can_be_followed(start: Start, place: Path) -> None:
+    run = start("mains.py", "slow-main", options=NAMED)
+    run.wait("job-status", name="say", status="FINISHED")
+    application = run.of("application-status")[0]["application_id"]
+    printed = command(place, "logs", application, code=None).stdout
+    run.release()
+
+    assert 0 == run.finish()
+    assert "[understudy]" in printed or printed == ""
+
+
+def test_version_and_help(place: Path) -> None:
+    assert command(place, "--version").stdout.strip()
+    for name in ("run-application", "jobmanager", "taskmanager", "list", "info", "cancel"):
+        assert "Usage" in command(place, name, "--help").stdout
+
+
+def _status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code

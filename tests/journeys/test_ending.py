@@ -1,0 +1,260 @@
+"""How runs end, what is left, and what another start with the same data does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.journeys import harness
+from tests.journeys.conftest import Start
+from tests.journeys.harness import SESSION_LESS, command, stored
+
+NAMED = ("-D", "high-availability.cluster-id=flights")
+
+
+@pytest.mark.parametrize("how", ["exit-0", "raise", "no-jobs"])
+def test_a_cluster_without_a_name_leaves_nothing(
+    start: Start, place: Path, nothing_left: Callable[[], None], how: str
+) -> None:
+    start("mains.py", how).finish()
+
+    assert [] == stored(place)
+    nothing_left()
+
+
+@pytest.mark.parametrize("how", ["exit-0", "raise", "no-jobs", "same-name"])
+def test_a_named_cluster_leaves_its_registry_and_one_tombstone(
+    start: Start, place: Path, nothing_left: Callable[[], None], how: str
+) -> None:
+    start("mains.py", how, options=(*NAMED, "--run-id", "monday")).finish()
+    left = [name for name in stored(place) if "register/registry/" not in name]
+
+    assert [
+        "flights",
+        "flights/register",
+        "flights/register/registry",
+        "flights/tombstones",
+        "flights/tombstones/monday.json",
+    ] == left
+    nothing_left()
+
+
+def test_results_may_be_kept_whole(start: Start, place: Path) -> None:
+    keep = ("-D", "application-result-store.delete-on-commit=false")
+    start("mains.py", "same-name", options=(*NAMED, *keep)).finish()
+    names = [name for name in stored(place) if name.endswith(".json")]
+
+    assert [1, 2, 1] == [
+        sum(name.startswith(prefix) for name in names)
+        for prefix in ("application-result-store", "job-result-store", "flights/tombstones")
+    ]
+    assert not any("DIRTY" in name for name in names)
+
+
+def test_an_ended_run_is_answered_and_a_new_run_starts_anew(start: Start, place: Path) -> None:
+    first = start("mains.py", "raise", options=(*NAMED, "--run-id", "monday"))
+    first.finish()
+    began = time.monotonic()
+    again = start("mains.py", "raise", options=(*NAMED, "--run-id", "monday"))
+    code = again.finish()
+    answered_s = time.monotonic() - began
+    executed = len(first.lines("main.txt"))
+    new = start("mains.py", "raise", options=NAMED)
+    new.finish()
+
+    assert 1 == code
+    assert ["application-finished"] == [event["event"] for event in again.events]
+    assert "FAILED" == again.events[0]["status"]
+    assert 1 == executed
+    assert answered_s < 10
+    assert 2 == len(new.lines("main.txt"))
+
+
+def test_a_standby_does_not_run_again_what_ended_normally(place: Path, start: Start) -> None:
+    """Flink's standby does, by default: 3 of 3 (FLIP-560, delete-on-commit)."""
+    script = harness.put_app(place, "mains.py")
+    members = [
+        _foreground(place, "jobmanager", str(script), "exit-0", name=f"jm{n}") for n in (1, 2)
+    ]
+    members.append(_foreground(place, "taskmanager", name="tm"))
+    try:
+        codes = [member.wait(harness.PATIENCE_S) for member in members[:2]]
+        members[2].terminate()
+        members[2].wait(harness.PATIENCE_S)
+    finally:
+        _end(members, place)
+
+    assert [0, 0] == codes
+    assert ["one 1"] == (place / "jobs.txt").read_text().splitlines()
+    assert 1 == len((place / "main.txt").read_text().splitlines())
+
+
+def test_single_processes_form_a_cluster_and_survive_their_leader(place: Path) -> None:
+    script = harness.put_app(place, "three.py")
+    members = [_foreground(place, "jobmanager", str(script), name=f"jm{n}") for n in (1, 2)]
+    members.append(_foreground(place, "taskmanager", name="tm"))
+    try:
+        _until(lambda: (place / "jobs.txt").exists() and "long 1" in _text(place / "jobs.txt"))
+        _until(lambda: len((place / "main.txt").read_text().splitlines()) == 1)
+        main = int((place / "main.pid").read_text())
+        leader = _ancestors(main)
+        killed = next(member for member in members[:2] if member.pid in leader)
+        os.kill(leader[leader.index(killed.pid) - 1], signal.SIGKILL)
+        _until(lambda: len((place / "main.txt").read_text().splitlines()) == 2)
+        (place / "go").touch()
+        codes = sorted(member.wait(harness.PATIENCE_S) for member in members[:2])
+        members[2].terminate()
+        members[2].wait(harness.PATIENCE_S)
+    finally:
+        _end(members, place)
+
+    assert [0, 137] == codes
+    assert ["first 1", "long 1", "third 1"] == _text(place / "jobs.txt").splitlines()
+    assert {} == harness.processes_of(place)
+    assert not [name for name in stored(place) if "/locks" in name]
+
+
+def test_the_first_interrupt_cancels_and_cleans_up(
+    start: Start, place: Path, nothing_left: Callable[[], None]
+) -> None:
+    run = start("three.py")
+    run.running("second job")
+    run.process.send_signal(signal.SIGINT)
+    code = run.finish()
+
+    assert 130 == code
+    assert "CANCELED" == run.of("application-finished")[0]["status"]
+    assert [] == stored(place)
+    nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [
+        ((signal.SIGINT, signal.SIGINT), 130),
+        ((signal.SIGTERM,), 143),
+        ((signal.SIGHUP,), 129),
+    ],
+)
+def test_a_closed_run_keeps_its_data_and_is_resumed_by_the_printed_command(
+    start: Start,
+    place: Path,
+    nothing_left: Callable[[], None],
+    signals: tuple[int, ...],
+    code: int,
+) -> None:
+    run = start("three.py")
+    run.running("second job")
+    for number in signals:
+        run.process.send_signal(number)
+    closed = run.finish()
+    left = stored(place)
+    nothing_left()
+    printed = run.log.read_text()
+    resume = printed[printed.index("  understudy run-application") :].splitlines()[0].strip()
+    (place / "go").touch()
+    words = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {resume}"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    done = command(place, *words[1:])
+
+    assert code == closed
+    assert left
+    assert "[main] values" in done.stderr
+    assert ["first 1", "long 1", "long 2", "third 1"] == _text(place / "jobs.txt").splitlines()
+    assert [] == stored(place)
+
+
+def test_a_new_run_over_an_unfinished_one_continues_it_and_says_so(
+    start: Start, place: Path
+) -> None:
+    run = start("three.py", options=NAMED)
+    run.running("second job")
+    run.process.terminate()
+    run.finish()
+    (place / "go").touch()
+    again = start("three.py", options=NAMED)
+    code = again.finish()
+
+    assert 0 == code
+    assert "is unfinished here: it is continued" in again.log.read_text()
+    assert ["first 1", "long 1", "long 2", "third 1"] == again.lines("jobs.txt")
+
+
+def test_killing_the_launcher_leaves_no_process_and_keeps_the_data(
+    start: Start, place: Path, nothing_left: Callable[[], None]
+) -> None:
+    run = start("three.py", "fork")
+    run.running("second job")
+    run.process.kill()
+    run.finish()
+    nothing_left()
+
+    assert stored(place)
+
+
+def test_a_launcher_whose_reader_is_gone_ends_all_the_same(place: Path) -> None:
+    script = harness.put_app(place, "mains.py")
+    line = [*harness.COMMAND, "run-application", "--json", *SESSION_LESS, str(script), "exit-0"]
+    run = subprocess.Popen(
+        line,
+        cwd=place,
+        env=harness.environment(place),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert run.stdout is not None
+    run.stdout.close()
+
+    assert 0 == run.wait(harness.PATIENCE_S)
+    assert [] == stored(place)
+
+
+def _foreground(place: Path, role: str, *arguments: str, name: str) -> subprocess.Popen[bytes]:
+    log = (place / f"{name}.log").open("wb")
+    options = [*harness.impatient(), *SESSION_LESS]
+    if role == "jobmanager":
+        options += arguments
+    return subprocess.Popen(
+        [*harness.COMMAND, role, *options],
+        cwd=place,
+        env=harness.environment(place),
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def _end(members: list[subprocess.Popen[bytes]], place: Path) -> None:
+    for member in members:
+        if member.poll() is None:
+            member.kill()
+            member.wait(10)
+    for pid in harness.processes_of(place):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + harness.PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _text(path: Path) -> str:
+    return path.read_text()
+
+
+def _ancestors(pid: int) -> list[int]:
+    """Return the process and its ancestors, nearest first."""
+    found = []
+    while pid > 1:
+        found.append(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    return found

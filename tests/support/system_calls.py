@@ -1,0 +1,77 @@
+"""Faults at single system calls of a real process, by ``strace``.
+
+The process waits at its gate, so that the counting begins where the interesting part does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.zygote import PATIENCE_S, Child
+
+WRITING = ("mkdir", "openat", "write", "fsync", "rename", "unlink", "unlinkat", "rmdir")
+"""The calls by which a process changes a file system (``openat`` also opens what is there)."""
+
+_CALL = re.compile(r"^(?:\d+ +)?(\w+)\(", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The n-th call of one name, counted from 1."""
+
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        """Say which moment it is, for people."""
+        return f"{self.name} {self.number}"
+
+
+@functools.cache
+def why_not() -> str:
+    """Return why no faults can be injected here, or an empty string."""
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    probe = subprocess.run(
+        ["strace", "-o", "/dev/null", "-e", "inject=close:error=EIO:when=1000", "true"],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    return f"strace cannot trace here: {probe.stderr.strip()}" if probe.returncode else ""
+
+
+def moments(child: Child, log: Path) -> list[Moment]:
+    """Let a child that waits at its gate run to its end; return the writing calls it made."""
+    with traced(child, log, ""):
+        child.go()
+        child.wait()
+    counts = Counter(name for name in _CALL.findall(log.read_text()) if name in WRITING)
+    return [Moment(name, n + 1) for name in WRITING for n in range(counts[name])]
+
+
+@contextlib.contextmanager
+def traced(child: Child, log: Path, fault: str) -> Iterator[None]:
+    """Trace a child that waits at its gate; ``fault`` is an ``inject`` expression of strace."""
+    command = ["strace", "-f", "-o", str(log), "-e", f"trace={','.join(WRITING)}"]
+    if fault:
+        command += ["-e", f"inject={fault}"]
+    with subprocess.Popen(
+        [*command, "-p", str(child.pid)], stderr=subprocess.PIPE, text=True
+    ) as tracer:
+        try:
+            assert tracer.stderr is not None
+            told = tracer.stderr.readline()
+            assert "attached" in told, told
+            yield
+        finally:
+            child.close()
+            tracer.wait(PATIENCE_S)

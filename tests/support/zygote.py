@@ -1,0 +1,158 @@
+"""Real processes that cost a millisecond each: forked from one that has imported everything.
+
+A `Zygote` forks on request. A child calls one function of a test's helper module with plain
+arguments; with ``gate`` it waits for `Child.go` first, so that a tracer can be attached. What the
+function returns is the exit code, a small integer. The test ends each child by its pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from understudy.runtime import guardian
+
+PATIENCE_S = 60.0
+"""A child that takes longer hangs; the machine that runs the tests may be very slow."""
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Child:
+    """A forked process."""
+
+    pid: int
+    _zygote: Zygote
+    _handle: int
+    _code: int | None = None
+
+    def go(self) -> None:
+        """Open the gate."""
+        self.signal(signal.SIGUSR1)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
+
+    def ended(self, timeout_s: float = 0.0) -> bool:
+        """Say whether it has ended, after waiting for that at most so long."""
+        return bool(select.select([self._handle], [], [], timeout_s)[0])
+
+    def wait(self) -> int:
+        """Return the exit code, or the signal that ended it as a negative number."""
+        if self._code is None:
+            assert self.ended(PATIENCE_S), f"child {self.pid} has not ended in {PATIENCE_S:.0f} s"
+            self._code = self._zygote.collect(self.pid)
+        return self._code
+
+    def close(self) -> None:
+        """Kill it if it lives, and forget it."""
+        if self._handle >= 0:
+            self.signal(signal.SIGKILL)
+            self.wait()
+            os.close(self._handle)
+            self._handle = -1
+
+
+@dataclass
+class Zygote:
+    """The process that forks; see the module's docstring."""
+
+    process: subprocess.Popen[str]
+    children: list[Child] = field(default_factory=list)
+
+    def fork(self, function: str, *args: Any, gate: bool = False) -> Child:
+        """Call ``module:function`` with arguments that JSON can carry in a new process."""
+        pid = self._ask({"fork": function, "args": args, "gate": gate})["pid"]
+        child = Child(pid, self, os.pidfd_open(pid))
+        self.children.append(child)
+        return child
+
+    def collect(self, pid: int) -> int:
+        """Reap a child that has ended; return its code."""
+        return int(self._ask({"collect": pid})["code"])
+
+    def close_children(self) -> None:
+        """End every child."""
+        for child in self.children:
+            child.close()
+        self.children.clear()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+
+@contextlib.contextmanager
+def started(*modules: str) -> Iterator[Zygote]:
+    """Start a zygote that has imported these modules; it ends with the block."""
+    command = [sys.executable, "-m", "tests.support.zygote", *modules]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        zygote = Zygote(process)
+        try:
+            yield zygote
+        finally:
+            zygote.close_children()
+            assert process.stdin is not None
+            process.stdin.close()  # It ends by itself.
+
+
+def serve(requests: IO[str], answers: IO[str]) -> None:
+    """Fork and reap, until nobody asks any more."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    for line in iter(requests.readline, ""):
+        request = json.loads(line)
+        if "fork" in request:
+            answers.flush()
+            pid = os.fork()
+            if pid == 0:
+                _be_child(request)
+            answer = {"pid": pid}
+        else:
+            _, status = os.waitpid(request["collect"], 0)
+            answer = {"code": os.waitstatus_to_exitcode(status)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _be_child(request: dict[str, Any]) -> None:
+    code = 70
+    try:
+        guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        module, _, name = request["fork"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        prepared = function(*request["args"])
+        if request["gate"]:
+            signal.sigwait({signal.SIGUSR1})
+        code = prepared()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    serve(sys.stdin, sys.stdout)
