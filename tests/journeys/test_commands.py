@@ -24,7 +24,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
     ("arguments", "said"),
     [
         (["nowhere.py"], "nowhere.py: no such script"),
-        (["--class", "Main", "app.py"], "--class has no meaning here"),
+        (["--class", "Main", "app.py"], "--class Main has no meaning here"),
         (["--deploy-mode", "cluster", "app.py"], "--deploy-mode cluster has no meaning here"),
         (["-D", "high-availability.typ=x", "app.py"], "did you mean 'high-availability.type'"),
         (["-D", "heartbeat.interval=soon", "app.py"], "expected a duration"),

@@ -24,9 +24,10 @@ from understudy.cli.common import (
 )
 from understudy.cli.compose import EXIT_CODES, open_services
 from understudy.cli.show import LiveView, PlainView, View
+from understudy.cli.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.story import Story
-from understudy.cli.submitting import application_spec, spark_conf
+from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.ha import layout
@@ -39,7 +40,6 @@ RUN_ID_MAX = 64
 
 App = Annotated[str, typer.Argument(help="A script, or module:function.")]
 Args = Annotated[list[str] | None, typer.Argument(help="Arguments of the application.")]
-Flag = Annotated[str | None, typer.Option(show_default=False, rich_help_panel="spark-submit")]
 RunId = Annotated[
     str | None, typer.Option("--run-id", help="Names the run; the same id never runs twice.")
 ]
@@ -54,8 +54,10 @@ def register(app: typer.Typer) -> None:
     app.command("taskmanager")(taskmanager)
 
 
+@takes_spark_flags
 def run_application(
     app: App,
+    said: SparkSubmit,
     args: Args = None,
     jobmanagers: Annotated[int, typer.Option(min=1, help="JobManagers: one leads.")] = 2,
     taskmanagers: Annotated[int, typer.Option(min=1, help="TaskManagers.")] = 1,
@@ -66,47 +68,17 @@ def run_application(
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
-    master: Flag = None,
-    name: Flag = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", "-c", rich_help_panel="spark-submit")
-    ] = None,
-    properties_file: Flag = None,
-    py_files: Flag = None,
-    files: Flag = None,
-    jars: Flag = None,
-    packages: Flag = None,
-    exclude_packages: Flag = None,
-    repositories: Flag = None,
-    driver_memory: Flag = None,
-    driver_cores: Flag = None,
-    driver_java_options: Flag = None,
-    driver_class_path: Flag = None,
-    driver_library_path: Flag = None,
-    executor_memory: Flag = None,
-    executor_cores: Flag = None,
-    num_executors: Flag = None,
-    total_executor_cores: Flag = None,
-    queue: Flag = None,
-    deploy_mode: Annotated[str | None, typer.Option(hidden=True)] = None,
-    main_class: Annotated[str | None, typer.Option("--class", hidden=True)] = None,
-    supervise: Annotated[bool, typer.Option("--supervise", hidden=True)] = False,
 ) -> None:
     """Start a cluster on this machine, run an application to its end, stop the cluster.
 
     Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED, 130 interrupted.
     """
-    _refuse_flags(main_class, deploy_mode, supervise=supervise)
-    given = locals()
-    flags = {flag: given[flag] for flag in (*_SETTING_FLAGS, *_FILE_FLAGS)}
     settings = [*(overrides or [])]
     if slots is not None:
         settings.append(f"{options.SLOTS.key}={slots}")
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
-    spec = application_spec(
-        app, args or (), name, py_files, spark_conf(flags, conf or (), properties_file)
-    )
+    spec = application_spec(app, args or (), said)
     cluster_id = cluster_id_of(configuration)
     ephemeral = cluster_id is None
     cluster_id = cluster_id or f"run-{uuid.uuid4().hex[:12]}"
@@ -129,29 +101,18 @@ def run_application(
     sys.exit(_run(plan, as_json=as_json))
 
 
+@takes_spark_flags
 def jobmanager(
     app: App,
+    said: SparkSubmit,
     args: Args = None,
     run_id: RunId = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
-    master: Flag = None,
-    name: Flag = None,
-    conf: Annotated[list[str] | None, typer.Option("--conf", "-c")] = None,
-    properties_file: Flag = None,
-    py_files: Flag = None,
-    files: Flag = None,
-    jars: Flag = None,
-    packages: Flag = None,
-    driver_memory: Flag = None,
 ) -> None:
     """Be a JobManager, in the foreground: several with one storage directory form a cluster."""
-    given = locals()
-    flags = {flag: given[flag] for flag in (*_SETTING_FLAGS, *_FILE_FLAGS) if flag in given}
     configuration = configured(config_dir, overrides)
-    spec = application_spec(
-        app, args or (), name, py_files, spark_conf(flags, conf or (), properties_file)
-    )
+    spec = application_spec(app, args or (), said)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     _become(
@@ -175,37 +136,6 @@ def taskmanager(overrides: Overrides = None, config_dir: ConfigDir = None) -> No
     _become(
         new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
     )
-
-
-_SETTING_FLAGS = (
-    "master",
-    "packages",
-    "exclude_packages",
-    "repositories",
-    "driver_memory",
-    "driver_cores",
-    "driver_java_options",
-    "driver_class_path",
-    "driver_library_path",
-    "executor_memory",
-    "executor_cores",
-    "num_executors",
-    "total_executor_cores",
-    "queue",
-)
-_FILE_FLAGS = ("files", "jars")
-
-
-def _refuse_flags(main_class: str | None, deploy_mode: str | None, *, supervise: bool) -> None:
-    if main_class is not None:
-        raise UsageError("--class has no meaning here: applications are Python")
-    if deploy_mode not in {None, "client"}:
-        raise UsageError(
-            f"--deploy-mode {deploy_mode} has no meaning here: drivers run in the TaskManagers' "
-            "slots; point --master at the Spark cluster that runs the executors"
-        )
-    if supervise:
-        raise UsageError("--supervise has no meaning here: everything is supervised")
 
 
 def _checked_run_id(run_id: str | None) -> str | None:

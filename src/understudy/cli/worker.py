@@ -97,20 +97,13 @@ async def run_jobmanager(parts: Parts) -> int:
         configuration.get(options.REST_BIND_ADDRESS), configuration.get(options.REST_BIND_PORT)
     )
     network: UnixNetwork[LinkMessage] = UnixNetwork(channels.link_codec)
-    timing = Timing.of(configuration)
-    me = LeaderRecord(
-        holder=spec.incarnation,
-        term=0,
-        session="",
-        lease_s=timing.lease_s,
-        name=spec.name,
-        pid=os.getpid(),
-        guardian_pid=os.getppid(),
-        host=socket.gethostname(),
-        lock=spec.lock,
-        rest=rest.url_of(listening),
-        rpc=network.address_of(spec.incarnation),
-    )
+    me = _leader_record(parts, rest.url_of(listening), network.address_of(spec.incarnation))
+    identity = {
+        "id": spec.name,
+        "pid": me.pid,
+        "guardian_pid": me.guardian_pid,
+        "rest": me.rest,
+    }
     told = False
 
     def main_changed() -> None:
@@ -126,32 +119,7 @@ async def run_jobmanager(parts: Parts) -> int:
         Path(spec.scratch),
         main_changed,
     )
-    around = Surroundings(
-        me.holder,
-        me.name,
-        me.rest,
-        configuration,
-        parts.services,
-        mains,
-        parts.locks,
-        parts.reporter,
-        parts.clock,
-        random.Random(),  # noqa: S311 -- jitter, not secrets
-    )
-    application = spec.application
-    binding = Binding(
-        RunId(spec.run_id) if spec.run_id else None,
-        spec.ephemeral,
-        submission_of(application, configuration) if application else None,
-    )
-    grace_s = configuration.get(options.ADOPTION_GRACE)
-    manager = JobManager(me, around, binding, timing, grace_s, network, parts.locks, parts.guardian)
-    identity = {
-        "id": spec.name,
-        "pid": me.pid,
-        "guardian_pid": me.guardian_pid,
-        "rest": me.rest,
-    }
+    manager = _job_manager(parts, me, mains, network)
     try:
         async with rest.serving(manager, listening), _running(mains.run()):
             parts.reporter.event("jobmanager-started", **identity)
@@ -164,6 +132,56 @@ async def run_jobmanager(parts: Parts) -> int:
         raise
     parts.guardian.released()
     return EXIT_CODES[ended.status]
+
+
+def _leader_record(parts: Parts, rest_url: str, rpc_address: str) -> LeaderRecord:
+    """Return what this JobManager publishes of itself when it leads."""
+    return LeaderRecord(
+        holder=parts.spec.incarnation,
+        term=0,
+        session="",
+        lease_s=Timing.of(parts.configuration).lease_s,
+        name=parts.spec.name,
+        pid=os.getpid(),
+        guardian_pid=os.getppid(),
+        host=socket.gethostname(),
+        lock=parts.spec.lock,
+        rest=rest_url,
+        rpc=rpc_address,
+    )
+
+
+def _job_manager(
+    parts: Parts, me: LeaderRecord, mains: WarmMainProcesses, network: UnixNetwork[LinkMessage]
+) -> JobManager:
+    spec, configuration = parts.spec, parts.configuration
+    around = Surroundings(
+        me.holder,
+        me.name,
+        me.rest,
+        configuration,
+        parts.services,
+        mains,
+        parts.locks,
+        parts.reporter,
+        parts.clock,
+        random.Random(),  # noqa: S311 -- jitter, not secrets
+    )
+    binding = Binding(
+        RunId(spec.run_id) if spec.run_id else None,
+        spec.ephemeral,
+        submission_of(spec.application, configuration) if spec.application else None,
+    )
+    return JobManager(
+        me,
+        around,
+        binding,
+        Timing.of(configuration),
+        configuration.get(options.ADOPTION_GRACE),
+        network,
+        parts.locks,
+        parts.guardian,
+    )
 
 
 async def run_taskmanager(parts: Parts) -> int:

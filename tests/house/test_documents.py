@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import understudy
+from tests.house.repository import ROOT, modules, texts
+from understudy import errors
+from understudy.config.docs import render
+
+DOCUMENTS = ("README", "ARCHITECTURE", "GLOSSARY", "CONTRIBUTING", "CHANGELOG")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_written(name: str) -> None:
+    text = (ROOT / f"{name}.md").read_text()
+
+    assert text.startswith("# ")
+    assert len(text) > 400
+
+
+def test_the_license_is_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_text()
+
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+
+
+def test_the_options_are_documented_as_they_are_declared() -> None:
+    expected = render()
+
+    actual = (ROOT / "docs" / "configuration.md").read_text()
+
+    assert expected == actual, "run: make docs"
+
+
+def test_each_link_between_documents_leads_somewhere() -> None:
+    expected: list[str] = []
+
+    actual = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path, text in texts()
+        if path.suffix == ".md"
+        for target in re.findall(r"\]\((?!http)([^)#\s]+)", text)
+        if not (path.parent / target).exists()
+    ]
+
+    assert expected == actual
+
+
+def test_each_file_that_a_document_names_is_there() -> None:
+    expected: list[str] = []
+
+    actual = [
+        f"{name}.md: {named}"
+        for name in DOCUMENTS[:4]
+        for named in re.findall(
+            r"`((?:src|tests|examples|docs|requirements|\.ci)/[\w./-]+)`",
+            (ROOT / f"{name}.md").read_text(),
+        )
+        if not (ROOT / named).exists()
+    ]
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md"])
+def test_each_make_target_that_is_named_exists(path: str) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"make ([a-z]+)\b", "\n".join(_code(ROOT / path))))
+
+    assert named
+    for target in named:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_each_command_and_flag_in_the_readme_exists() -> None:
+    commands = [
+        line.split("#")[0].removeprefix("$ ").split()
+        for line in _code(ROOT / "README.md")
+        if re.match(r"(\$ )?understudy ", line)
+    ]
+    assert commands
+
+    for words in commands:
+        shown = subprocess.run(
+            [sys.executable, "-m", "understudy", words[1], "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "TERM": "dumb"},
+        ).stdout
+        for flag in (word for word in words if word.startswith("--")):
+            assert flag.split("=")[0] in shown, (words, flag)
+
+
+def test_each_public_name_is_documented() -> None:
+    expected: list[str] = []
+
+    actual = [
+        name for name in understudy.__all__ if not inspect.getdoc(getattr(understudy, name))
+    ]
+
+    assert expected == actual
+
+
+def test_each_module_says_what_it_is_for() -> None:
+    expected: list[str] = []
+
+    actual = [
+        str(path.relative_to(ROOT))
+        for path, text in modules()
+        if (ROOT / "src") in path.parents and not text.lstrip("#!").lstrip().startswith('"""')
+    ]
+
+    assert expected == actual
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    classes = {
+        name: one
+        for name, one in vars(errors).items()
+        if isinstance(one, type) and issubclass(one, errors.UnderstudyError)
+    }
+    expected = {
+        name: next(base.__name__ for base in one.__mro__[1:])
+        for name, one in classes.items()
+        if one is not errors.UnderstudyError
+    }
+
+    actual = _drawn(errors.__doc__ or "")
+
+    assert expected == actual
+
+
+def test_each_error_has_a_code_of_its_own() -> None:
+    codes = [
+        one.code
+        for one in vars(errors).values()
+        if isinstance(one, type) and issubclass(one, errors.UnderstudyError)
+    ]
+
+    assert sorted(set(codes)) == sorted(codes)
+
+
+def test_the_glossary_knows_the_nouns_of_the_design() -> None:
+    text = (ROOT / "GLOSSARY.md").read_text()
+    expected: list[str] = []
+
+    actual = [
+        noun
+        for noun in (
+            "cluster", "run", "JobManager", "TaskManager", "slot", "driver", "application", "job",
+            "ExecutionPlan", "attempt", "intent", "dirty", "clean", "term", "backend", "register",
+            "document", "registry", "guardian", "obituary", "adopt", "reached", "displaced",
+            "foreign", "tombstone", "liveness lock", "incarnation", "segment", "spare", "lease",
+        )
+        if f"**{noun}**" not in text
+    ]  # fmt: skip
+
+    assert expected == actual
+
+
+def _code(path: Path) -> list[str]:
+    blocks = re.findall(r"^```(?:sh|console)?\n(.*?)^```", path.read_text(), re.M | re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def _drawn(tree: str) -> dict[str, str]:
+    parents: list[str] = []
+    drawn = {}
+    for line in tree.splitlines():
+        match = re.match(r"^((?:[│ ] {3})*)(?:[├└]── )(\w+)", line)
+        if line.startswith("UnderstudyError"):
+            parents = ["UnderstudyError"]
+        elif match:
+            depth = len(match.group(1)) // 4 + 1
+            parents = [*parents[:depth], match.group(2)]
+            drawn[match.group(2)] = parents[depth - 1]
+    return drawn
