@@ -102,9 +102,7 @@ def test_each_command_and_flag_in_the_readme_exists() -> None:
 def test_each_public_name_is_documented() -> None:
     expected: list[str] = []
 
-    actual = [
-        name for name in understudy.__all__ if not inspect.getdoc(getattr(understudy, name))
-    ]
+    actual = [name for name in understudy.__all__ if not inspect.getdoc(getattr(understudy, name))]
 
     assert expected == actual
 
@@ -167,8 +165,15 @@ def test_the_glossary_knows_the_nouns_of_the_design() -> None:
 
 
 def _code(path: Path) -> list[str]:
-    blocks = re.findall(r"^```(?:sh|console)?\n(.*?)^```", path.read_text(), re.M | re.S)
-    return [line for block in blocks for line in block.splitlines()]
+    """Return the lines of all shell blocks."""
+    lines: list[str] = []
+    fence = None
+    for line in path.read_text().splitlines():
+        if line.startswith("```"):
+            fence = line.removeprefix("```") if fence is None else None
+        elif fence == "sh":
+            lines.append(line)
+    return lines
 
 
 def _drawn(tree: str) -> dict[str, str]:
