@@ -69,7 +69,7 @@ def test_what_is_declared_is_used() -> None:
         name
         for name in sorted(declared)
         if not re.search(
-            rf"""(import |from |find_spec\\(["'])({modules.get(name, name)})\b""", sources
+            rf"""(import |from |find_spec\(["'])({modules.get(name, name)})\b""", sources
         )
     ]
 
