@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,22 @@ class Run:
             time.sleep(0.005)
         return lines
 
+    def seen(self, name: str, line: str, patience_s: float = PATIENCE_S) -> None:
+        """Wait until a file has that line."""
+        deadline = time.monotonic() + patience_s
+        while line not in self.lines(name):
+            if time.monotonic() > deadline:
+                raise GoneError(f"{name} has no line {line!r}\n{self.story()}")
+            time.sleep(0.005)
+
+    def said(self, words: str, patience_s: float = PATIENCE_S) -> None:
+        """Wait until the command has told a person something."""
+        deadline = time.monotonic() + patience_s
+        while words not in self.log.read_text(errors="replace"):
+            if time.monotonic() > deadline:
+                raise GoneError(f"{words!r} was not said\n{self.story()}")
+            time.sleep(0.005)
+
     def release(self) -> None:
         """Let the long job end."""
         (self.place / "go").touch()
@@ -273,6 +289,13 @@ def end(run: Run) -> None:
         run.process.wait(5)
     if run.process.stdout:
         run.process.stdout.close()
+
+
+def thaw(pids: Iterable[int]) -> None:
+    """Let processes go on that were stopped, those that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def put_app(place: Path, name: str) -> Path:

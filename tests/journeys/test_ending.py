@@ -149,10 +149,13 @@ def test_a_closed_run_keeps_its_data_and_is_resumed_by_the_printed_command(
     signals: tuple[int, ...],
     code: int,
 ) -> None:
-    run = start("three.py")
+    run = start("three.py", "stubborn")
     run.running("second job")
+    run.grown("jobs.txt", 2)
     for number in signals:
         run.process.send_signal(number)
+        if number == signal.SIGINT:
+            run.said("press Ctrl-C again")
     closed = run.finish()
     left = stored(place)
     nothing_left()
@@ -167,6 +170,7 @@ def test_a_closed_run_keeps_its_data_and_is_resumed_by_the_printed_command(
     assert code == closed
     assert left
     assert "[main] values" in done.stderr
+    assert "silent for too long" not in done.stderr, "the lock had proved that it was dead"
     assert ["first 1", "long 1", "long 2", "third 1"] == _text(place / "jobs.txt").splitlines()
     assert [] == stored(place)
 
@@ -176,6 +180,7 @@ def test_a_new_run_over_an_unfinished_one_continues_it_and_says_so(
 ) -> None:
     run = start("three.py", options=NAMED)
     run.running("second job")
+    run.grown("jobs.txt", 2)
     run.process.terminate()
     run.finish()
     (place / "go").touch()

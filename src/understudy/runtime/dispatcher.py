@@ -256,7 +256,7 @@ class Dispatcher:
         background = [
             asyncio.create_task(self._clean_ended_jobs(application, cleanup)),
             asyncio.create_task(self._note_takeover(application)),
-            asyncio.create_task(around.locks.sweep(frozenset({around.me}))),
+            asyncio.create_task(around.locks.sweep(self._needed_locks(plans))),
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -266,6 +266,11 @@ class Dispatcher:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+
+    def _needed_locks(self, plans: ExecutionPlanStore) -> frozenset[Incarnation]:
+        """Return whose locks are still to prove a death: our own, and those of intents."""
+        intents = (entry.intent for entry in plans.entries.values() if not entry.result)
+        return frozenset({self._around.me, *(intent.taskmanager for intent in intents if intent)})
 
     async def _clean_ended_jobs(self, application: Application, cleanup: Cleanup) -> None:
         """Clean up after each job as soon as its result is durable."""
@@ -344,10 +349,14 @@ class Dispatcher:
         assert result is not None
         if not result.clean:
             results = self._around.services.application_results
-            await persist(
-                "publish the application's result",
-                lambda: results.publish_dirty(stored.body.application_id, result.source),
-            )
+            try:
+                await persist(
+                    "publish the application's result",
+                    lambda: results.publish_dirty(stored.body.application_id, result.source),
+                )
+            except NotFoundError as error:
+                # The last leader had removed it already, or a third party has: it did end.
+                _log.info("the application's result is not published again: %s", error)
 
     async def _sweep(self) -> None:
         """Remove the documents that crashes have left unlinked.
