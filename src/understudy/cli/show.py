@@ -124,7 +124,7 @@ class LiveView:
         table.add_row("●", f"{status}   leader: {leader}   takeovers: {len(story.takeovers)}")
         running = [line for line in story.jobs.values() if line.status not in _OVER]
         for line in running[:LINES_SHOWN]:
-            table.add_row(" ", f"{line.name}: {line.status.lower()} {_bar(line)}")
+            table.add_row(" ", Text(f"{_printable(line.name)}: {line.status.lower()} {_bar(line)}"))
         if len(running) > LINES_SHOWN:
             table.add_row(" ", f"… and {len(running) - LINES_SHOWN} more")
         return table
@@ -139,6 +139,11 @@ def _bar(line: object) -> str:
         return ""
     filled = BAR_WIDTH * done // total
     return f"{'━' * filled}{'─' * (BAR_WIDTH - filled)} {done} of {total} tasks"
+
+
+def _printable(name: str) -> str:
+    """Return a name that cannot move the cursor."""
+    return "".join(character if character.isprintable() else "·" for character in name)
 
 
 def describe(event: Event) -> str:
@@ -162,6 +167,8 @@ def describe(event: Event) -> str:
 
 
 def _describe_job(event: Event) -> str:
+    if event["status"] == "CREATED" and event["attempt"]:
+        return ""  # It has a driver and begins: RUNNING tells it.
     how = ", adopted" if event["adopted"] else ""
     attempt = f", attempt {event['attempt']}" if event["attempt"] else ""
     return f"understudy: job {event['name']!r} is {event['status']}{attempt}{how}"
