@@ -87,3 +87,7 @@ def test_nothing_that_a_run_leaves_is_kept() -> None:
     ]
 
     assert expected == actual
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert ROOT / "src" / "understudy" / "py.typed" in files()
