@@ -205,7 +205,7 @@ class Outcome(Record, frozen=True):
     start_time: float
     end_time: float
     value: msgspec.Raw = NULL
-    """What the function returned, as JSON text: integers of any size survive."""
+    """What the function returned, as JSON text: integers beyond 64 bits survive."""
     failure: Failure | None = None
     retryable: bool = False
     """The restart strategy may try again: an exception of the function, or a lost driver."""

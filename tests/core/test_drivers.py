@@ -94,7 +94,6 @@ def test_other_numbers_of_slots_and_spares_are_kept_too(
     assert expected == actual
 
 
-@pytest.mark.xfail(reason="bug: takes an Iterable, but walks through it twice")
 def test_seats_may_come_from_any_iterable() -> None:
     expected: list[Promote | Start] = []
 

@@ -11,21 +11,27 @@ from understudy.core.matching import (
     NAME_BYTES_MAX,
     Assigned,
     Assignment,
+    admitted,
     assign,
     check_name,
     name_of,
+    resumed,
 )
 from understudy.errors import JobNameError
-from understudy.model import JobId, job_id
+from understudy.model import JobEntry, JobId, Pointer, job_id
 
 EXPLORE = settings(max_examples=150, deadline=None, derandomize=True)
 
 APPLICATION = "a" * 32
 FIRST = "f" * 32
+POINTER = Pointer(path="p", digest="sha256:0", size=1)
 
 
 def submitted(names: list[str], first_job_id: str = "") -> list[Assigned]:
-    state = Assignment(APPLICATION, first_job_id)
+    return executed(Assignment(APPLICATION, first_job_id), names)
+
+
+def executed(state: Assignment, names: list[str]) -> list[Assigned]:
     assigned = []
     for name in names:
         state, one = assign(state, name)
@@ -131,16 +137,110 @@ def test_each_name_is_warned_of_once(names: list[str]) -> None:
     assert expected == actual
 
 
-@pytest.mark.xfail(
-    reason="bug: the configured id goes to whoever comes first in this execution: another job "
-    "is taken for the one that had it (it must go to the stored (name, occurrence))"
-)
-def test_the_configured_id_stays_with_the_name_that_had_it() -> None:
-    expected = by_place(submitted(["load", "count"], FIRST))
+def stored(assigned: list[Assigned]) -> list[JobEntry]:
+    return [
+        JobEntry(
+            job_id=one.job_id,
+            name=one.name,
+            occurrence=one.occurrence,
+            plan=POINTER,
+            submitted_at=0.0,
+        )
+        for one in assigned
+    ]
 
-    actual = by_place(submitted(["count", "load"], FIRST))
+
+@EXPLORE
+@given(NAMES, st.randoms(use_true_random=False), st.sampled_from(["", FIRST]), st.integers(1, 12))
+def test_what_was_stored_keeps_its_id_whatever_the_next_execution_submits_first(
+    names: list[str], random: Random, first_job_id: str, length: int
+) -> None:
+    before = submitted(names, first_job_id)[:length]
+    shuffled = list(names)
+    random.shuffle(shuffled)
+    expected = by_place(before)
+
+    state = resumed(APPLICATION, first_job_id, iter(stored(before)))
+    actual = by_place(executed(state, shuffled))
+
+    assert expected == {place: actual[place] for place in expected}
+    assert len(shuffled) == len(set(actual.values()))
+
+
+def test_the_configured_id_is_for_nobody_else_once_it_was_given() -> None:
+    expected = [job_id(APPLICATION, "count", 0), job_id(APPLICATION, "count", 1), JobId(FIRST)]
+
+    state = resumed(APPLICATION, FIRST, stored(submitted(["load"], FIRST)))
+    actual = [one.job_id for one in executed(state, ["count", "count", "load"])]
 
     assert expected == actual
+
+
+def test_before_anything_is_stored_the_configured_id_is_free() -> None:
+    expected = Assignment(APPLICATION, FIRST)
+
+    actual = resumed(APPLICATION, FIRST, [])
+
+    assert expected == actual
+
+
+def test_where_the_first_job_was_refused_nobody_has_the_configured_id() -> None:
+    expected = by_place(submitted(["count", "load"]))
+
+    state = resumed(APPLICATION, FIRST, stored(submitted(["refused", "count"], FIRST)[1:]))
+    actual = by_place(executed(state, ["count", "load"]))
+
+    assert expected == actual
+
+
+# --- what is admitted -----------------------------------------------------------------------------
+
+COUNT, LOAD = job_id(APPLICATION, "count", 0), job_id(APPLICATION, "load", 0)
+FREE, TAKEN = Assignment(APPLICATION, FIRST), Assignment(APPLICATION, FIRST, "load")
+
+
+@pytest.mark.parametrize(
+    ("state", "claimed", "name", "occurrence", "expected"),
+    [
+        (Assignment(APPLICATION), LOAD, "load", 0, Assignment(APPLICATION, "", "load")),
+        (FREE, JobId(FIRST), "load", 0, TAKEN),
+        (FREE, COUNT, "count", 0, Assignment(APPLICATION, "", "count")),
+        (TAKEN, JobId(FIRST), "load", 0, TAKEN),
+        (TAKEN, COUNT, "count", 0, TAKEN),
+        (TAKEN, job_id(APPLICATION, "load", 1), "load", 1, TAKEN),
+    ],
+)
+def test_a_submission_is_admitted_with_the_id_that_is_its_own(
+    state: Assignment, claimed: JobId, name: str, occurrence: int, expected: Assignment
+) -> None:
+    actual = admitted(state, claimed, name, occurrence)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("state", "claimed", "name", "occurrence", "wanted"),
+    [
+        (Assignment(APPLICATION), COUNT, "load", 0, LOAD),
+        (Assignment(APPLICATION), JobId(FIRST), "load", 0, LOAD),
+        (FREE, COUNT, "load", 0, LOAD),
+        (FREE, JobId(FIRST), "load", 1, job_id(APPLICATION, "load", 1)),
+        (TAKEN, LOAD, "load", 0, FIRST),
+        (TAKEN, JobId(FIRST), "count", 0, COUNT),
+    ],
+)
+def test_a_submission_with_the_id_of_another_is_refused(
+    state: Assignment, claimed: JobId, name: str, occurrence: int, wanted: str
+) -> None:
+    expected = f"job {name!r} came with id {claimed}, expected {wanted}"
+
+    with pytest.raises(JobNameError) as caught:
+        admitted(state, claimed, name, occurrence)
+
+    assert expected == str(caught.value)
+
+
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_report_replaces_what_was_warm_there_and_serves_who_waits(
 
 def test_a_report_does_not_take_back_what_was_given_out_after_it() -> None:
     given = ledger("tm1/1", A="tm1/1")
-    expected = (Ledger({TM1: ()}, given.given, ()), [])
+    expected: tuple[Ledger, list[Offer]] = (Ledger({TM1: ()}, given.given, ()), [])
 
     actual = report(given, TM1, ())
 
@@ -132,7 +132,7 @@ def test_a_report_does_not_take_back_what_was_given_out_after_it() -> None:
 
 
 def test_nothing_is_offered_where_a_taskmanager_is_gone() -> None:
-    expected = (ledger("tm2/1", waiting=(B,), A="tm1/1", C="tm2/1"), [])
+    expected: tuple[Ledger, list[Offer]] = (ledger("tm2/1", waiting=(B,), A="tm1/1", C="tm2/1"), [])
 
     actual = request(gone(ledger("tm1/1", "tm1/2", "tm2/1", A="tm1/1", C="tm2/1"), TM1), B)
 
@@ -140,7 +140,7 @@ def test_nothing_is_offered_where_a_taskmanager_is_gone() -> None:
 
 
 def test_a_slot_in_which_an_attempt_runs_on_is_not_given_out() -> None:
-    expected = (ledger("tm1/1", waiting=(B,), A="tm1/1"), [])
+    expected: tuple[Ledger, list[Offer]] = (ledger("tm1/1", waiting=(B,), A="tm1/1"), [])
 
     actual = request(occupy(ledger("tm1/1"), A, place("tm1/1")), B)
 

@@ -47,6 +47,8 @@ class Configuration:
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         """Check the settings; raises `ConfigurationError` that names key, value and way out."""
         self.warnings: list[str] = []
+        self._written: dict[str, str] = {}
+        """Key → the deprecated spelling that a person used for it."""
         self.settings = self._resolved(dict(settings or {}))
         self._values = {key: self._parsed(key, text) for key, text in self.settings.items()}
         self._check_relations()
@@ -98,7 +100,9 @@ class Configuration:
                     f"{key} is deprecated: use {successor}"
                     + (", which is set too and wins" if successor in settings else "")
                 )
-                resolved.setdefault(successor, settings.get(successor, text))
+                if successor not in settings:
+                    self._written.setdefault(successor, key)
+                    resolved.setdefault(successor, text)
             elif reason := flink.reason_without_meaning(key):
                 self.warnings.append(f"{key} does nothing here: {reason}")
             else:
@@ -113,7 +117,8 @@ class Configuration:
             return option.parse(text)
         except ValueError as error:
             shown = REDACTED if _is_secret(key, ()) else repr(text)
-            raise ConfigurationError(f"{key} is {shown}: expected {error}") from None
+            written = self._written.get(key, key)
+            raise ConfigurationError(f"{written} is {shown}: expected {error}") from None
 
     def _check_relations(self) -> None:
         orphan, grace = self.get(options.ORPHAN_TIMEOUT), self.get(options.ADOPTION_GRACE)
@@ -130,30 +135,47 @@ class Configuration:
                 f"heartbeat.interval ({interval:g} s) must be shorter than half of "
                 f"taskmanager.orphan-timeout ({orphan:g} s), or one late answer kills the drivers"
             )
-        initial = self.get(options.EXPONENTIAL_INITIAL)
-        longest = self.get(options.EXPONENTIAL_MAX)
-        if initial > longest:
+        for first, last in (
+            (options.EXPONENTIAL_INITIAL, options.EXPONENTIAL_MAX),
+            (options.CLEANUP_INITIAL, options.CLEANUP_MAX),
+        ):
+            initial, longest = self.get(first), self.get(last)
+            if initial > longest:
+                raise ConfigurationError(
+                    f"{first.key} ({initial:g} s) must not be longer than {last.key} "
+                    f"({longest:g} s)"
+                )
+        multiplier = self.get(options.EXPONENTIAL_MULTIPLIER)
+        if multiplier < 1:
             raise ConfigurationError(
-                f"restart-strategy.exponential-delay.initial-backoff ({initial:g} s) is longer "
-                f"than max-backoff ({longest:g} s)"
+                f"{options.EXPONENTIAL_MULTIPLIER.key} is {multiplier:g}: it must be at least 1, "
+                "or pauses would become shorter"
             )
-        if self.get(options.EXPONENTIAL_MULTIPLIER) < 1:
+        jitter = self.get(options.EXPONENTIAL_JITTER)
+        if jitter > 1:
             raise ConfigurationError(
-                "restart-strategy.exponential-delay.backoff-multiplier must be at least 1"
+                f"{options.EXPONENTIAL_JITTER.key} is {jitter:g}: it must be at most 1, or pauses "
+                "would be negative"
             )
 
 
 def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Configuration:
     """Read ``config.yaml`` of a directory (nested or dotted keys), then ``key=value`` overrides."""
-    settings: dict[str, str] = {}
-    if directory is not None:
-        settings.update(_read_file(directory / CONFIG_FILE))
+    given: dict[str, str] = {}
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not key.strip():
             raise ConfigurationError(f"-D {override!r}: expected key=value")
-        settings[key.strip()] = text
-    return Configuration(settings)
+        given[key.strip()] = text
+    settings = {} if directory is None else _read_file(directory / CONFIG_FILE)
+    # An override wins over the file, whichever spelling either of them has.
+    overridden = {flink.SUCCESSORS.get(key, key) for key in given}
+    kept = {
+        key: text
+        for key, text in settings.items()
+        if flink.SUCCESSORS.get(key, key) not in overridden
+    }
+    return Configuration({**kept, **given})
 
 
 def redact(settings: Mapping[str, str], further: Iterable[str] = ()) -> dict[str, str]:
@@ -178,9 +200,18 @@ def _nearest(key: str) -> str:
     return f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all options"
 
 
+class _TextLoader(yaml.SafeLoader):
+    """Leaves settings the text that they are: ``off`` is no boolean, ``1:30`` no number."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 -- declared so by PyYAML
+        first: [(tag, pattern) for tag, pattern in resolvers if tag.endswith((":null", ":merge"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def _read_file(path: Path) -> dict[str, str]:
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _TextLoader)  # noqa: S506 -- a safe one
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -189,7 +220,12 @@ def _read_file(path: Path) -> dict[str, str]:
         return {}
     if not isinstance(loaded, dict):
         raise ConfigurationError(f"{path}: expected keys and values, found {type(loaded).__name__}")
-    return dict(_flattened("", loaded, path))
+    settings: dict[str, str] = {}
+    for key, text in _flattened("", loaded, path):
+        if key in settings:
+            raise ConfigurationError(f"{path}: {key} is there twice")
+        settings[key] = text
+    return settings
 
 
 def _flattened(prefix: str, node: Mapping[object, object], path: Path) -> Iterable[tuple[str, str]]:
@@ -198,9 +234,9 @@ def _flattened(prefix: str, node: Mapping[object, object], path: Path) -> Iterab
         if isinstance(value, dict):
             yield from _flattened(f"{key}.", value, path)
         elif isinstance(value, list):
-            yield key, ",".join(str(item) for item in value)
-        elif isinstance(value, bool):
-            yield key, str(value).lower()
+            if not all(isinstance(item, str) for item in value):
+                raise ConfigurationError(f"{path}: {key} must be a list of plain values")
+            yield key, ",".join(value)
         elif value is None:
             raise ConfigurationError(f"{path}: {key} has no value")
         else:

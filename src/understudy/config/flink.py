@@ -19,6 +19,7 @@ SUCCESSORS = {
 """Deprecated spelling → the key that it acts as."""
 
 _SPARK = "Spark's own settings decide this: use spark.* keys"
+_JAVA_OPTS = "use spark.driver.extraJavaOptions"
 _LATER = "not built yet"
 _NO_RPC = "the link between the processes of one host is a Unix socket without settings"
 _NO_BLOB_SERVER = "artifacts are files in high-availability.storageDir, there is no blob server"
@@ -49,6 +50,7 @@ WITHOUT_MEANING = {
     "client.heartbeat.interval": "run-application is the parent of its cluster",
     "client.heartbeat.timeout": "run-application is the parent of its cluster",
     "env.java.home": "set JAVA_HOME",
+    "env.java.opts": _JAVA_OPTS,
 }
 """Known keys that do nothing here, and why."""
 
@@ -56,7 +58,7 @@ PREFIXES_WITHOUT_MEANING = {
     "blob.": _NO_BLOB_SERVER,
     "cluster.registration.": "a TaskManager registers whenever the leader changes",
     "completed-application-store.": _NO_HISTORY,
-    "env.java.opts": "use spark.driver.extraJavaOptions",
+    "env.java.opts.": _JAVA_OPTS,
     "execution.batch.": "running attempts are adopted, finished jobs are never run again",
     "execution.checkpointing.": _LATER,
     "execution.program-config.": "main cannot change the cluster's configuration",

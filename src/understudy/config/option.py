@@ -51,6 +51,10 @@ _SIZE_UNITS = {
     "tb": 1 << 40,
     "tebibytes": 1 << 40,
 }
+_DURATION_MAX_S = 100_000 * 86400.0
+"""Longer than anything is meant to run, and short enough for every clock and timer."""
+
+_SIZE_DIGITS_MAX = 18
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)")
 
 
@@ -125,30 +129,44 @@ def _factor(text: str) -> float:
 def _duration(text: str) -> float:
     match = _QUANTITY.fullmatch(text)
     unit = (match[2].lower() if match else "") or "ms"
-    if match and unit not in _DURATION_UNITS_S:
+    if len(unit) > len("min"):
         unit = unit.removesuffix("s")
     if not match or unit not in _DURATION_UNITS_S:
         raise ValueError("a duration such as '20 s', '1 min' or '500 ms'")
-    return float(match[1]) * _DURATION_UNITS_S[unit]
+    seconds = float(match[1]) * _DURATION_UNITS_S[unit]
+    if seconds > _DURATION_MAX_S:
+        raise ValueError("a duration of at most 100,000 days")
+    return seconds
+
+
+def _period(text: str) -> float:
+    seconds = _duration(text)
+    if seconds <= 0:
+        raise ValueError("a duration of more than nothing, such as '20 s'")
+    return seconds
 
 
 def _size(text: str) -> int:
     match = _QUANTITY.fullmatch(text)
     if not match or match[2].lower() not in _SIZE_UNITS:
         raise ValueError("a size such as '256 kb' or '1 gb'")
-    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+    whole, _, fraction = match[1].partition(".")
+    if len(whole) > _SIZE_DIGITS_MAX:
+        raise ValueError("a size that a computer can have")
+    unit = _SIZE_UNITS[match[2].lower()]
+    return int(whole) * unit + int(float(f"0.{fraction or 0}") * unit)
 
 
 def _ports(text: str) -> tuple[int, ...]:
     ports: list[int] = []
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
+        first, dash, last = part.strip().partition("-")
         try:
-            low, high = int(first), int(last or first)
+            low, high = int(first), int(last if dash else first)
         except ValueError:
             raise ValueError("a port, a list '50100,50101' or a range '50100-50200'") from None
         if not 0 <= low <= high <= 65535:
-            raise ValueError("ports between 0 and 65535")
+            raise ValueError("ports between 0 and 65535, the lower one first")
         ports.extend(range(low, high + 1))
     return tuple(ports)
 
@@ -164,6 +182,7 @@ COUNT = Kind("Integer (0 or more)", _count)
 POSITIVE = Kind("Integer (1 or more)", _positive)
 FACTOR = Kind("Double", _factor)
 DURATION = Kind("Duration", _duration)
+PERIOD = Kind("Duration (more than 0)", _period)
 SIZE = Kind("MemorySize", _size)
 PORTS = Kind("Ports", _ports)
 WORDS = Kind("List<String>", _words)

@@ -10,6 +10,7 @@ from understudy.config.option import (
     COUNT,
     DURATION,
     FACTOR,
+    PERIOD,
     PORTS,
     POSITIVE,
     SIZE,
@@ -276,13 +277,13 @@ ADOPTION_GRACE = Option(
 )
 MAIN_HEARTBEAT = Option(
     "jobmanager.application-process.heartbeat-timeout",
-    DURATION,
+    PERIOD,
     "30 s",
     "How long the process that runs main may be silent before its guardian kills it.",
 )
 ORPHAN_TIMEOUT = Option(
     "taskmanager.orphan-timeout",
-    DURATION,
+    PERIOD,
     "30 s",
     "How long a TaskManager that hears no leader lets its drivers run on.",
 )
@@ -301,13 +302,13 @@ SPARES = Option(
 )
 DRIVER_HEARTBEAT = Option(
     "taskmanager.driver.heartbeat-timeout",
-    DURATION,
+    PERIOD,
     "30 s",
     "How long a driver's Python, or its JVM, may be silent before its guardian kills the driver.",
 )
 DRIVER_START = Option(
     "taskmanager.driver.start-timeout",
-    DURATION,
+    PERIOD,
     "3 min",
     "How long a driver may take until its SparkSession is warm.",
 )
@@ -327,7 +328,7 @@ DRIVER_KIND = Option(
 )
 HEARTBEAT_INTERVAL = Option(
     "heartbeat.interval",
-    DURATION,
+    PERIOD,
     "5 s",
     "How often TaskManager and leader say that they are there.",
     "10 s there: a TaskManager should hear several within taskmanager.orphan-timeout",

@@ -37,7 +37,7 @@ class JobView:
     """``main`` has received its result or its exception."""
     failure: Failure | None = None
     dropped: bool = False
-    """Cancelled since ``main`` ended without reaching it."""
+    """Cancelled because of how ``main`` or the application ended, not by a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,10 @@ Command = RunMain | PauseMain | StopMain | CancelJobs | Conclude
 Step = tuple[State, list[Command]]
 
 
+_FAILED = "the application failed"
+_JOB_FAILED = Failure(type="JobFailed", message="a job failed")
+
+
 def status_of(state: State) -> ApplicationStatus:
     """Return the status that users see."""
     if state.ended:
@@ -194,13 +198,10 @@ def step(
         return state, []
     commands: list[Command] = []
     match event:
-        case Execute() if state.cancelled or state.failure:
-            state = replace(state, main=Main.ENDED)
-        case Execute():
-            state, commands = _run(state)
+        case Execute() if state.main is Main.IDLE:
+            state, commands = _execute(state, policy)
         case JobReached():
-            view = state.jobs.get(event.job_id, JobView(reached=True))
-            state = _with_job(state, event.job_id, replace(view, reached=True))
+            state, commands = _reached(state, event.job_id)
         case JobEnded():
             state, commands = _job_ended(state, event, policy)
         case ResultDelivered() if event.job_id in state.jobs:
@@ -231,8 +232,33 @@ def _with_job(state: State, job_id: JobId, view: JobView) -> State:
 
 
 def _run(state: State) -> Step:
-    jobs = {job_id: replace(view, reached=False) for job_id, view in state.jobs.items()}
+    # What an earlier execution has received, this one has not.
+    jobs = {
+        job_id: replace(view, reached=False, awaited=False) for job_id, view in state.jobs.items()
+    }
     return replace(state, main=Main.RUNNING, jobs=jobs), [RunMain()]
+
+
+def _execute(state: State, policy: bool | None) -> Step:
+    if state.cancelled:
+        return replace(state, main=Main.ENDED), []
+    if policy:  # Jobs may have ended under an earlier leader that could not draw the conclusion.
+        ended = [view for view in state.jobs.values() if not view.dropped]
+        for view in ended:
+            if view.status is JobStatus.FAILED:
+                return _fail(state, view.failure or _JOB_FAILED)
+        if any(view.status is JobStatus.CANCELED for view in ended):
+            return _abandon(replace(state, cancelled=True), "a job was cancelled")
+    return _run(state)
+
+
+def _reached(state: State, job_id: JobId) -> Step:
+    view = state.jobs.get(job_id, JobView(reached=True))
+    state = _with_job(state, job_id, replace(view, reached=True))
+    if view.status is None and (state.cancelled or state.failure):
+        # ``main`` has not been stopped yet when it submitted the job.
+        return state, [CancelJobs((job_id,), _FAILED if state.failure else "cancelled")]
+    return state, []
 
 
 def _job_ended(state: State, event: JobEnded, policy: bool | None) -> Step:
@@ -242,7 +268,7 @@ def _job_ended(state: State, event: JobEnded, policy: bool | None) -> Step:
     if not policy or view.dropped or state.failure or state.cancelled:
         return state, []
     if event.status is JobStatus.FAILED:
-        return _fail(state, event.failure or Failure(type="JobFailed", message="a job failed"))
+        return _fail(state, event.failure or _JOB_FAILED)
     if event.status is JobStatus.CANCELED:
         return _abandon(replace(state, cancelled=True), "a job was cancelled")
     return state, []
@@ -274,7 +300,7 @@ def _main_lost(state: State, event: MainLost, strategy: Strategy, chance: float)
 
 
 def _fail(state: State, failure: Failure) -> Step:
-    return _abandon(replace(state, failure=state.failure or failure), "the application failed")
+    return _abandon(replace(state, failure=state.failure or failure), _FAILED)
 
 
 def _abandon(state: State, reason: str) -> Step:
@@ -316,5 +342,5 @@ def _unawaited(state: State) -> Failure | None:
     """Return the failure of a job that ``main`` submitted and never asked about."""
     for view in state.jobs.values():
         if view.status is JobStatus.FAILED and view.reached and not view.awaited:
-            return view.failure or Failure(type="JobFailed", message="a job failed")
+            return view.failure or _JOB_FAILED
     return None

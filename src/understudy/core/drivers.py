@@ -50,6 +50,7 @@ class Start:
 
 def arrange(seats: Iterable[Seat], slots: int, spares: int) -> list[Promote | Start]:
     """Return what brings the drivers to what they should be; warm spares move first."""
+    seats = list(seats)
     living = [seat for seat in seats if seat.state is not DriverState.ENDING]
     # A driver that is ending keeps its seat until it is reaped: its memory is still in use.
     taken = {seat.slot for seat in seats if seat.slot is not None}

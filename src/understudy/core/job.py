@@ -330,6 +330,8 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
             return _look(state, event.reason, 0.0)
         case Ended() if event.attempt == state.attempt and _awaits_end(state):
             return _ended(state, event, strategy, chance)
+        case Lost() if event.attempt == state.attempt and state.phase is Phase.PLACING:
+            return replace(state, lost=event.reason), []  # Seen once the intent is stored.
         case Lost() if event.attempt == state.attempt and _awaits_end(state):
             return _look(state, event.reason, event.ran_s)
         case Looked() if state.phase is Phase.CHECKING:
@@ -366,6 +368,7 @@ def _place(state: JobState, placement: Placement) -> Step:
         placement=placement,
         recovered=False,
         adopted=False,
+        lost="",
     )
     return state, [StoreIntent(state.attempt, placement, state.restarts)]
 
@@ -373,6 +376,11 @@ def _place(state: JobState, placement: Placement) -> Step:
 def _deploy(state: JobState) -> Step:
     if state.cancelled:  # The intent is durable, but nobody was told: the attempt is dead.
         return _record(state, JobStatus.CANCELED, None, "cancelled before it started")
+    if state.displaced:
+        state = replace(state, phase=Phase.SUSPENDED, placement=None)
+        return state, [ReturnSlot(), RecordDisplaced()]
+    if state.lost:  # Where it was to go is dead: nobody would ever answer.
+        return _look(state, state.lost, 0.0)
     assert state.placement is not None
     return replace(state, phase=Phase.DEPLOYING), [Deploy(state.attempt, state.placement)]
 
@@ -447,8 +455,6 @@ def _record(state: JobState, status: JobStatus, source: Pointer | None, reason: 
 def _recorded(state: JobState) -> Step:
     if state.phase is Phase.RECORDING:
         return replace(state, phase=Phase.DONE), []
-    if state.phase is Phase.SUSPENDED and state.cancelled:
-        return _record(state, JobStatus.CANCELED, None, "cancelled")
     if state.phase is Phase.SUSPENDED and state.reached:  # Reached while it was being stopped.
         return replace(state, phase=Phase.WAITING, displaced=False), [RequestSlot()]
     return state, []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from understudy.errors import JobNameError
-from understudy.model import JobId, job_id
+from understudy.model import JobEntry, JobId, job_id
 
 NAME_BYTES_MAX = 1_000
 """A name is shown in tables and paths of the UI; what does not fit one is a description."""
@@ -14,10 +14,16 @@ NAME_BYTES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one execution of ``main`` has submitted so far, by name."""
+    """What one execution of ``main`` has submitted so far, by name.
+
+    A configured id belongs to the first job of the first execution that stored one, and stays
+    with that job's name (it is the first of its name, too) in every later execution.
+    """
 
     application_id: str
     first_job_id: str = ""
+    first_job_name: str = ""
+    """Whose the configured id is; empty while nobody has it."""
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -60,16 +66,46 @@ def name_of(function: object, name: str | None) -> str:
     return check_name(own)
 
 
+def resumed(application_id: str, first_job_id: str, jobs: Iterable[JobEntry]) -> Assignment:
+    """Return the assignment of an execution after which these jobs are known."""
+    names = {job.job_id: job.name for job in jobs}
+    first_job_name = names.get(JobId(first_job_id), "")
+    if names and not first_job_name:
+        first_job_id = ""  # The first job had been refused, and its id with it.
+    return Assignment(application_id, first_job_id, first_job_name)
+
+
+def identity(state: Assignment, name: str, occurrence: int) -> JobId:
+    """Return the id of a submission, if it is the next one."""
+    owner = state.first_job_name or name
+    if state.first_job_id and occurrence == 0 and name == owner:
+        return JobId(state.first_job_id)
+    return job_id(state.application_id, name, occurrence)
+
+
+def admitted(state: Assignment, claimed: JobId, name: str, occurrence: int) -> Assignment:
+    """Check the id with which a submission comes; raises `JobNameError`.
+
+    A submission that was refused before it came here has used up its name's occurrence, and the
+    configured id if it was the first.
+    """
+    expected = identity(state, name, occurrence)
+    if claimed != expected and not state.first_job_name:
+        state = replace(state, first_job_id="")
+        expected = identity(state, name, occurrence)
+    if claimed != expected:
+        raise JobNameError(f"job {name!r} came with id {claimed}, expected {expected}")
+    return replace(state, first_job_name=state.first_job_name or name)
+
+
 def assign(state: Assignment, name: str) -> tuple[Assignment, Assigned]:
     """Give the next submission of that name its id.
 
     The first job of an application takes the configured first job id, if there is one.
     """
     occurrence = state.counts.get(name, 0)
-    if state.first_job_id and not state.counts:
-        identity = JobId(state.first_job_id)
-    else:
-        identity = job_id(state.application_id, name, occurrence)
     counts = {**state.counts, name: occurrence + 1}
-    assigned = Assigned(identity, name, occurrence, repeated=occurrence == 1)
-    return Assignment(state.application_id, state.first_job_id, counts), assigned
+    identified = identity(state, name, occurrence)
+    assigned = Assigned(identified, name, occurrence, repeated=occurrence == 1)
+    owner = state.first_job_name or name
+    return replace(state, first_job_name=owner, counts=counts), assigned

@@ -21,6 +21,8 @@ class State:
     unreached: frozenset[JobId] = frozenset()
     giving_way: frozenset[JobId] = frozenset()
     held: tuple[JobId, ...] = ()
+    slotless: frozenset[JobId] = frozenset()
+    """Reached jobs that found no slot while others ran unreached."""
     deadline: float | None = None
 
 
@@ -45,7 +47,7 @@ Step = tuple[State, list[Command]]
 
 def main_started(state: State, running: frozenset[JobId]) -> State:
     """``main`` is executed again while these jobs run."""
-    return replace(state, unreached=running, held=(), deadline=None)
+    return replace(state, unreached=running, held=(), slotless=frozenset(), deadline=None)
 
 
 def reached(state: State, job_id: JobId, *, known: bool, now: float) -> Step:
@@ -58,18 +60,27 @@ def reached(state: State, job_id: JobId, *, known: bool, now: float) -> Step:
     return _arm(state, now), []
 
 
-def no_slot(state: State, now: float) -> State:
+def no_slot(state: State, job_id: JobId, now: float) -> State:
     """A reached job found no slot."""
-    return _arm(state, now) if state.unreached else state
+    if not state.unreached:
+        return state
+    return _arm(replace(state, slotless=state.slotless | {job_id}), now)
+
+
+def found_slot(state: State, job_id: JobId) -> State:
+    """A job got a slot after all, or does not want one any more."""
+    return _disarm(replace(state, slotless=state.slotless - {job_id}))
 
 
 def stopped(state: State, job_id: JobId) -> Step:
-    """A job's attempt is dead, or the job has ended."""
+    """A job's attempt is dead, or the job has ended: it neither hinders others nor waits."""
     return _settle(
         replace(
             state,
             unreached=state.unreached - {job_id},
             giving_way=state.giving_way - {job_id},
+            held=tuple(held for held in state.held if held != job_id),
+            slotless=state.slotless - {job_id},
         )
     )
 
@@ -83,6 +94,7 @@ def expired(state: State, now: float) -> Step:
         state,
         unreached=frozenset(),
         giving_way=state.giving_way | set(leaving),
+        slotless=frozenset(),
         deadline=None,
     )
     return state, [GiveWay(leaving)]
@@ -94,10 +106,15 @@ def _arm(state: State, now: float) -> State:
     return replace(state, deadline=now + state.grace_s)
 
 
+def _disarm(state: State) -> State:
+    """Where nobody waits any longer, or for nobody, nobody has to give way."""
+    if not state.unreached:
+        return replace(state, slotless=frozenset(), deadline=None)
+    return state if state.held or state.slotless else replace(state, deadline=None)
+
+
 def _settle(state: State) -> Step:
-    if state.unreached or state.giving_way:
-        return state, []
-    state = replace(state, deadline=None)
-    if not state.held:
+    state = _disarm(state)
+    if state.unreached or state.giving_way or not state.held:
         return state, []
     return replace(state, held=()), [Begin(state.held)]

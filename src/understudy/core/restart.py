@@ -23,6 +23,9 @@ EARLY_LOSSES_MAX = 30
 """So many losses in a row, each soon after the start, are the job's own doing: about 25 minutes
 with the default backoff."""
 
+GROWTH_MAX = 1e300
+"""What stands for a growth beyond what a float can hold; every pause is bounded far below."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
@@ -82,7 +85,10 @@ def after_exception(
     used = failures + (restarts.losses if strategy.kind == "fixed-delay" else 0)
     if used >= strategy.attempts:
         return GiveUp(f"the restart strategy allows {_times(strategy.attempts)}")
-    counted = Restarts(failures=failures + 1, losses=restarts.losses)
+    # An attempt that ran for a while breaks a row of early losses, however it ends.
+    unbroken = strategy.kind == "fixed-delay" or ran_s < STABLE_S
+    losses = restarts.losses if unbroken else 0
+    counted = Restarts(failures=failures + 1, losses=losses)
     return Again(_backoff(strategy, failures, chance), counted)
 
 
@@ -107,10 +113,14 @@ def after_loss(
 
 
 def _backoff(strategy: Strategy, earlier: int, chance: float) -> float:
-    # The exponent is bounded: 1.5 ** 60 is already years.
-    delay_s = strategy.initial_s * strategy.multiplier ** min(earlier, 60)
+    try:
+        growth = strategy.multiplier**earlier
+    except OverflowError:
+        growth = GROWTH_MAX
     spread = 1 + strategy.jitter * (2 * chance - 1)
-    return min(delay_s, strategy.maximum_s) * spread
+    # Bounded before the jitter, so that long pauses differ too, and after it.
+    delay_s = min(strategy.initial_s * growth, strategy.maximum_s) * spread
+    return max(0.0, min(delay_s, strategy.maximum_s))
 
 
 def _times(attempts: int) -> str:

@@ -250,6 +250,8 @@ class RunMain(Message, frozen=True, kw_only=True):
     term: Term
     execution: int
     first_job_id: str = ""
+    first_job_name: str = ""
+    """Whose the configured first job id is; empty while nobody has it."""
 
 
 class Ready(Message, frozen=True, kw_only=True):

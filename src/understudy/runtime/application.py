@@ -16,6 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from understudy.core import application as life
+from understudy.core import matching
+from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
@@ -175,11 +177,14 @@ class Application:
         self._main = await self._mains.take()
         self._main.listen(self._printed)
         began = self.context.clock.now()
-        self._main.link.send(self._run_main(body), self.context.term)
+        assignment = matching.resumed(
+            self.record.application_id, self.record.first_job_id, self.jobs.entries.values()
+        )
+        self._main.link.send(self._run_main(body, assignment), self.context.term)
         _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
-        self._spawn(self._attend_main(self._main, began))
+        self._spawn(self._attend_main(self._main, assignment, began))
 
-    def _run_main(self, body: ApplicationDocument) -> messages.RunMain:
+    def _run_main(self, body: ApplicationDocument, assignment: Assignment) -> messages.RunMain:
         record = self.record
         return messages.RunMain(
             application_id=record.application_id,
@@ -195,14 +200,13 @@ class Application:
             plans=f"{self.context.cluster}/applications/{body.directory}/plans",
             term=self.context.term,
             execution=body.executions,
-            first_job_id=record.first_job_id,
+            first_job_id=assignment.first_job_id,
+            first_job_name=assignment.first_job_name,
         )
 
-    async def _attend_main(self, main: MainProcess, began: float) -> None:
+    async def _attend_main(self, main: MainProcess, assignment: Assignment, began: float) -> None:
         """Serve one execution, and tell how it ended once its process is reaped."""
-        desk = MainDesk(
-            main.link, self.jobs, self.record.application_id, self.record.first_job_id, self._spawn
-        )
+        desk = MainDesk(main.link, self.jobs, assignment, self._spawn)
         ended = await desk.serve()
         if ended is not None:
             with contextlib.suppress(TimeoutError):

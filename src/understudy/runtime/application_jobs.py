@@ -91,7 +91,10 @@ class ApplicationJobs:
         views = {}
         for job_id, entry in self.entries.items():
             if entry.result:
-                views[job_id] = life.JobView(reached=False, status=entry.result.status)
+                status = entry.result.status
+                # Of the cancelled, only those that a person asked for say something of the end.
+                dropped = status is JobStatus.CANCELED and not entry.cancel_requested
+                views[job_id] = life.JobView(reached=False, status=status, dropped=dropped)
                 continue
             views[job_id] = life.JobView(reached=False)
             master = self._employ(job.recovered(entry), entry)
@@ -199,7 +202,10 @@ class ApplicationJobs:
     def job_changed(self, master: JobMaster, before: JobState) -> None:
         """See `Supervisor.job_changed`."""
         state = master.state
-        if _occupied(before) and not _occupied(state):
+        ended = state.phase is Phase.DONE and before.phase is not Phase.DONE
+        if before.phase is Phase.WAITING and state.phase is not Phase.WAITING:
+            self._reaching = reaching.found_slot(self._reaching, master.job_id)
+        if ended or (_occupied(before) and not _occupied(state)):
             self._reaching, commands = reaching.stopped(self._reaching, master.job_id)
             self._follow(commands)
         if state.adopted and not before.adopted:
@@ -210,7 +216,7 @@ class ApplicationJobs:
         if state.phase is Phase.SUSPENDED:
             self.marks.displaced.add(master.job_id)
             self._settle_takeover(master.job_id, "displaced")
-        if state.phase is Phase.DONE and before.phase is not Phase.DONE:
+        if ended:
             how = "displaced" if state.status is JobStatus.CANCELED else "skipped"
             self._settle_takeover(master.job_id, how)
             self.ended.put_nowait(master.job_id)
@@ -288,7 +294,7 @@ class ApplicationJobs:
 
     def no_slot(self, job_id: JobId) -> None:
         """See `Tenant.no_slot`."""
-        self._reaching = reaching.no_slot(self._reaching, self.context.clock.now())
+        self._reaching = reaching.no_slot(self._reaching, job_id, self.context.clock.now())
         self._watch_grace()
 
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from understudy.clock import SystemClock
+from understudy.core.matching import Assignment
 from understudy.errors import UnreachableError
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, open_storage
@@ -67,7 +68,7 @@ class ClusterLink:
         """See `MainLink.put_plan`."""
         name = digest(plan)
         path = f"{self._plans}/{job_id}-{name[-16:]}"
-        self._storage.publish(path, plan)
+        persist_blocking("store a plan", lambda: self._storage.publish(path, plan))
         return Pointer(path=path, digest=name, size=len(plan))
 
     def _receive(self) -> None:
@@ -168,7 +169,8 @@ def main() -> NoReturn:
         sys.exit(0)
     run = envelope.message
     _prepare(run)
-    current.set(Environment(ClusterLink(link, run), run.application_id, run.first_job_id))
+    assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
+    current.set(Environment(ClusterLink(link, run), assignment))
     failure = execute(run)
     sys.stdout.flush()
     if failure and failure.traceback:

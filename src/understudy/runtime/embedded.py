@@ -27,6 +27,7 @@ from typing import Any
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
+from understudy.core.matching import Assignment
 from understudy.errors import UnreachableError
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.election import Leadership
@@ -375,7 +376,7 @@ def embed() -> Environment:
     """Start the cluster of this process, and see to its end when the interpreter ends."""
     cluster = EmbeddedCluster()
     atexit.register(_end, cluster)
-    return Environment(cluster.link, cluster.application_id)
+    return Environment(cluster.link, Assignment(cluster.application_id))
 
 
 def _end(cluster: EmbeddedCluster) -> None:

@@ -123,9 +123,9 @@ class JobClient:
 class Environment:
     """Where ``main`` submits its jobs; see `understudy.get_environment`."""
 
-    def __init__(self, link: MainLink, application_id: str, first_job_id: str = "") -> None:
+    def __init__(self, link: MainLink, assignment: Assignment) -> None:
         self._link = link
-        self._assignment = Assignment(application_id, first_job_id)
+        self._assignment = assignment
         self._submitting = threading.Lock()
 
     def execute(

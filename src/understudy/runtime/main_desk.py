@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from understudy.core import matching
+from understudy.core.matching import Assignment
 from understudy.errors import DataError, JobNameError, NotFoundError
-from understudy.model import JobId, JobStatus, Outcome, job_id
+from understudy.model import JobId, JobStatus, Outcome
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import MainMessage, Submit
@@ -43,16 +45,13 @@ class MainDesk:
         self,
         link: Link[MainMessage],
         jobs: Jobs,
-        application_id: str,
-        first_job_id: str,
+        assignment: Assignment,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._link = link
         self._jobs = jobs
-        self._application_id = application_id
-        self._first_job_id = first_job_id
+        self._assignment = assignment
         self._spawn = spawn
-        self._taken_first = False
 
     async def serve(self) -> messages.MainEnded | None:
         """Answer requests; return what ``main`` said at its end, None if it said nothing."""
@@ -82,14 +81,11 @@ class MainDesk:
             self._link.send(messages.Refusal(request=request, code=code, message=str(error)))
 
     async def _submit(self, request: Submit) -> None:
-        first = self._first_job_id if not self._taken_first else ""
-        expected = first or job_id(self._application_id, request.name, request.occurrence)
-        if request.job_id != expected:
-            raise JobNameError(
-                f"job {request.name!r} came with id {request.job_id}, expected {expected}"
-            )
+        assignment = matching.admitted(
+            self._assignment, request.job_id, request.name, request.occurrence
+        )
         if await self._jobs.submit(request):
-            self._taken_first = True
+            self._assignment = assignment
             self._link.send(messages.Accepted(request=request.request))
         else:
             self._link.send(messages.NeedPlan(request=request.request))

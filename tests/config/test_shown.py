@@ -1,0 +1,96 @@
+"""What of a configuration is shown, and where things lie by default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from understudy.config import Configuration
+from understudy.config.configuration import REDACTED, redact, state_home
+from understudy.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.ssl.keyStorePassword",
+        "spark.authenticate.secret",
+        "spark.hadoop.fs.azure.account.key.x",
+        "spark.apikey",
+        "spark.api-key",
+        "spark.auth-params",
+        "spark.service-key",
+        "spark.hadoop.token",
+        "spark.basic-auth",
+        "spark.jaas.config",
+        "spark.http-headers",
+        "spark.hadoop.fs.s3a.access-key",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.accessKey",
+        "spark.CREDENTIALS",
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(key: str) -> None:
+    expected = {key: REDACTED, "spark.app.name": "shown"}
+
+    actual = redact({key: "hush", "spark.app.name": "shown"})
+
+    assert expected == actual
+
+
+def test_further_keys_are_hidden_where_they_are_named() -> None:
+    settings = {
+        "security.redaction.additional-keys": "PIN;puk",
+        "spark.my.pin": "1",
+        "spark.Puk": "2",
+        "spark.x": "3",
+        "spark.password": "4",
+    }
+    expected = {
+        **settings,
+        "spark.my.pin": REDACTED,
+        "spark.Puk": REDACTED,
+        "spark.password": REDACTED,
+    }
+
+    actual = Configuration(settings).redacted()
+
+    assert expected == actual
+
+
+def test_a_bad_value_of_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("understudy.config.configuration._SECRET_PARTS", ("heartbeat",))
+
+    with pytest.raises(ConfigurationError) as caught:
+        Configuration({"heartbeat.interval": "hush"})
+
+    assert str(caught.value).startswith("heartbeat.interval is ******: expected a duration")
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [("/state", "/state/understudy"), ("", "/me/.local/state/understudy")],
+)
+def test_state_lies_where_the_desktop_says(
+    monkeypatch: pytest.MonkeyPatch, variable: str, expected: str
+) -> None:
+    monkeypatch.setenv("HOME", "/me")
+    monkeypatch.setenv("XDG_STATE_HOME", variable)
+
+    assert Path(expected) == state_home()
+
+
+def test_storage_and_logs_lie_below_the_state_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    told = Configuration({"high-availability.storageDir": "s3://b/ha", "env.log.dir": "/logs"})
+    expected = [
+        ("/state/understudy/ha", Path("/state/understudy/logs")),
+        ("s3://b/ha", Path("/logs")),
+    ]
+
+    actual = [(each.storage_dir, each.log_dir) for each in (Configuration(), told)]
+
+    assert expected == actual

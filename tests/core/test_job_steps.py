@@ -1,0 +1,314 @@
+"""Each event in each phase: what is not in the tables changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.core.job_words import (
+    CANCELED,
+    MIDDLE,
+    J,
+    P,
+    Q,
+    ended,
+    failed,
+    finished,
+    kept,
+    lost,
+    raised,
+    source,
+)
+from understudy.core import job
+from understudy.core.job import Command, Event, JobState, Phase, holds_slot, status_of
+from understudy.core.restart import Strategy
+from understudy.model import JobStatus, Restarts
+
+SECOND = JobState(J, attempt=2, reached=True)
+STATES = {
+    state.phase: state
+    for state in [
+        replace(SECOND, phase=Phase.IDLE, attempt=1),
+        replace(SECOND, phase=Phase.WAITING, attempt=1),
+        replace(SECOND, phase=Phase.PLACING, placement=P),
+        replace(SECOND, phase=Phase.DEPLOYING, placement=P),
+        replace(SECOND, phase=Phase.RUNNING, placement=P),
+        replace(SECOND, phase=Phase.RECONCILING, placement=P, recovered=True),
+        replace(SECOND, phase=Phase.CHECKING, lost="gone", ran_s=0.0),
+        replace(SECOND, phase=Phase.BACKING_OFF),
+        replace(SECOND, phase=Phase.STOPPING, placement=P, cancelled=True),
+        replace(SECOND, phase=Phase.RECORDING, status=JobStatus.FINISHED),
+        replace(SECOND, phase=Phase.SUSPENDED, displaced=True),
+        replace(SECOND, phase=Phase.DONE, status=JobStatus.FINISHED),
+    ]
+}
+
+EVENTS: dict[str, Event] = {
+    "reached": job.Reached(),
+    "forgotten": job.Forgotten(),
+    "begin": job.Begin(),
+    "offered": job.Offered(Q),
+    "intent stored": job.IntentStored(),
+    "running": job.Running(2),
+    "refused": job.Refused(2, "full"),
+    "finished": finished(2),
+    "raised": raised(2),
+    "failed": failed(2),
+    "lost": lost(2, 0.3),
+    "found finished": job.Looked(finished(2)),
+    "found raised": job.Looked(raised(2)),
+    "found nothing": job.Looked(None),
+    "backoff over": job.BackoffOver(),
+    "cancel": job.Cancel(),
+    "displace": job.Displace(),
+    "recorded": job.Recorded(),
+}
+
+Cell = tuple[dict[str, Any], list[Command]]
+
+ALIVE = [Phase.DEPLOYING, Phase.RUNNING, Phase.RECONCILING]
+PENDING = [Phase.IDLE, Phase.WAITING, Phase.BACKING_OFF, Phase.SUSPENDED]
+PLACED = {"phase": Phase.PLACING, "attempt": 2, "placement": Q}
+OVER = {"phase": Phase.RECORDING, "placement": None}
+CHECKED = {"phase": Phase.CHECKING, "placement": None}
+AGAIN: Cell = (
+    {"phase": Phase.BACKING_OFF, "placement": None, "restarts": Restarts(failures=1)},
+    [job.ReturnSlot(), job.Pause(1.0, "its function raised an exception")],
+)
+LOOK: list[Command] = [job.ReturnSlot(), job.LookForOutcome(2)]
+WANT: list[Command] = [job.RequestSlot()]
+FINISHED: Cell = ({**OVER, "status": JobStatus.FINISHED}, [job.ReturnSlot(), kept(2)])
+FAILED: Cell = (
+    {**OVER, "status": JobStatus.FAILED},
+    [job.ReturnSlot(), job.RecordResult(JobStatus.FAILED, source(2), "")],
+)
+GIVEN_UP: Cell = ({**OVER, "status": JobStatus.CANCELED}, [job.ReturnSlot(), CANCELED])
+
+CELLS: dict[tuple[str, Phase], Cell] = {
+    **{("forgotten", phase): ({"reached": False}, []) for phase in Phase},
+    ("forgotten", Phase.WAITING): ({"reached": False, "phase": Phase.IDLE}, [job.ReturnSlot()]),
+    ("forgotten", Phase.BACKING_OFF): ({"reached": False, "phase": Phase.IDLE}, [job.ReturnSlot()]),
+    ("begin", Phase.IDLE): ({"phase": Phase.WAITING}, WANT),
+    ("begin", Phase.SUSPENDED): ({"phase": Phase.WAITING, "displaced": False}, WANT),
+    **{("offered", phase): ({}, [job.ReturnSlot()]) for phase in Phase},
+    ("offered", Phase.WAITING): (PLACED, [job.StoreIntent(2, Q, Restarts())]),
+    ("intent stored", Phase.PLACING): ({"phase": Phase.DEPLOYING}, [job.Deploy(2, P)]),
+    ("running", Phase.DEPLOYING): ({"phase": Phase.RUNNING}, []),
+    ("running", Phase.RECONCILING): ({"phase": Phase.RUNNING, "adopted": True}, []),
+    ("running", Phase.STOPPING): ({}, [job.StopAttempt(2)]),
+    **{
+        ("refused", phase): ({**CHECKED, "lost": "full"}, LOOK)
+        for phase in [*ALIVE, Phase.PLACING, Phase.STOPPING]
+    },
+    **{("finished", phase): FINISHED for phase in [*ALIVE, Phase.STOPPING]},
+    **{("raised", phase): AGAIN for phase in ALIVE},
+    ("raised", Phase.STOPPING): GIVEN_UP,
+    **{("failed", phase): FAILED for phase in ALIVE},
+    ("failed", Phase.STOPPING): GIVEN_UP,
+    ("lost", Phase.PLACING): ({"lost": "gone"}, []),
+    **{
+        ("lost", phase): ({**CHECKED, "lost": "gone", "ran_s": 0.3}, LOOK)
+        for phase in [*ALIVE, Phase.STOPPING]
+    },
+    ("found finished", Phase.CHECKING): FINISHED,
+    ("found raised", Phase.CHECKING): AGAIN,
+    ("found nothing", Phase.CHECKING): (
+        {"phase": Phase.BACKING_OFF, "restarts": Restarts(losses=1)},
+        [job.ReturnSlot(), job.Pause(0.0, "gone")],
+    ),
+    ("backoff over", Phase.BACKING_OFF): ({"phase": Phase.WAITING}, WANT),
+    **{("cancel", phase): ({"cancelled": True}, []) for phase in Phase},
+    **{
+        ("cancel", phase): ({"cancelled": True, "phase": Phase.STOPPING}, [job.StopAttempt(2)])
+        for phase in ALIVE
+    },
+    **{("cancel", phase): ({"cancelled": True, **GIVEN_UP[0]}, GIVEN_UP[1]) for phase in PENDING},
+    ("recorded", Phase.RECORDING): ({"phase": Phase.DONE}, []),
+    ("recorded", Phase.SUSPENDED): ({"phase": Phase.WAITING, "displaced": False}, WANT),
+}
+
+
+@pytest.mark.parametrize(("event", "phase"), list(product(EVENTS, Phase)), ids=str)
+def test_each_event_does_in_each_phase_what_the_table_says(event: str, phase: Phase) -> None:
+    state = STATES[phase]
+    changes, commands = CELLS.get((event, phase), ({}, []))
+    expected = (replace(state, **changes), commands)
+
+    actual = job.step(state, EVENTS[event], Strategy(), MIDDLE)
+
+    assert expected == actual
+
+
+ASIDE: list[Command] = [job.ReturnSlot(), job.RecordDisplaced()]
+UNREACHED: dict[tuple[str, Phase], Cell] = {
+    **{("reached", phase): ({"reached": True}, []) for phase in Phase},
+    **{("displace", phase): ({"displaced": True}, []) for phase in Phase},
+    **{
+        ("displace", phase): ({"displaced": True, "phase": Phase.STOPPING}, [job.StopAttempt(2)])
+        for phase in ALIVE
+    },
+    **{
+        ("displace", phase): ({"displaced": True, "phase": Phase.SUSPENDED}, ASIDE)
+        for phase in [Phase.IDLE, Phase.WAITING, Phase.BACKING_OFF]
+    },
+    ("displace", Phase.SUSPENDED): ({}, []),
+}
+
+
+@pytest.mark.parametrize(
+    ("event", "phase"), list(product(["reached", "begin", "displace", "forgotten"], Phase)), ids=str
+)
+def test_a_job_that_main_has_not_reached_does_not_begin_but_may_give_way(
+    event: str, phase: Phase
+) -> None:
+    state = replace(STATES[phase], reached=False)
+    if event == "forgotten" and phase in {Phase.WAITING, Phase.BACKING_OFF}:
+        return
+    changes, commands = UNREACHED.get((event, phase), ({}, []))
+    expected = (replace(state, **changes), commands)
+
+    actual = job.step(state, EVENTS[event], Strategy(), MIDDLE)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("event", "phase"),
+    list(
+        product(
+            [
+                job.Running(1),
+                job.Running(3),
+                job.Refused(1, "full"),
+                job.Refused(3, "full"),
+                finished(1),
+                finished(3),
+                lost(1),
+                lost(3),
+            ],
+            Phase,
+        )
+    ),
+    ids=str,
+)
+def test_what_is_said_of_another_attempt_changes_nothing(event: Event, phase: Phase) -> None:
+    state = replace(STATES[phase], attempt=2)
+    expected: job.Step = (state, [])
+
+    actual = job.step(state, event, Strategy(), MIDDLE)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "expected"),
+    [
+        (STATES[Phase.RUNNING], job.Reached(), False),
+        (replace(STATES[Phase.RUNNING], recovered=True), job.Reached(), True),
+        (STATES[Phase.RECONCILING], job.Reached(), False),
+        (replace(STATES[Phase.RUNNING], recovered=True, adopted=True), job.Forgotten(), False),
+        (replace(STATES[Phase.RECONCILING], reached=False), job.Running(2), False),
+        (replace(STATES[Phase.DEPLOYING], recovered=False), job.Running(2), False),
+        (replace(STATES[Phase.WAITING], recovered=True, adopted=True), job.Offered(P), False),
+    ],
+)
+def test_adopted_is_what_an_earlier_leader_started_and_main_reached(
+    state: JobState, event: Event, expected: bool
+) -> None:
+    actual, _ = job.step(state, event, Strategy(), MIDDLE)
+
+    assert expected is actual.adopted
+
+
+def test_a_new_attempt_is_not_one_of_an_earlier_leader() -> None:
+    actual, _ = job.step(
+        replace(STATES[Phase.WAITING], recovered=True, lost="gone"),
+        job.Offered(P),
+        Strategy(),
+        MIDDLE,
+    )
+
+    assert not actual.recovered
+    assert actual.lost == ""
+
+
+@pytest.mark.parametrize(
+    ("chance", "expected"), [(0.0, job.Pause(0.9, "its function raised an exception"))]
+)
+def test_the_jitter_of_a_pause_is_drawn(chance: float, expected: Command) -> None:
+    _, commands = job.step(STATES[Phase.RUNNING], raised(2), Strategy(), chance)
+
+    assert expected == commands[-1]
+
+
+FIRST = replace(STATES[Phase.PLACING], attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (JobState(J), JobStatus.CREATED),
+        (JobState(J, Phase.WAITING), JobStatus.CREATED),
+        (FIRST, JobStatus.CREATED),
+        (replace(FIRST, phase=Phase.DEPLOYING), JobStatus.CREATED),
+        (STATES[Phase.IDLE], JobStatus.RESTARTING),
+        (STATES[Phase.WAITING], JobStatus.RESTARTING),
+        (STATES[Phase.PLACING], JobStatus.RESTARTING),
+        (STATES[Phase.DEPLOYING], JobStatus.RESTARTING),
+        (STATES[Phase.RUNNING], JobStatus.RUNNING),
+        (STATES[Phase.RECONCILING], JobStatus.RECONCILING),
+        (STATES[Phase.CHECKING], JobStatus.RESTARTING),
+        (STATES[Phase.BACKING_OFF], JobStatus.RESTARTING),
+        (STATES[Phase.STOPPING], JobStatus.CANCELLING),
+        (replace(STATES[Phase.STOPPING], cancelled=False), JobStatus.SUSPENDED),
+        (STATES[Phase.RECORDING], JobStatus.RUNNING),
+        (replace(STATES[Phase.RECORDING], cancelled=True), JobStatus.CANCELLING),
+        (STATES[Phase.SUSPENDED], JobStatus.SUSPENDED),
+        (STATES[Phase.DONE], JobStatus.FINISHED),
+        (replace(STATES[Phase.DONE], cancelled=True), JobStatus.FINISHED),
+        (replace(STATES[Phase.DONE], status=JobStatus.FAILED), JobStatus.FAILED),
+    ],
+)
+def test_a_phase_is_shown_in_flinks_words(state: JobState, expected: JobStatus) -> None:
+    actual = status_of(state)
+
+    assert expected is actual
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_slot_is_held_while_an_attempt_may_live_in_it(phase: Phase) -> None:
+    expected = phase in {*ALIVE, Phase.PLACING, Phase.STOPPING}
+
+    actual = holds_slot(STATES[phase])
+
+    assert expected is actual
+
+
+def test_a_job_without_a_placement_holds_no_slot() -> None:
+    actual = holds_slot(replace(STATES[Phase.RUNNING], placement=None))
+
+    assert not actual
+
+
+def test_an_attempt_that_ran_for_long_is_judged_by_how_long_it_ran() -> None:
+    strategy = Strategy(reset_s=100.0, attempts=1)
+    state = replace(STATES[Phase.RUNNING], restarts=Restarts(failures=1, losses=10))
+    longer = replace(raised(2), ran_s=100.0)
+    expected = Phase.BACKING_OFF
+
+    by_exception, _ = job.step(state, longer, strategy, MIDDLE)
+    died, _ = job.step(state, lost(2, 100.0), strategy, MIDDLE)
+    by_loss, _ = job.step(died, job.Looked(None), strategy, MIDDLE)
+
+    assert (expected, expected) == (by_exception.phase, by_loss.phase)
+
+
+def test_what_ended_otherwise_than_it_should_is_recorded_as_it_ended() -> None:
+    expected = job.RecordResult(JobStatus.CANCELED, source(2), "")
+
+    _, commands = job.step(STATES[Phase.RUNNING], ended(2, JobStatus.CANCELED), Strategy(), MIDDLE)
+
+    assert expected == commands[-1]
