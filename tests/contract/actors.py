@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
+import signal
+import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from pathlib import Path
@@ -58,6 +62,33 @@ def swap(directory: str, key: str, value: str | None, expected: str | None) -> C
         await register.swap(key, None if value is None else value.encode(), expected)
 
     return _prepare(work)
+
+
+FILE_EVENTS = {"open", "os.listdir", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "fsync"}
+"""What Python tells its audit hooks before it touches a file system; ``fsync`` is added below."""
+
+
+def swap_and_stop(
+    directory: str, key: str, value: str | None, expected: str | None, moment: int
+) -> Callable[[], int]:
+    """Swap once, and stop for good just before the so-manieth touch of the file system."""
+    run, fsync = swap(directory, key, value, expected), os.fsync
+    touches = itertools.count(1)
+
+    def watch(event: str, _: tuple[Any, ...]) -> None:
+        if event in FILE_EVENTS and next(touches) == moment:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def audited_fsync(descriptor: int) -> None:
+        sys.audit("fsync", descriptor)
+        fsync(descriptor)
+
+    def watched() -> int:
+        os.fsync = audited_fsync  # type: ignore[assignment]
+        sys.addaudithook(watch)
+        return run()
+
+    return watched
 
 
 def increment(directory: str, key: str, times: int) -> Callable[[], int]:

@@ -20,7 +20,7 @@ from understudy.ha.backends.filesystem import FilesystemRegister
 from understudy.ha.register import Register
 from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 """Nothing here takes a second; whoever waits longer waits for what will not come."""
 
 

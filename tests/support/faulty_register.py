@@ -7,6 +7,7 @@ are applied without an answer, or are its last.
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -116,12 +117,14 @@ class FaultyRegister:
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
         """See `Register.swap`."""
+        await asyncio.sleep(0)  # Others have their turn, as on any wire.
         verb = "remove" if value is None else "create" if expected is None else "swap"
         fault = self._faults.begin(verb, key, writes=True)
         if fault is Fault.FAILS:
             raise TimeoutError(f"{verb} {key}: the request was lost")
         version = await self._register.swap(key, value, expected)
         self._history.append(Accepted(verb, key, value))
+        await asyncio.sleep(0)
         if not self._faults.end(fault):
             raise TimeoutError(f"{verb} {key}: the answer was lost")
         return version
@@ -131,6 +134,7 @@ class FaultyRegister:
         return self._register.changes(prefix)
 
     async def _read(self, verb: str, function: Callable[[str], Awaitable[R]], subject: str) -> R:
+        await asyncio.sleep(0)
         if self._faults.begin(verb, subject, writes=False) is Fault.FAILS:
             raise TimeoutError(f"{verb} {subject}: no answer")
         return await function(subject)

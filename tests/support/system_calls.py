@@ -40,22 +40,31 @@ def why_not() -> str:
     """Return why no faults can be injected here, or an empty string."""
     if shutil.which("strace") is None:
         return "strace is not installed"
-    probe = subprocess.run(
-        ["strace", "-o", "/dev/null", "-e", "inject=close:error=EIO:when=1000", "true"],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    return f"strace cannot trace here: {probe.stderr.strip()}" if probe.returncode else ""
+    command = ["strace", "-o", "/dev/null", "-e", "inject=close:error=EIO:when=1000"]
+    with subprocess.Popen(["sleep", "60"]) as target:
+        try:
+            with subprocess.Popen(
+                [*command, "-p", str(target.pid)], stderr=subprocess.PIPE, text=True
+            ) as probe:
+                assert probe.stderr is not None
+                told = probe.stderr.readline().strip()
+                probe.terminate()
+        finally:
+            target.kill()
+    return "" if "attached" in told else f"strace cannot attach here: {told}"
 
 
 def moments(child: Child, log: Path) -> list[Moment]:
-    """Let a child that waits at its gate run to its end; return the writing calls it made."""
+    """Let a child that waits at its gate run to its end; return its writing calls, as they came."""
     with traced(child, log, ""):
         child.go()
         child.wait()
-    counts = Counter(name for name in _CALL.findall(log.read_text()) if name in WRITING)
-    return [Moment(name, n + 1) for name in WRITING for n in range(counts[name])]
+    counts: Counter[str] = Counter()
+    found = []
+    for name in _CALL.findall(log.read_text()):
+        counts[name] += 1
+        found.append(Moment(name, counts[name]))
+    return found
 
 
 @contextlib.contextmanager

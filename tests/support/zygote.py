@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from typing import IO, Any
 
 from understudy.runtime import guardian
 
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 """A child that takes longer hangs; the machine that runs the tests may be very slow."""
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,17 @@ class Child:
     def ended(self, timeout_s: float = 0.0) -> bool:
         """Say whether it has ended, after waiting for that at most so long."""
         return bool(select.select([self._handle], [], [], timeout_s)[0])
+
+    def stopped(self) -> bool:
+        """Wait until it has stopped itself, or has ended; say which."""
+        until = time.monotonic() + PATIENCE_S
+        stat = Path(f"/proc/{self.pid}/stat")
+        while not self.ended():
+            if stat.read_text().rpartition(")")[2].split()[0] == "T":
+                return True
+            assert time.monotonic() < until, f"child {self.pid} neither stops nor ends"
+            time.sleep(0.0005)
+        return False
 
     def wait(self) -> int:
         """Return the exit code, or the signal that ended it as a negative number."""
@@ -123,9 +135,14 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
         request = json.loads(line)
         if "fork" in request:
             answers.flush()
+            heard, told = os.pipe()
             pid = os.fork()
             if pid == 0:
-                _be_child(request)
+                _be_child(request, told)
+            os.close(told)
+            if request["gate"]:
+                os.read(heard, 1)  # It is at its gate, or has ended.
+            os.close(heard)
             answer = {"pid": pid}
         else:
             _, status = os.waitpid(request["collect"], 0)
@@ -134,7 +151,7 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
         answers.flush()
 
 
-def _be_child(request: dict[str, Any]) -> None:
+def _be_child(request: dict[str, Any], told: int) -> None:
     code = 70
     try:
         guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -144,6 +161,7 @@ def _be_child(request: dict[str, Any]) -> None:
         function = getattr(importlib.import_module(module), name)
         prepared = function(*request["args"])
         if request["gate"]:
+            os.write(told, b"!")
             signal.sigwait({signal.SIGUSR1})
         code = prepared()
     except BaseException:

@@ -33,6 +33,9 @@ LEADER_KEY = "leader"
 RETRY_BACKOFF_MAX_S = 5.0
 """The longest pause of a retriever between two tries of a failing backend."""
 
+INSTANT_S = 0.001
+"""The shortest wait, so that nobody spins where a clock is read a moment before its deadline."""
+
 _log = logging.getLogger(__name__)
 _format: Format[LeaderRecord] = Format("leader", LeaderRecord)
 
@@ -146,6 +149,11 @@ class Election:
             if isinstance(error, LeadershipLost):
                 _log.warning("term %d ended: %s", leadership.term, error)
                 continue
+            if isinstance(error, (OSError, TimeoutError)):
+                # Not in step with a backend that fails: somebody else may reach it meanwhile.
+                _log.warning("term %d ended, unfinished: %s", leadership.term, error or "timeout")
+                await asyncio.sleep(self._timing.retry_s)
+                continue
             if error is not None:
                 raise error
             return
@@ -219,7 +227,9 @@ class Election:
             changed = asyncio.ensure_future(leadership.changed.wait())
             waits: set[asyncio.Future[Any]] = {work, changed}
             await asyncio.wait(
-                waits, timeout=self._timing.retry_s, return_when=asyncio.FIRST_COMPLETED
+                waits,
+                timeout=min(self._timing.retry_s, self._left_s()),
+                return_when=asyncio.FIRST_COMPLETED,
             )
             changed.cancel()
             leadership.changed.clear()
@@ -236,7 +246,7 @@ class Election:
     async def _renew(self, leadership: Leadership) -> str:
         """Renew once; return why it failed, or ""."""
         try:
-            async with asyncio.timeout(self._timing.renew_deadline_s / 2):
+            async with asyncio.timeout(min(self._timing.renew_deadline_s / 2, self._left_s())):
                 if self._version is None:
                     # The outcome of the last write is unknown. A record that standbys have seen
                     # already would not count as a renewal for them: read before writing again.
@@ -256,6 +266,11 @@ class Election:
             self._version = None
             return f"the register does not answer: {error or 'timeout'}"
         return ""
+
+    def _left_s(self) -> float:
+        """Return how long this process may still act: no waiting is to outlast that."""
+        assert self._state.leading is not None
+        return max(INSTANT_S, self._state.leading.deadline - self._clock.now())
 
     async def _put(self, write: lease.Write) -> None:
         data = _format.dump(write.record)

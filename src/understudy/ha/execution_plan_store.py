@@ -71,14 +71,16 @@ class ExecutionPlanStore:
         self, term: Term, job_id: JobId, change: Callable[[JobEntry], JobEntry]
     ) -> JobEntry:
         """Change one job's entry in one fenced write."""
-
         await self._write(
             term, self._home[job_id], lambda jobs: {**jobs, job_id: change(jobs[job_id])}
         )
         return self.entries[job_id]
 
     def note(self, job_id: JobId, change: Callable[[JobEntry], JobEntry]) -> None:
-        """Change a job's entry along with the next write to its segment; never a write itself."""
+        """Change a job's entry along with the next write to its segment; never a write itself.
+
+        A write whose outcome is unknown may have applied it: it must do no harm twice.
+        """
         self._notes.setdefault(self._home[job_id].key, []).append((job_id, change))
         self.entries[job_id] = change(self.entries[job_id])
 
@@ -105,7 +107,11 @@ class ExecutionPlanStore:
                 jobs[job_id] = note(jobs[job_id])
             return replace(body, jobs=change(jobs))
 
-        body = await document.update(term, apply)
+        try:
+            body = await document.update(term, apply)
+        except BaseException:
+            self._notes[document.key] = [*notes, *self._notes.get(document.key, ())]
+            raise
         self.entries.update(body.jobs)
         # What was noted while the write was under way is not in it.
         for job_id, note in self._notes.get(document.key, ()):

@@ -19,6 +19,8 @@ from understudy.errors import CorruptDataError, ForeignDataError, NewerFormatErr
 
 T = TypeVar("T")
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -72,13 +74,13 @@ class Format(Generic[T]):
             for version in range(envelope.version, self.version):
                 body = self._upgrades[version](body)
             return msgspec.convert(body, self._type)
-        except msgspec.ValidationError as error:
+        except _UNREADABLE as error:
             raise CorruptDataError(f"{source}: not a {self.name}: {error}") from error
 
     def _open(self, data: bytes, source: str) -> _Envelope:
         try:
             envelope = msgspec.json.decode(data, type=_Envelope)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise CorruptDataError(f"{source}: not a {self.name}: {error}") from error
         if envelope.format != self.name:
             raise ForeignDataError(f"{source}: a {envelope.format!r}, expected a {self.name!r}")

@@ -11,12 +11,13 @@ tombstones of ended applications.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from understudy.errors import Conflict, ForeignDataError, NotFoundError
+from understudy.errors import Conflict, DataError, ForeignDataError, NotFoundError
 from understudy.ha.documents import Document
 from understudy.ha.register import Register
 from understudy.model import (
@@ -37,6 +38,9 @@ SEGMENT_PREFIX = "jobs-"
 
 HISTORY_MAX = 50
 """Terms kept for people to read; about 10 kB."""
+
+
+_log = logging.getLogger(__name__)
 
 
 def nonce() -> str:
@@ -122,21 +126,36 @@ class Registry:
         await self._document.delete(term)
 
     async def sweep(self, term: Term) -> list[str]:
-        """Delete the documents that nothing links; return their keys."""
+        """Delete the documents that nothing links; return their keys.
+
+        What is damaged is left in place. While a linked application cannot be read, nobody can
+        tell which segments are its own: then every segment stays.
+        """
         body = await self._document.claim(term)
-        linked = {link.document for link in body.applications.values()}
-        for key in list(linked):
-            application = await application_document(self._register, key).read()
-            linked.update(application.segments if application else ())
+        applications = {link.document for link in body.applications.values()}
+        swept = await self._delete_unlinked(term, APPLICATION_PREFIX, applications)
+        segments: set[str] = set()
+        for key in applications:
+            try:
+                application = await application_document(self._register, key).read()
+            except DataError:
+                return swept
+            if application is None:
+                return swept
+            segments.update(application.segments)
+        return swept + await self._delete_unlinked(term, SEGMENT_PREFIX, segments)
+
+    async def _delete_unlinked(self, term: Term, prefix: str, linked: set[str]) -> list[str]:
         swept = []
-        for prefix, open_document in (
-            (APPLICATION_PREFIX, application_document),
-            (SEGMENT_PREFIX, segment_document),
-        ):
-            for key in await self._register.keys(prefix):
-                if key not in linked:
-                    await open_document(self._register, key).delete(term)
-                    swept.append(key)
+        for key in await self._register.keys(prefix):
+            if key in linked:
+                continue
+            try:
+                await _open(self._register, key).delete(term)
+            except DataError as error:
+                _log.warning("left in place, though nothing links it: %s", error)
+            else:
+                swept.append(key)
         return swept
 
     def _checked(self, body: RegistryBody) -> RegistryBody:
@@ -156,3 +175,9 @@ def application_document(register: Register, key: str) -> Document[ApplicationDo
 def segment_document(register: Register, key: str) -> Document[Segment]:
     """Open a document that holds some of an application's jobs."""
     return Document(register, key, "jobs", Segment)
+
+
+def _open(register: Register, key: str) -> Document[ApplicationDocument] | Document[Segment]:
+    if key.startswith(APPLICATION_PREFIX):
+        return application_document(register, key)
+    return segment_document(register, key)

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +28,13 @@ from understudy.errors import ConfigurationError, NotFoundError, StorageError, T
 OPERATION_S = 60.0
 """How long one call may take before its outcome counts as unknown; a 2 GB file takes less."""
 
+_DRAFT = ".draft-"
+
 P = ParamSpec("P")
 R = TypeVar("R")
+
+DRAFT_S = 60.0
+"""A draft of this age, in a directory that nobody needs, belongs to a writer that died."""
 
 FILE_BYTES_MAX = 1 << 31
 """Nothing that belongs in here is larger; a larger file is damage, not data."""
@@ -153,7 +159,7 @@ class LocalStorage:
         """See `BlockingStorage.publish`."""
         target = self.root / path
         make_directories(target.parent)
-        draft = target.parent / f".draft-{uuid.uuid4().hex}"
+        draft = target.parent / f"{_DRAFT}{uuid.uuid4().hex}"
         try:
             with draft.open("xb") as file:
                 file.write(data)
@@ -177,6 +183,7 @@ class LocalStorage:
         """See `BlockingStorage.prune`."""
         directory = self.root / path
         while directory != self.root and directory.is_relative_to(self.root):
+            remove_old_drafts(directory)
             try:
                 directory.rmdir()
             except FileNotFoundError:
@@ -193,7 +200,7 @@ class LocalStorage:
             names = os.listdir(self.root / path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(name for name in names if not name.startswith(".draft-"))
+        return sorted(name for name in names if not name.startswith(_DRAFT))
 
     def exists(self, path: str) -> bool:
         """See `BlockingStorage.exists`."""
@@ -298,6 +305,14 @@ def make_directories(path: Path) -> None:
     make_directories(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
     sync_directory(path.parent)
+
+
+def remove_old_drafts(directory: Path) -> None:
+    """Remove what writers left that were killed before they had published."""
+    for draft in directory.glob(f"{_DRAFT}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > DRAFT_S:
+                draft.unlink()
 
 
 def sync_directory(path: Path) -> None:

@@ -22,6 +22,7 @@ from understudy.core import recovery
 from understudy.core.recovery import Answer, Continue, Submit
 from understudy.core.restart import Strategy
 from understudy.errors import DataError, NotFoundError, SubmissionError
+from understudy.ha import layout
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
 from understudy.ha.execution_plan_store import ExecutionPlanStore
@@ -225,7 +226,7 @@ class Dispatcher:
         await self._publish_result(stored)
         self._resources.broadcast(messages.Release(application_id=body.application_id))
         tombstone = await self.cleanup.finish()
-        await self._sweep()
+        await self._sweep(finally_=True)
         await self._around.locks.sweep(frozenset({self._around.me}))
         if around.configuration.get(options.SHUTDOWN_ON_FINISH):
             # What remains of the cluster is its terms and its tombstones.
@@ -358,20 +359,49 @@ class Dispatcher:
                 # The last leader had removed it already, or a third party has: it did end.
                 _log.info("the application's result is not published again: %s", error)
 
-    async def _sweep(self) -> None:
-        """Remove the documents that crashes have left unlinked.
+    async def _sweep(self, *, finally_: bool = False) -> None:
+        """Remove the documents and directories that crashes have left unlinked.
 
-        Never while an application runs here: a document is created before it is linked.
+        Never while an application runs here: they are created before they are linked. ``finally_``:
+        nobody may come after this leader, so it tries until it has succeeded.
         """
-        services, term = self._around.services, self._leadership.term
         try:
-            for key in await services.registry.sweep(term):
-                _log.info("removed %s, which nothing links", key)
+            if finally_:
+                await persist("sweep", self._sweep_once)
+            else:
+                await self._sweep_once()
         except (OSError, TimeoutError, DataError) as error:
             _log.warning("the sweep is left to the next leader: %s", error)
 
+    async def _sweep_once(self) -> None:
+        for key in await self._around.services.registry.sweep(self._leadership.term):
+            _log.info("removed %s, which nothing links", key)
+        await self._sweep_directories()
+
+    async def _sweep_directories(self) -> None:
+        """Remove what was stored for applications that never became real.
+
+        While a linked application cannot be read, nobody can tell which directory is its own: then
+        every directory stays.
+        """
+        services, term = self._around.services, self._leadership.term
+        registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
+        recovered = await services.applications.recover(term, registry)
+        if recovered.damaged:
+            return
+        linked = {stored.body.directory for stored in recovered.sound}
+        base = layout.application_directory(services.locations.cluster, "x").rpartition("/")[0]
+        names = await services.storage.names(base)
+        for name in names:
+            if name not in linked:
+                await services.storage.delete_tree(f"{base}/{name}")
+                _log.info("removed %s/%s, which nothing links", base, name)
+        if names and not linked:
+            await services.storage.prune(base)
+
     async def _answer(self, tombstone: Tombstone) -> Ended:
         _log.info("run %s has ended: %s", tombstone.run_id, tombstone.status.value)
+        await self._sweep(finally_=True)
         return Ended(tombstone.run_id, tombstone.status)
 
     async def _idle(self) -> Ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -13,6 +14,9 @@ R = TypeVar("R")
 
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 5.0
+
+PATIENCE_S = 60.0
+"""How long user code is kept waiting for a storage that fails, before it is told."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,4 +35,21 @@ async def persist(what: str, operation: Callable[[], Awaitable[R]]) -> R:
         except (OSError, TimeoutError, StorageError) as error:
             _log.warning("cannot %s, trying again in %.1f s: %s", what, pause_s, error or "timeout")
         await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, BACKOFF_MAX_S)
+
+
+def persist_blocking(what: str, operation: Callable[[], R]) -> R:
+    """Repeat an idempotent operation, in a thread of user code, until its patience is over.
+
+    What an attempt has computed for hours must not be lost to a storage that was away for a second.
+    """
+    pause_s, until = BACKOFF_S, time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return operation()
+        except (OSError, TimeoutError, StorageError) as error:
+            if time.monotonic() + pause_s > until:
+                raise
+            _log.warning("cannot %s, trying again in %.1f s: %s", what, pause_s, error or "timeout")
+        time.sleep(pause_s)
         pause_s = min(2 * pause_s, BACKOFF_MAX_S)

@@ -13,9 +13,11 @@ It relies on POSIX ``rename`` being atomic, on ``listdir`` of a small directory 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
+import time
 import urllib.parse
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -32,7 +34,10 @@ POLL_S = 0.2
 RACES_MAX = 1_000
 """Each lost race means that another writer won one; nobody can lose so many in a row."""
 
-_TOKEN, _VALUE, _DELETED = "cur.", "val.", "del."
+DRAFT_S = 60.0
+"""A draft of this age belongs to a writer that died; one that was only paused tries again."""
+
+_TOKEN, _VALUE, _DELETED, _DRAFT = "cur.", "val.", "del.", ".draft."
 _CHANGE = (
     Mask.CREATE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE | Mask.DELETE_SELF | Mask.MOVE_SELF
 )
@@ -113,7 +118,20 @@ class FilesystemRegister:
         except FileNotFoundError:
             return []
         keys = (_unquote(name) for name in names if not name.startswith("."))
-        return sorted(key for key in keys if key.startswith(prefix) and _token(self._path(key)))
+        return sorted(key for key in keys if key.startswith(prefix) and self._is_there(key))
+
+    def _is_there(self, key: str) -> bool:
+        """Say whether a key has a value, and clear what a killed delete has left of it.
+
+        Keys with a nonce are never created again, so nobody else would do that.
+        """
+        try:
+            if _token(self._path(key)) is not None:
+                return True
+            _clear(self._path(key))
+        except NotADirectoryError:
+            pass  # A foreign file: none of ours, and no reason to list nothing.
+        return False
 
     def _swap(self, key: str, value: bytes | None, expected: str | None) -> str:
         if expected is None and value is None:
@@ -129,8 +147,9 @@ class FilesystemRegister:
 
     def _create(self, key: str, value: bytes) -> str:
         directory, version = self._path(key), _next_version(None)
-        self._root.mkdir(parents=True, exist_ok=True)
-        draft = self._root / f".draft.{version}"
+        _make_directories(self._root)
+        _remove_old_drafts(self._root)
+        draft = self._root / f"{_DRAFT}{version}"
         draft.mkdir()
         try:
             _write(draft / f"{_VALUE}{version}", value)
@@ -167,9 +186,9 @@ class FilesystemRegister:
         except FileNotFoundError:
             draft.unlink(missing_ok=True)
             raise Conflict(f"{key}: version {expected} was replaced") from None
-        _sync_directory(directory)
-        # Only after the new token is durable: a crash before leaves the old value readable.
-        (directory / f"{_VALUE}{expected}").unlink(missing_ok=True)
+        if _sync_if_there(directory):
+            # Only after the new token is durable: a crash before leaves the old value readable.
+            _remove_outdated(directory, version)
         return version
 
     def _delete(self, key: str, expected: str) -> str:
@@ -178,8 +197,8 @@ class FilesystemRegister:
             (directory / f"{_TOKEN}{expected}").rename(directory / f"{_DELETED}{expected}")
         except FileNotFoundError:
             raise Conflict(f"{key}: version {expected} was replaced") from None
-        _sync_directory(directory)
         _clear(directory)
+        _remove_old_drafts(self._root)
         return _next_version(expected)
 
 
@@ -197,8 +216,37 @@ def _token(directory: Path) -> str | None:
     return max(tokens, default=None)
 
 
+def _remove_outdated(directory: Path, version: str) -> None:
+    """Remove the values before this version: replaced ones, and drafts of writers that lost.
+
+    All names are listed at a moment at which the version is the current one. Numbers only grow, so
+    no value listed with a smaller or equal number can become current any more; a greater one may
+    be the draft of the next writer.
+    """
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return
+    if f"{_TOKEN}{version}" not in names:
+        return  # Whoever replaced or deleted it meanwhile cleans up.
+    number = version.split(".", maxsplit=1)[0]
+    for name in names:
+        mine = name == f"{_VALUE}{version}"
+        if name.startswith(_VALUE) and not mine and name[len(_VALUE) :].split(".")[0] <= number:
+            (directory / name).unlink(missing_ok=True)
+
+
+def _remove_old_drafts(root: Path) -> None:
+    """Remove what creators left that were killed before their key appeared."""
+    for name in os.listdir(root):
+        if name.startswith(_DRAFT):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - (root / name).stat().st_mtime > DRAFT_S:
+                    shutil.rmtree(root / name, ignore_errors=True)
+
+
 def _clear(directory: Path) -> None:
-    """Remove what is left of a deleted key.
+    """Remove what is left of a deleted key, once its deletion is durable.
 
     All names were listed at a moment without token, so they belong to the dead incarnation, and
     since no name is used twice, removing them cannot touch a key that was created meanwhile.
@@ -207,7 +255,7 @@ def _clear(directory: Path) -> None:
         names = os.listdir(directory)
     except FileNotFoundError:
         return
-    if any(name.startswith(_TOKEN) for name in names):
+    if any(name.startswith(_TOKEN) for name in names) or not _sync_if_there(directory):
         return
     for name in names:
         (directory / name).unlink(missing_ok=True)
@@ -229,6 +277,23 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _make_directories(path: Path) -> None:
+    """Create a directory and its parents, each durable in its parent."""
+    if not path.is_dir():
+        _make_directories(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync_directory(path.parent)
+
+
+def _sync_if_there(path: Path) -> bool:
+    """Make the names durable; False where others have deleted the key meanwhile."""
+    try:
+        _sync_directory(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _sync_directory(path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What several processes agree on: each store, the election, and how things end."""

@@ -1,0 +1,17 @@
+"""What the tests of this room share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ha.electorate import Electorate
+
+
+@pytest.fixture
+def them() -> Iterator[Electorate]:
+    """A world of contenders; at its end all promises were kept."""
+    electorate = Electorate()
+    yield electorate
+    electorate.end()
