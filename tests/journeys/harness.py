@@ -189,17 +189,17 @@ class Run:
         """Wait until a file has that many lines."""
         deadline = time.monotonic() + patience_s
         while len(lines := self.lines(name)) < count:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._is_over():
                 raise GoneError(f"{name} has {len(lines)} lines, not {count}\n{self.story()}")
             time.sleep(0.005)
         return lines
 
-    def seen(self, name: str, line: str, patience_s: float = PATIENCE_S) -> None:
-        """Wait until a file has that line."""
-        deadline = time.monotonic() + patience_s
-        while line not in self.lines(name):
-            if time.monotonic() > deadline:
-                raise GoneError(f"{name} has no line {line!r}\n{self.story()}")
+    def until_line(self, name: str, holds: Callable[[str], bool]) -> None:
+        """Wait until a line of a file holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(holds(line) for line in self.lines(name)):
+            if time.monotonic() > deadline or self._is_over():
+                raise GoneError(f"{name} has no such line\n{self.story()}")
             time.sleep(0.005)
 
     def said(self, words: str, patience_s: float = PATIENCE_S) -> None:
@@ -209,6 +209,9 @@ class Run:
             if time.monotonic() > deadline:
                 raise GoneError(f"{words!r} was not said\n{self.story()}")
             time.sleep(0.005)
+
+    def _is_over(self) -> bool:
+        return self.process.poll() is not None
 
     def release(self) -> None:
         """Let the long job end."""
@@ -289,6 +292,13 @@ def end(run: Run) -> None:
         run.process.wait(5)
     if run.process.stdout:
         run.process.stdout.close()
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Kill processes, one right after the other; one may already be gone with the one before."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def thaw(pids: Iterable[int]) -> None:

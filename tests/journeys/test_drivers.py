@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, impatient
 
@@ -38,23 +39,26 @@ def test_a_job_runs_again_at_once_when_its_driver_is_killed(
     run.running("second job")
     for attempt in (1, 2, 3):
         slot = run.busy()[1]
-        for key in KILLS[whom]:
-            os.kill(slot[key], signal.SIGKILL)
+        harness.kill(slot[key] for key in KILLS[whom])
         run.grown("jobs.txt", attempt + 2)
 
     _end(run, attempts=4)
     nothing_left()
 
 
+@pytest.mark.parametrize("whom", KILLS)
 def test_what_a_killed_driver_had_forked_is_dead_before_the_job_runs_again(
-    start: Start, nothing_left: Callable[[], None]
+    start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:
     run = start("three.py", "fork")
     run.running("second job")
     slot = run.busy()[1]
-    run.grown("pids.txt", 1)
-    os.kill(slot["driver_pid"], signal.SIGKILL)
+    run.grown("forked.txt", 1)
+    harness.kill(slot[key] for key in KILLS[whom])
     run.grown("jobs.txt", 3)
+    forked = int(run.lines("forked.txt")[0])
+
+    assert forked not in harness.processes_of(run.place)
 
     _end(run, attempts=2)
     nothing_left()
@@ -67,8 +71,7 @@ def test_a_job_runs_again_on_the_next_taskmanager(
     run = start("three.py", "fork")
     run.running("second job")
     taskmanager = run.busy()[0]
-    for key in keys:
-        os.kill(taskmanager[key], signal.SIGKILL)
+    harness.kill(taskmanager[key] for key in keys)
     run.grown("jobs.txt", 3)
 
     _end(run, attempts=2)
@@ -146,8 +149,4 @@ def _freeze(pids: dict[str, int], keys: tuple[str, ...]) -> None:
 
 
 def _thaw(pids: dict[str, int], keys: tuple[str, ...]) -> None:
-    for key in keys:
-        try:
-            os.kill(pids[key], signal.SIGCONT)
-        except ProcessLookupError:
-            continue
+    harness.thaw(pids[key] for key in keys)

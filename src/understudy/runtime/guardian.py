@@ -67,6 +67,8 @@ class Lines:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
+        # What the worker leaves behind must not hold the line open once this guardian is dead.
+        self._socket.set_inheritable(False)
         self._pending = b""
         self.closed = False
 
@@ -252,8 +254,9 @@ class Guardian:
             self._reap()
             if self._status is not None:
                 return "ended"
-            # All that was sent before a deadline is read before the deadline is judged: this
-            # guardian may have been paused itself.
+            # All that was sent before a deadline is read before the deadline is judged, whenever
+            # this guardian is paused itself: so the clock is read first.
+            at = now()
             for message in self._worker.receive():
                 self._from_worker(message)
             for message in self._up.receive() if self._up else ():
@@ -265,7 +268,7 @@ class Guardian:
                 if not self._spec.get("orphan_grace_s"):
                     return "the parent is gone"
                 self._stop(self._spec["orphan_grace_s"])
-            if why := self._overdue():
+            if why := self._overdue(at):
                 return why
 
     def _select(self) -> list[Any]:
@@ -280,8 +283,7 @@ class Guardian:
             pauses.append(KILL_POLL_S)
         return select.select(watched, [], [], min(pauses, default=None))[0]
 
-    def _overdue(self) -> str:
-        at = now()
+    def _overdue(self, at: float) -> str:
         if self._kill_at is not None and at >= self._kill_at:
             return "did not stop in time"
         if self._worker_until is not None and at >= self._worker_until:

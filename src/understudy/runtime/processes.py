@@ -124,7 +124,7 @@ class GuardedProcesses:
         with theirs:
             process = _launch(spec, theirs, captured=output is not None)
         guarded = Guarded(spec.incarnation, process, mine, self._settle)
-        guarded.follow(output)
+        guarded.follow(output, spec.start_s)
         return guarded
 
 
@@ -168,8 +168,10 @@ class Guarded:
         """See `Process.started`."""
         await self._started.wait()
 
-    def follow(self, output: Output | None) -> None:
+    def follow(self, output: Output | None, start_s: float | None) -> None:
         """Begin to listen to the guardian, and to what the worker prints."""
+        if start_s:
+            self._force_in(start_s + PATIENCE_S)
         self._spawn(self._listen())
         if output and self._process.stdout:
             self._spawn(_read_lines(self._process.stdout, output))

@@ -190,6 +190,10 @@ class TaskManager:
             self._heard_at = None
             self._pool.kill_all("no leader was heard of for too long")
             await self._pool.emptied()
+            if self._link:
+                # The connection has only been slow: what the leader wants prepared was given up
+                # with the drivers, and is told at a registration.
+                self._link.close()
 
     def _registration(self) -> messages.Register:
         running = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,8 +111,9 @@ class SparkSessions:
         if context._jsc is None or context._jsc.sc().isStopped():
             return ["it stopped the SparkContext"]
         reasons = ["it left streaming queries"] if self._queries() else []
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+        assert context._jvm is not None
+        # Group, description, scheduler pool and whatever else belongs to this thread.
+        context._jsc.sc().setLocalProperties(context._jvm.java.util.Properties())
         self._make_current(self._started)
         self._job = None
         return reasons + _Surroundings.now(self).differences(self._before)
@@ -140,6 +142,7 @@ class SparkSessions:
 
     def _make_current(self, session: SparkSession) -> None:
         SparkSession._instantiatedSession = session
+        SparkSession._activeSession = session
         module = SparkSession._get_j_spark_session_class(session._jvm)
         module.setDefaultSession(session._jsparkSession)
         module.setActiveSession(session._jsparkSession)
@@ -160,7 +163,8 @@ class SparkSessions:
             )
         views = shared.globalTempViewManager().listViewNames("*").size()
         cached = int(not shared.cacheManager().isEmpty()) + context._jsc.getPersistentRDDs().size()
-        return tables, views, cached, context._jsc.hadoopConfiguration().size()
+        hadoop = context._jsc.hadoopConfiguration().getPropsWithPrefix("").hashCode()
+        return tables, views, cached, hadoop
 
 
 class _Surroundings:
@@ -171,6 +175,7 @@ class _Surroundings:
         self.children: set[int] = set()
         self.environment: dict[str, str] = {}
         self.directory = ""
+        self.path: list[str] = []
         self.spark = (0, 0, 0, 0)
 
     @staticmethod
@@ -184,6 +189,7 @@ class _Surroundings:
         seen.children = _children() - {spark.jvm_pid}
         seen.environment = dict(os.environ)
         seen.directory = str(Path.cwd())
+        seen.path = list(sys.path)
         seen.spark = spark.fingerprint()
         return seen
 
@@ -194,6 +200,7 @@ class _Surroundings:
             "it left child processes": bool(self.children - before.children),
             "it changed the environment": self.environment != before.environment,
             "it changed the working directory": self.directory != before.directory,
+            "it changed the module path": self.path != before.path,
             "it left tables": tables != before.spark[0],
             "it left global views": views != before.spark[1],
             "it left cached data": cached != before.spark[2],
@@ -217,6 +224,16 @@ def _children() -> set[int]:
     return found
 
 
+def _is_a_sessions_own(session: SparkSession, key: str) -> bool:
+    """Say whether Spark reads a setting from the session, not when it starts."""
+    if not key.startswith("spark.") or session.conf.isModifiable(key):
+        return True
+    # What Spark has not declared: the settings of catalogs and the like, or those of a cluster.
+    assert session._jvm is not None
+    sql_conf = session._jvm.org.apache.spark.sql.internal.SQLConf
+    return key.startswith("spark.sql.") and not sql_conf.isStaticConfigKey(key)
+
+
 def _refuse_start_time_settings(started_with: Mapping[str, str]) -> None:
     """Make ``builder.getOrCreate()`` refuse settings that only a new driver could have."""
     original = SparkSession.Builder.getOrCreate
@@ -229,7 +246,7 @@ def _refuse_start_time_settings(started_with: Mapping[str, str]) -> None:
                 if key in {"spark.app.name", "spark.master"} and not wanted.startswith("sc://"):
                     if key == "spark.app.name" or wanted == started_with.get(key):
                         continue
-                elif session.conf.isModifiable(key) or started_with.get(key) == wanted:
+                elif started_with.get(key) == wanted or _is_a_sessions_own(session, key):
                     continue
                 raise StartTimeSettingError(
                     f"{key}={wanted} can only be set when a driver starts (it was started with "

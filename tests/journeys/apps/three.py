@@ -33,6 +33,7 @@ def long(ctx: JobContext, how: str) -> int:
     note("pids.txt", str(os.getpid()))
     if "fork" in how and os.fork() == 0:
         os.setsid()
+        note("forked.txt", str(os.getpid()))
         time.sleep(1000)
         os._exit(0)
     while not Path("go").exists():

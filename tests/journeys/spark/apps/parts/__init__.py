@@ -1,0 +1,1 @@
+"""A package beside the script, with data in it."""

@@ -1,0 +1,134 @@
+"""Drivers with a JVM are killed and frozen; the function runs again, never twice at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journeys import harness
+from tests.journeys.harness import Run, stored
+from tests.journeys.spark.conftest import Begin, left_behind
+
+pytestmark = pytest.mark.spark
+
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
+
+LOSSES = {
+    "the Python was killed, whose function had forked": (signal.SIGKILL, ("driver_pid",)),
+    "the JVM was killed": (signal.SIGKILL, ("jvm_pid",)),
+    "the Python was frozen, while its JVM computed on": (signal.SIGSTOP, ("driver_pid",)),
+    "the JVM was frozen": (signal.SIGSTOP, ("jvm_pid",)),
+    "all was frozen": (signal.SIGSTOP, ("guardian_pid", "driver_pid", "jvm_pid")),
+}
+"""In this order, each in the attempt after the one before."""
+
+KILLS = [loss for loss, (number, _) in LOSSES.items() if number == signal.SIGKILL]
+
+
+@dataclass
+class Story:
+    """What was seen of the run."""
+
+    run: Run
+    lost: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The slot of the driver that each loss hit."""
+    warm: dict[str, set[int]] = field(default_factory=dict)
+    """Which drivers were warm then, by the pid of their Python."""
+    code: int = -1
+    left: dict[int, str] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def story(begin: Begin, ground: Path) -> Story:
+    """Lose one driver after the other, each in the middle of a Spark job."""
+    run = begin("long_in_spark.py", "fork", options=FEW)
+    story = Story(run)
+    run.running("second job")
+    for attempt, (loss, (number, keys)) in enumerate(LOSSES.items(), start=1):
+        run.grown("jobs.txt", attempt + 1)
+        run.until_line("marks.txt", f"tick {attempt}".__eq__)
+        if number == signal.SIGKILL:  # While one is frozen, there is time for another to start.
+            run.busy()
+        drivers = _drivers(run, attempt)
+        slot = next(one for one in drivers if one["attempt"] == attempt)
+        story.lost[loss] = slot
+        story.warm[loss] = {one["driver_pid"] for one in drivers if one["state"] == "warm"}
+        for key in keys:
+            os.kill(slot[key], number)
+        run.grown("jobs.txt", attempt + 2)
+        harness.thaw(slot[key] for key in keys)
+    run.release()
+    story.code = run.finish()
+    story.left = left_behind(ground)
+    return story
+
+
+def test_the_function_runs_again_after_each_loss_and_the_result_arrives(story: Story) -> None:
+    last = len(LOSSES) + 1
+    finished = story.run.of("application-finished")[0]
+
+    assert (0, "FINISHED") == (story.code, finished["status"])
+    assert ["first 1", *[f"long {n}" for n in range(1, last + 1)], "third 1"] == (
+        story.run.lines("jobs.txt")
+    )
+    assert f"{{'attempt': {last}, 'total': 1}}" in story.run.log.read_text()
+    assert 1 == len(story.run.lines("main.txt"))
+
+
+@pytest.mark.parametrize("loss", KILLS)
+def test_it_runs_again_in_the_driver_that_was_warm(story: Story, loss: str) -> None:
+    attempt = list(LOSSES).index(loss) + 1
+    begun = [mark.split() for mark in story.run.lines("marks.txt") if mark.startswith("begin")]
+    pids = {int(mark[1]): int(mark[2]) for mark in begun}
+
+    assert story.lost[loss]["driver_pid"] == pids[attempt]
+    assert story.warm[loss] == {pids[attempt + 1]}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_of_an_attempt_goes_on_once_the_next_has_begun(story: Story, loss: str) -> None:
+    """Neither its function, nor its Spark tasks, nor what it had forked."""
+    attempt = list(LOSSES).index(loss) + 1
+    marks = story.run.lines("marks.txt")
+    begun = [mark for mark in marks if mark.startswith(f"begin {attempt + 1} ")]
+    later = marks[marks.index(begun[0]) :]
+
+    assert 1 == len(begun)
+    assert f"tick {attempt}" in marks
+    assert [] == [mark for mark in later if int(mark.split()[1]) <= attempt]
+
+
+def test_only_the_last_attempt_came_to_its_end(story: Story) -> None:
+    last = len(LOSSES) + 1
+    marks = story.run.lines("marks.txt")
+
+    assert [f"end {last}"] == [mark.rpartition(" ")[0] for mark in marks if mark[:3] == "end"]
+
+
+def test_nothing_is_left(story: Story, ground: Path) -> None:
+    assert {} == story.left
+    assert [] == stored(ground)
+    assert [] == list(_scratch(ground))
+
+
+def _drivers(run: Run, attempt: int) -> list[dict[str, Any]]:
+    """Return the drivers, once that attempt is known to run in one of them."""
+    answer = run.until(
+        "/taskmanagers",
+        lambda answer: attempt in {one["attempt"] for one in _seats(answer)},
+    )
+    return _seats(answer)
+
+
+def _seats(answer: Any) -> list[dict[str, Any]]:
+    [taskmanager] = answer["taskmanagers"]
+    return [*taskmanager["slots"], *taskmanager["spare_drivers"]]
+
+
+def _scratch(ground: Path) -> list[Path]:
+    return list((ground / "tmp").rglob("*"))
