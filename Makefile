@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/ready.stamp
 WORKERS ?= 2
 
-.PHONY: setup demo test check unit journeys spark docs lock clean
+.PHONY: setup demo test check unit journeys spark mutants docs lock clean
 
 setup: $(READY)
 
@@ -34,7 +34,7 @@ check: $(READY)
 
 # Tables, stories, contracts, simulated worlds: no Spark, few processes.
 unit: $(READY)
-	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/contract tests/ha tests/sim tests/guardian tests/house
+	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/api tests/contract tests/ha tests/sim tests/guardian tests/house
 
 # Whole clusters of real processes, with the session-less driver.
 journeys: $(READY)
@@ -43,6 +43,10 @@ journeys: $(READY)
 # ... and with real Spark.
 spark: $(READY)
 	$(BIN)/pytest tests/journeys -m spark
+
+# Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
+mutants: $(READY)
+	$(BIN)/python -m tests.mutants.run $(ONLY)
 
 docs: $(READY)
 	$(BIN)/python -m understudy.config.docs docs/configuration.md

@@ -101,7 +101,14 @@ class Contender:
         registry = Registry(self.line, "flights")
         self.election = Election(
             self.line,
-            LeaderRecord(holder=Incarnation(name), term=0, session="", name=name),
+            LeaderRecord(
+                holder=Incarnation(name),
+                term=0,
+                session="",
+                name=name,
+                rest=f"http://{name}",
+                rpc=f"@{name}",
+            ),
             electorate.timing,
             self.machine.clock,
             electorate,

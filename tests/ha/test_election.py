@@ -57,10 +57,12 @@ def test_a_leader_is_found_only_once_it_serves(them: Electorate) -> None:
     leader = them.contender("leader")
     leader.publishes = False
     them.until_led()
+    at_once = leader.machine.spawn(serving_leader(them.register))
     them.later(10)
     found = leader.machine.spawn(serving_leader(them.register))
     them.later(1)
 
+    assert at_once.result() is None
     assert found.result() is None
 
     publishing = leader.machine.spawn(leader.tenures[0].leadership.publish("http://a", "tcp://a"))

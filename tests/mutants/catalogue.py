@@ -1,0 +1,426 @@
+"""The mutants: what is changed, which promise that breaks, and which tests must notice.
+
+The number is that of the invariant in the list of the design: 1 no write of an older term, 2 no
+second run of what has a result, 3 a restart only after a death, 4 the order of dirty and clean,
+5 nothing is left, 6 closing keeps data, 7 what was acknowledged is kept, 8 any crash point, 9
+damaged data is named, 10 terms never fall.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: ``before`` occurs once in ``path`` (below ``src/understudy``)."""
+
+    name: str
+    invariant: int
+    path: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+def _mutant(name: str, invariant: int, path: str, before: str, after: str, *tests: str) -> Mutant:
+    return Mutant(name, invariant, path, before, after, tests)
+
+
+LEASE = "core/lease.py"
+DOCUMENTS = "ha/documents.py"
+ELECTION = "ha/election.py"
+REGISTRY = "ha/registry.py"
+PLANS = "ha/execution_plan_store.py"
+RESULTS = "ha/result_store.py"
+FILESYSTEM = "ha/backends/filesystem.py"
+ENDING = "core/ending.py"
+JOB = "core/job.py"
+CLEANUP = "runtime/cleanup.py"
+
+CORE = "tests/core/test_"
+HA = "tests/ha/test_"
+CONTRACT = "tests/contract/test_register.py"
+
+MUTANTS = (
+    # --- the lease and the election
+    _mutant(
+        "the deadline is counted from the answer", 1, LEASE,
+        "deadline = write.sent_at + state.timing.renew_deadline_s",
+        "deadline = write.sent_at + state.timing.lease_s",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "a lease may end with the renew deadline", 1, LEASE,
+        "if self.lease_s <= self.renew_deadline_s:",
+        "if self.lease_s < self.renew_deadline_s:",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "a standby does not wait for the lease", 1, LEASE,
+        "if now < expires:",
+        "if now < state.observed.at:",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "a standby believes its own shorter lease", 1, LEASE,
+        "max(state.timing.lease_s, min(seen.lease_s, 3600.0))",
+        "state.timing.lease_s",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "a term is taken over, not minted", 10, LEASE,
+        "term=seen.term + 1, renewals=0",
+        "term=seen.term, renewals=0",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "the registry's higher term is ignored", 10, LEASE,
+        "elif record.term < floor:",
+        "elif record.term < 0:",
+        CORE + "lease.py", HA + "election.py",
+    ),
+    _mutant(
+        "a leader overlooks that another leads", 1, LEASE,
+        "if state.leading and (record.holder != state.me or record.term != state.leading.term):",
+        "if state.leading and record.term < state.leading.term:",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "a leader acts up to and beyond its deadline", 1, LEASE,
+        "state.leading is not None and now < state.leading.deadline",
+        "state.leading is not None",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "each look counts as a change", 1, LEASE,
+        "if state.observed is None or state.observed.record != record:",
+        "if True:",
+        CORE + "lease.py",
+    ),
+    _mutant(
+        "the body is not cancelled on loss", 1, ELECTION,
+        "                work.cancel()\n                await asyncio.wait({work})",
+        "                await asyncio.wait({work})",
+        HA + "election.py",
+    ),
+    _mutant(
+        "an address is published before recovery", 3, ELECTION,
+        'mine = replace(self._me, session=session, since=since, rest="", rpc="")',
+        "mine = replace(self._me, session=session, since=since)",
+        HA + "election.py",
+    ),
+    _mutant(
+        "the guardian is not told the deadline", 1, ELECTION,
+        "            self._hold(self._state.leading.deadline)\n        return \"\"",
+        "        return \"\"",
+        HA + "election.py",
+    ),
+    _mutant(
+        "a lease that ran out is not a loss", 1, ELECTION,
+        "if not lease.leads(self._state, self._clock.now()):",
+        "if False:",
+        HA + "election.py",
+    ),
+    _mutant(
+        "another's lease is released", 1, ELECTION,
+        "if seen and seen.holder == self._me.holder and seen.term == term:",
+        "if seen:",
+        HA + "election.py",
+    ),
+    # --- documents, registry, stores
+    _mutant(
+        "an update does not look at the term", 1, DOCUMENTS,
+        "                if known.term > term:\n"
+        '                    raise LeadershipLost(f"{self.key}: term {known.term} is newer than '
+        '{term}")\n'
+        "                if await self._write(",
+        "                if await self._write(",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "a delete does not look at the term", 1, DOCUMENTS,
+        "                if known.term > term:\n"
+        '                    raise LeadershipLost(f"{self.key}: term {known.term} is newer than '
+        '{term}")\n'
+        "                self._known = None",
+        "                self._known = None",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "a claim does not stamp", 1, DOCUMENTS,
+        "if known and known.term == term:",
+        "if known and known.term <= term:",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "a lost answer counts as a lost race", 7, DOCUMENTS,
+        "return known is not None and known.write_id == write_id",
+        "return False",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "any conflict counts as one's own write", 7, DOCUMENTS,
+        "return known is not None and known.write_id == write_id",
+        "return known is not None",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "a large document is sent all the same", 8, DOCUMENTS,
+        "if len(data) > VALUE_BYTES_MAX:",
+        "if False:",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "a sweep removes what is linked", 7, REGISTRY,
+        "            if key in linked:\n                continue\n",
+        "",
+        HA + "registry.py",
+    ),
+    _mutant(
+        "a damaged document stops the sweep", 9, REGISTRY,
+        "            except DataError as error:\n                _log.warning(",
+        "            except ZeroDivisionError as error:\n                _log.warning(",
+        HA + "registry.py",
+    ),
+    _mutant(
+        "an application is buried without a tombstone", 2, REGISTRY,
+        "            if tombstone:\n",
+        "            if not tombstone:\n",
+        HA + "registry.py",
+    ),
+    _mutant(
+        "a foreign registry is taken", 9, REGISTRY,
+        "if body.cluster_id != self._cluster_id:",
+        "if False:",
+        HA + "registry.py",
+    ),
+    _mutant(
+        "a segment is linked before it is there", 8, PLANS,
+        "        await document.create(term, body)\n        await self._application.update(\n"
+        "            term, lambda body: replace(body, segments=(*body.segments, document.key))\n"
+        "        )\n",
+        "        await self._application.update(\n"
+        "            term, lambda body: replace(body, segments=(*body.segments, document.key))\n"
+        "        )\n        await document.create(term, body)\n",
+        HA + "execution_plan_store.py", HA + "cleanup.py",
+    ),
+    _mutant(
+        "a segment is never full", 8, PLANS,
+        "if len(body.jobs) < SEGMENT_JOBS_MAX:",
+        "if True:",
+        HA + "execution_plan_store.py",
+    ),
+    _mutant(
+        "segments are not claimed", 1, PLANS,
+        "            body = await document.claim(term)\n            self._segments",
+        "            body = await document.read()\n            assert body\n"
+        "            self._segments",
+        HA + "execution_plan_store.py",
+    ),
+    _mutant(
+        "a note is forgotten when its write fails", 8, PLANS,
+        "            self._notes[document.key] = [*notes, *self._notes.get(document.key, ())]\n",
+        "",
+        HA + "execution_plan_store.py",
+    ),
+    _mutant(
+        "an altered result is believed", 9, RESULTS,
+        "return data if digest(data) == expected_digest else None",
+        "return data",
+        HA + "result_store.py",
+    ),
+    _mutant(
+        "the dirty file is removed before the clean one is there", 8, RESULTS,
+        "            await self._storage.publish(self.clean_path(result_id), data)\n"
+        "        await self._storage.delete(dirty)",
+        "            await self._storage.delete(dirty)\n"
+        "            await self._storage.publish(self.clean_path(result_id), data)\n"
+        "        await self._storage.delete(dirty)",
+        HA + "result_store.py", HA + "cleanup.py",
+    ),
+    _mutant(
+        "an application is linked before its document is there", 7, "ha/application_store.py",
+        "        await document.create(term, body)\n"
+        "        link = Link(document=document.key, run_id=record.run_id)\n"
+        "        await self._registry.link(term, record.application_id, link)\n",
+        "        link = Link(document=document.key, run_id=record.run_id)\n"
+        "        await self._registry.link(term, record.application_id, link)\n"
+        "        await document.create(term, body)\n",
+        HA + "application_store.py",
+    ),
+    _mutant(
+        "another application's record is executed", 9, "ha/application_store.py",
+        "if record.application_id != body.application_id:",
+        "if False:",
+        HA + "application_store.py",
+    ),
+    _mutant(
+        "an altered blob is executed", 9, "ha/blobs.py",
+        "if digest(body) != artifact.digest:",
+        "if False:",
+        HA + "blobs.py",
+    ),
+    # --- the register in a directory
+    _mutant(
+        "a create overwrites", 7, FILESYSTEM,
+        "                    if _token(directory) is not None:\n"
+        '                        raise Conflict(f"{key}: expected to be absent") from None\n',
+        "                    if _token(directory) is not None:\n"
+        "                        return self._replace(key, value, _token(directory) or '')\n",
+        CONTRACT,
+    ),
+    _mutant(
+        "the token comes before the value", 8, FILESYSTEM,
+        '            (directory / f"{_TOKEN}{expected}").rename(directory / f"{_TOKEN}{version}")\n'
+        "        except FileNotFoundError:\n            draft",
+        '            draft.rename(directory / f"{_VALUE}x")\n'
+        '            (directory / f"{_TOKEN}{expected}").rename(directory / f"{_TOKEN}{version}")\n'
+        '            (directory / f"{_VALUE}x").rename(draft)\n'
+        "        except FileNotFoundError:\n            draft",
+        "tests/contract/test_register_processes.py",
+    ),
+    _mutant(
+        "the next writer's draft is removed", 7, FILESYSTEM,
+        'not mine and name[len(_VALUE) :].split(".")[0] <= number:',
+        "not mine:",
+        CONTRACT, "tests/contract/test_register_processes.py",
+    ),
+    _mutant(
+        "a version is used twice", 7, FILESYSTEM,
+        'raise Conflict(f"{key}: version {expected} was replaced") from None\n'
+        "        if _sync",
+        "return version\n        if _sync",
+        CONTRACT,
+    ),
+    # --- deciding: jobs, the end, recovery, takeover
+    _mutant(
+        "jobs are clean before the application is dirty", 4, ENDING,
+        "if application.result is None or any(job.result is None for job in jobs):",
+        "if any(job.result is None for job in jobs):",
+        CORE + "ending.py",
+    ),
+    _mutant(
+        "the application is clean before its things are gone", 5, ENDING,
+        "if Kind.CLEAN_APPLICATION not in done:",
+        "if False:",
+        CORE + "ending.py",
+    ),
+    _mutant(
+        "no tombstone is written", 2, ENDING,
+        "if Kind.WRITE_TOMBSTONE not in done and not _all_clean(jobs):",
+        "if False:",
+        CORE + "ending.py",
+    ),
+    _mutant(
+        "a job's cleanup is skipped", 5, ENDING,
+        "CleanJob(job.job_id) for job in jobs if job.result and not job.result.cleaned",
+        "CleanJob(job.job_id) for job in jobs if job.result and job.result.clean",
+        CORE + "ending.py",
+    ),
+    _mutant(
+        "a lost attempt is restarted without a look", 2, JOB,
+        "            return _look(state, event.reason, event.ran_s)",
+        "            return _restart_after_loss(state, strategy, chance)",
+        CORE + "job.py", CORE + "job_steps.py",
+    ),
+    _mutant(
+        "an attempt is deployed before its intent is durable", 3, JOB,
+        "return state, [StoreIntent(state.attempt, placement, state.restarts)]",
+        "return state, [Deploy(state.attempt, placement)]",
+        CORE + "job.py", CORE + "job_steps.py",
+    ),
+    _mutant(
+        "an attempt's number is used again", 3, JOB,
+        "attempt=state.attempt + 1,",
+        "attempt=max(1, state.attempt),",
+        CORE + "job.py", CORE + "job_steps.py",
+    ),
+    _mutant(
+        "the word of an older attempt counts", 3, JOB,
+        "case Ended() if event.attempt == state.attempt and _awaits_end(state):",
+        "case Ended() if _awaits_end(state):",
+        CORE + "job.py", CORE + "job_steps.py", CORE + "job_explored.py",
+    ),
+    _mutant(
+        "a finished job that was cancelled has no result", 2, JOB,
+        "    if ended.status is JobStatus.FINISHED:\n        return _record(state, ended.status, "
+        'ended.source, "")\n    if state.cancelled:',
+        "    if state.cancelled:",
+        CORE + "job.py", CORE + "job_steps.py",
+    ),
+    _mutant(
+        "a job with a result is run again after a failover", 2, JOB,
+        "return replace(state, phase=Phase.DONE, status=entry.result.status)",
+        "return state",
+        CORE + "job.py", CORE + "job_steps.py",
+    ),
+    _mutant(
+        "an ended run is run again", 2, "core/recovery.py",
+        "        if run and run in registry.tombstones:\n"
+        "            return Answer(registry.tombstones[run])\n",
+        "",
+        CORE + "recovery.py",
+    ),
+    _mutant(
+        "an attempt of another intent is adopted", 3, "core/recovery.py",
+        "if expected.get(item.job_id) == item.attempt:",
+        "if item.job_id in expected:",
+        CORE + "recovery.py",
+    ),
+    _mutant(
+        "the grace is counted from nowhere", 3, "core/liveness.py",
+        "if now - at >= silence.grace_s",
+        "if now - at >= 0",
+        CORE + "liveness.py",
+    ),
+    _mutant(
+        "a slot is given twice", 3, "core/slots.py",
+        "        if driver not in taken\n",
+        "",
+        CORE + "slots.py",
+    ),
+    _mutant(
+        "restarts have no bound", 8, "core/restart.py",
+        "    if used >= strategy.attempts:\n",
+        "    if False:\n",
+        CORE + "restart.py",
+    ),
+    _mutant(
+        "equal names are one job", 2, "core/matching.py",
+        "counts = {**state.counts, name: occurrence + 1}",
+        "counts = {**state.counts, name: 0}",
+        CORE + "matching.py",
+    ),
+    _mutant(
+        "NaN is a value", 9, "core/values.py",
+        "if not math.isfinite(value):",
+        "if False:",
+        CORE + "values.py",
+    ),
+    # --- cleaning up
+    _mutant(
+        "staged outcomes stay", 5, CLEANUP,
+        "await storage.delete(layout.staged_path(cluster, directory, entry.job_id, attempt))",
+        "layout.staged_path(cluster, directory, entry.job_id, attempt)",
+        HA + "cleanup.py", HA + "cleanup_tasks.py",
+    ),
+    _mutant(
+        "job documents stay", 5, CLEANUP,
+        "await self._plans.delete_documents(self._term, self._stored.body.segments)",
+        "self._plans.entries.clear()",
+        HA + "cleanup.py", HA + "cleanup_tasks.py",
+    ),
+    _mutant(
+        "a tombstone is written anew by each leader", 8, CLEANUP,
+        "        if existing := await self._existing_tombstone():\n            return existing\n",
+        "",
+        HA + "cleanup.py", HA + "cleanup_tasks.py",
+    ),
+    _mutant(
+        "cleanup is tried without bound", 8, CLEANUP,
+        "if failures > self.attempts:",
+        "if False:",
+        HA + "cleanup.py", HA + "cleanup_tasks.py",
+    ),
+)  # fmt: skip
