@@ -34,6 +34,7 @@ from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.environment import Environment, current
 from understudy.runtime.failures import failure_of
+from understudy.runtime.persist import persist_blocking
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.worker import GuardianLink
 from understudy.spark import defaults

@@ -18,6 +18,7 @@ from understudy.model import NULL, Failure, JobStatus, Outcome, Pointer
 from understudy.rpc.messages import AttemptEnded, Deploy
 from understudy.runtime.context import FencingToken, JobContext
 from understudy.runtime.failures import failure_of
+from understudy.runtime.persist import persist_blocking
 from understudy.runtime.plans import decode_plan
 
 
@@ -102,7 +103,7 @@ class Attempt:
             retryable=retryable,
         )
         data = outcomes.dump(outcome, pretty=True)
-        self._storage.publish(deploy.staged, data)
+        persist_blocking("stage an outcome", lambda: self._storage.publish(deploy.staged, data))
         return AttemptEnded(
             job_id=deploy.job_id,
             attempt=deploy.attempt,
