@@ -158,6 +158,9 @@ class Restarts(Record, frozen=True):
 
     failures: int = 0
     losses: int = 0
+    ages: tuple[float, ...] = ()
+    """With ``failure-rate``: how long before the start of the next attempt each counted failure
+    was, in seconds in which the job ran or waited for its delay; the oldest first."""
 
 
 class JobResultEntry(Record, frozen=True):
@@ -249,6 +252,10 @@ class ApplicationDocument(Record, frozen=True):
     segments: tuple[str, ...] = ()
     """Register keys of the documents that hold its jobs, 200 to a segment."""
     cancel_requested: bool = False
+    cleanup_abandoned: bool = False
+    """A person wants what cannot be cleaned up to be left behind."""
+    left_behind: tuple[str, ...] = ()
+    """The storage paths of what was."""
     result: ApplicationResultEntry | None = None
 
 
@@ -276,6 +283,8 @@ class Tombstone(Record, frozen=True):
     started_at: float
     ended_at: float
     file: Pointer
+    left_behind: tuple[str, ...] = ()
+    """Storage paths of what a person abandoned when it could not be cleaned up."""
 
 
 class LeadershipSpan(Record, frozen=True):
@@ -321,6 +330,8 @@ class TombstoneFile(Record, frozen=True):
 
     result: ApplicationResult
     jobs: tuple[JobRecord, ...] = ()
+    configuration: dict[str, str] = {}
+    """With which it was submitted, secrets hidden."""
 
 
 class LeaderRecord(Record, frozen=True):

@@ -64,16 +64,17 @@ def test_unset_differs_from_false(text: str) -> None:
         (
             {"restart-strategy.type": "sometimes"},
             "restart-strategy.type is 'sometimes': expected one of none, fixed-delay, "
-            "exponential-delay",
+            "failure-rate, exponential-delay",
         ),
         (
             {"restart-strategy": "sometimes"},
-            "restart-strategy is 'sometimes': expected one of none, fixed-delay, exponential-delay",
+            "restart-strategy is 'sometimes': expected one of none, fixed-delay, failure-rate, "
+            "exponential-delay",
         ),
         (
             {"restart-strategy": "none", "restart-strategy.type": "sometimes"},
             "restart-strategy.type is 'sometimes': expected one of none, fixed-delay, "
-            "exponential-delay",
+            "failure-rate, exponential-delay",
         ),
         (
             {"job.result.max-size": "much"},
@@ -200,6 +201,7 @@ def test_a_key_that_is_ours_has_a_meaning_in_whatever_family() -> None:
 # --- relations ------------------------------------------------------------------------------------
 
 EXPONENTIAL = "restart-strategy.exponential-delay"
+RATE = "restart-strategy.failure-rate"
 CLEANUP = "cleanup-strategy.exponential-delay"
 
 
@@ -239,6 +241,17 @@ CLEANUP = "cleanup-strategy.exponential-delay"
             "become shorter",
         ),
         (
+            {f"{RATE}.delay": "20 s", f"{RATE}.max-failures-per-interval": "3"},
+            f"{RATE}.failure-rate-interval (60 s) must be longer than 60 s, that is {RATE}.delay "
+            f"(20 s) × {RATE}.max-failures-per-interval (3), or failures would be too far apart "
+            "for the job ever to be declared failed",
+        ),
+        (
+            {f"{RATE}.max-failures-per-interval": "101", f"{RATE}.delay": "0 s"},
+            f"{RATE}.max-failures-per-interval is 101: it must be at most 100, as each failure is "
+            "kept in the register",
+        ),
+        (
             {f"{EXPONENTIAL}.jitter-factor": "1.01"},
             f"{EXPONENTIAL}.jitter-factor is 1.01: it must be at most 1, or pauses would be "
             "negative",
@@ -262,6 +275,8 @@ def test_settings_that_contradict_each_other_are_refused_with_a_sentence(
         {f"{EXPONENTIAL}.initial-backoff": "60 s"},
         {f"{CLEANUP}.max-backoff": "1 s"},
         {f"{EXPONENTIAL}.backoff-multiplier": "1"},
+        {f"{RATE}.delay": "19999 ms", f"{RATE}.max-failures-per-interval": "3"},
+        {f"{RATE}.max-failures-per-interval": "100", f"{RATE}.delay": "0 s"},
         {f"{EXPONENTIAL}.jitter-factor": "1"},
         {f"{EXPONENTIAL}.jitter-factor": "0"},
     ],

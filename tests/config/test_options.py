@@ -111,9 +111,19 @@ def test_a_strategy_has_flinks_spellings(family: str, spelling: str, expected: s
     assert expected == actual
 
 
+@pytest.mark.parametrize("spelling", ["failure-rate", "failurerate", "FailureRate"])
+def test_the_failure_rate_has_flinks_spellings(spelling: str) -> None:
+    expected = "failure-rate"
+
+    actual = Configuration({"restart-strategy.type": spelling}).get(options.RESTART_TYPE)
+
+    assert expected == actual
+
+
 @pytest.mark.parametrize(
     "option",
     [
+        options.RATE_INTERVAL,
         options.MAIN_HEARTBEAT,
         options.ORPHAN_TIMEOUT,
         options.DRIVER_HEARTBEAT,

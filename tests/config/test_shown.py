@@ -69,6 +69,53 @@ def test_a_bad_value_of_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"notify.url": "https://host"}, "https://host"),
+        ({"notify.url": "http://127.0.0.1:80/"}, "http://127.0.0.1:80/"),
+        ({"notify.url": "https://host:8443/services/T0/hush"}, "https://host:8443/******"),
+        ({"notify.url": "https://host?key=hush"}, "https://host/******"),
+        ({"notify.url": "https://me:hush@host/hook"}, REDACTED),
+        ({"high-availability.storageDir": "s3://me:hush@bucket/ha"}, REDACTED),
+        ({"high-availability.storageDir": "s3://bucket/a@b"}, "s3://bucket/a@b"),
+        ({"spark.x": "first,https://hush@host/"}, REDACTED),
+    ],
+)
+def test_of_an_address_what_may_be_a_secret_is_hidden(
+    settings: dict[str, str], expected: str
+) -> None:
+    (actual,) = Configuration(settings).redacted().values()
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ftp://host/hush",
+        "host",
+        "http://",
+        "http://host:99999/hush",
+        "http://host:0/",
+        "http://[::1",
+        "https://me:hush@",
+        "http://a b/",
+        "http://host/hook\nx",
+        "file:///hush",
+    ],
+)
+def test_only_an_address_with_http_or_https_is_posted_to(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Configuration({"notify.url": text})
+
+    assert str(caught.value).startswith("notify.url is ")
+    assert str(caught.value).endswith(
+        "expected an address such as 'https://host/path', with http or https"
+    )
+    assert "me:hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("variable", "expected"),
     [("/state", "/state/understudy"), ("", "/me/.local/state/understudy")],
 )

@@ -142,9 +142,9 @@ def test_names_from_people_are_kept(storage: BlockingStorage) -> None:
 def test_a_sound_storage_is_proved_and_nothing_of_the_proof_remains(
     storage: BlockingStorage,
 ) -> None:
-    prove(storage)
+    prove(storage, "flights/locks")
 
-    assert [] == storage.names("")
+    assert [] == storage.names("flights/locks")
 
 
 # --- proofs that must fail ------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_a_storage_that_breaks_its_promise_is_refused(
     storage = broken()
 
     with pytest.raises(StorageError, match=said):
-        prove(storage)
+        prove(storage, "flights/locks")
     assert {} == storage.files
 
 

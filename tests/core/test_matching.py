@@ -292,12 +292,12 @@ def test_a_job_has_the_given_name_or_that_of_its_function(name: str | None, expe
 
 @pytest.mark.parametrize("function", [lambda: None, functools.partial(load_flights), object()])
 def test_a_function_without_a_name_must_be_named(function: object) -> None:
-    expected = "a lambda has no name by which its job could be found again: pass name='…'"
+    expected = " has no name by which its job could be found again: pass name='…'"
 
     with pytest.raises(JobNameError) as caught:
         name_of(function, None)
 
-    assert expected == str(caught.value)
+    assert str(caught.value).endswith(expected)
 
 
 def test_a_lambda_may_be_named() -> None:

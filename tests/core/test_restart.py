@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from understudy.config import Configuration
 from understudy.config.option import INFINITE
 from understudy.core.restart import (
-    EARLY_LOSSES_MAX,
-    STABLE_S,
+    LOSSES_PER_ATTEMPT,
     Again,
     GiveUp,
     Strategy,
@@ -24,14 +23,15 @@ MIDDLE = 0.5
 
 NONE = Strategy("none", 0)
 FIXED = Strategy("fixed-delay", 3, 7.0, 7.0, 1.0, 0.0, float("inf"))
+RATE = Strategy("failure-rate", 2, 1.0, 1.0, 1.0, 0.0, float("inf"), 60.0)
 ENDLESS = Strategy(attempts=INFINITE)
 
 SHORT_S = 0.0
 LONG_S = 3600.0
 
 
-def counts(failures: int = 0, losses: int = 0) -> Restarts:
-    return Restarts(failures=failures, losses=losses)
+def counts(failures: int = 0, losses: int = 0, ages: tuple[float, ...] = ()) -> Restarts:
+    return Restarts(failures=failures, losses=losses, ages=ages)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def counts(failures: int = 0, losses: int = 0) -> Restarts:
         (Strategy(), counts(3), LONG_S, Again(1.0, counts(1))),
         (Strategy(), counts(1, losses=9), SHORT_S, Again(1.5, counts(2, losses=9))),
         (Strategy(), counts(3, losses=1), LONG_S, Again(1.0, counts(1))),
-        (Strategy(), counts(1, losses=9), STABLE_S, Again(1.5, counts(2))),
-        (Strategy(), counts(1, losses=9), STABLE_S - 0.1, Again(1.5, counts(2, losses=9))),
+        (Strategy(), counts(1, losses=9), LONG_S, Again(1.0, counts(1))),
+        (Strategy(), counts(1, losses=9), LONG_S - 0.1, Again(1.5, counts(2, losses=9))),
         (
             Strategy(attempts=1),
             counts(1),
@@ -102,26 +102,21 @@ def test_an_exception_waits_the_backoff_and_counts(
         (Strategy(), counts(0, 29), SHORT_S, Again(60.0, counts(0, 30))),
         (Strategy(), counts(0, 2), 0.9, Again(1.5, counts(0, 3))),
         (Strategy(), counts(0, 2), 1.0, Again(0.0, counts(0, 3))),
-        (Strategy(), counts(0, 2), STABLE_S - 0.1, Again(0.0, counts(0, 3))),
-        (Strategy(), counts(0, 30), 5.0, Again(0.0, counts(0, 1))),
+        (Strategy(), counts(0, 29), LONG_S - 0.1, Again(0.0, counts(0, 30))),
+        (Strategy(), counts(0, 30), LONG_S, Again(0.0, counts(0, 1))),
         (
             Strategy(),
             counts(0, 30),
-            STABLE_S - 0.1,
-            GiveUp("its process was lost 31 times in a row soon after it started"),
+            LONG_S - 0.1,
+            GiveUp("its process was lost 31 times in a row"),
         ),
-        (
-            ENDLESS,
-            counts(0, EARLY_LOSSES_MAX),
-            SHORT_S,
-            GiveUp("its process was lost 31 times in a row soon after it started"),
-        ),
+        (ENDLESS, counts(0, 1_000_000), SHORT_S, Again(60.0, counts(0, 1_000_001))),
         (Strategy(attempts=1), counts(0, 9), SHORT_S, Again(1.5**8, counts(0, 10))),
         (
             Strategy(attempts=1),
             counts(0, 10),
             SHORT_S,
-            GiveUp("its process was lost 11 times in a row soon after it started"),
+            GiveUp("its process was lost 11 times in a row"),
         ),
         (NONE, counts(0), LONG_S, GiveUp("the restart strategy is 'none'")),
         (FIXED, counts(0), SHORT_S, Again(0.0, counts(0, 1))),
@@ -137,6 +132,89 @@ def test_the_first_restart_after_a_loss_is_immediate_and_counts(
     actual = after_loss(strategy, restarts, ran_s, MIDDLE)
 
     assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("restarts", "ran_s", "expected"),
+    [
+        (counts(), SHORT_S, Again(1.0, counts(1, 0, (1.0,)))),
+        (counts(), LONG_S, Again(1.0, counts(1, 0, (1.0,)))),
+        (counts(1, 0, (1.0,)), 2.5, Again(1.0, counts(2, 0, (4.5, 1.0)))),
+        (counts(0, 1, (0.0,)), 2.5, Again(1.0, counts(1, 1, (3.5, 1.0)))),
+        (counts(2, 0, (50.0, 1.0)), 10.1, Again(1.0, counts(3, 0, (12.1, 1.0)))),
+        (counts(2, 0, (50.0, 1.0)), 60.0, Again(1.0, counts(1, 0, (1.0,)))),
+        (counts(2, 9, (50.0, 1.0)), 60.0, Again(1.0, counts(1, 0, (1.0,)))),
+        (
+            counts(2, 0, (50.0, 1.0)),
+            10.0,
+            GiveUp("the restart strategy allows 2 restarts within 60 s"),
+        ),
+        (counts(1, 0, (1.0,)), 0.00012, Again(1.0, counts(2, 0, (2.0, 1.0)))),
+        (counts(1, 0, (1.0,)), -5.0, Again(1.0, counts(2, 0, (2.0, 1.0)))),
+    ],
+)
+def test_a_failure_rate_allows_so_many_restarts_within_its_interval(
+    restarts: Restarts, ran_s: float, expected: Again | GiveUp
+) -> None:
+    actual = after_exception(RATE, restarts, ran_s, MIDDLE)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("restarts", "ran_s", "expected"),
+    [
+        (counts(), SHORT_S, Again(0.0, counts(0, 1, (0.0,)))),
+        (counts(1, 0, (1.0,)), 2.5, Again(0.0, counts(1, 1, (3.5, 0.0)))),
+        (counts(0, 1, (0.0,)), 2.5, Again(1.0, counts(0, 2, (3.5, 1.0)))),
+        (counts(0, 9, (50.0,)), 10.1, Again(0.0, counts(0, 1, (0.0,)))),
+        (
+            counts(1, 1, (50.0, 0.0)),
+            10.0,
+            GiveUp("the restart strategy allows 2 restarts within 60 s"),
+        ),
+    ],
+)
+def test_a_failure_rate_counts_losses_too_and_the_first_restart_is_immediate(
+    restarts: Restarts, ran_s: float, expected: Again | GiveUp
+) -> None:
+    actual = after_loss(RATE, restarts, ran_s, MIDDLE)
+
+    assert expected == actual
+
+
+@EXPLORE
+@given(
+    attempts=st.integers(1, 5),
+    delay_s=st.integers(0, 5),
+    interval_s=st.integers(1, 60),
+    lives=st.lists(st.tuples(st.booleans(), st.integers(0, 40)), min_size=1, max_size=30),
+)
+def test_a_failure_rate_gives_up_at_the_failure_that_is_one_too_many_and_never_before(
+    attempts: int, delay_s: int, interval_s: int, lives: list[tuple[bool, int]]
+) -> None:
+    strategy = Strategy(
+        "failure-rate", attempts, delay_s, delay_s, 1.0, 0.0, float("inf"), interval_s
+    )
+
+    now, times, restarts = 0.0, list[float](), Restarts()
+    for raises, ran_s in lives:
+        now += ran_s
+        earlier = [time for time in times if now - time <= interval_s]
+        expected = len(earlier) >= attempts
+        decide = after_exception if raises else after_loss
+        decision = decide(strategy, restarts, ran_s, MIDDLE)
+        actual = isinstance(decision, GiveUp)
+
+        assert expected == actual
+
+        if isinstance(decision, GiveUp):
+            return
+        times.append(now)
+        now += decision.delay_s
+        restarts = decision.restarts
+
+        assert len(restarts.ages) <= attempts
 
 
 @pytest.mark.parametrize(
@@ -213,10 +291,10 @@ def test_a_pause_is_never_shorter_than_none_whatever_the_jitter() -> None:
     assert expected == actual
 
 
-def test_an_attempt_that_ran_for_a_while_before_its_exception_breaks_the_row_of_losses() -> None:
+def test_an_attempt_that_ran_for_long_before_its_exception_breaks_the_row_of_losses() -> None:
     expected = Again(0.0, counts(1, 1))
 
-    raised = after_exception(Strategy(), counts(0, 30), STABLE_S, MIDDLE)
+    raised = after_exception(Strategy(), counts(0, 30), LONG_S, MIDDLE)
     assert isinstance(raised, Again)
     actual = after_loss(Strategy(), raised.restarts, SHORT_S, MIDDLE)
 
@@ -248,14 +326,14 @@ def test_a_function_that_always_raises_is_restarted_just_so_often(
 @EXPLORE
 @given(
     attempts=st.integers(1, 5),
-    lives=st.lists(st.tuples(st.booleans(), st.floats(0, STABLE_S, exclude_max=True))),
+    lives=st.lists(st.tuples(st.booleans(), st.floats(0, LONG_S, exclude_max=True))),
     kind=st.sampled_from(["fixed-delay", "exponential-delay"]),
 )
-def test_a_job_that_never_runs_for_a_while_is_given_up_in_the_end(
+def test_a_job_that_never_runs_for_long_is_given_up_in_the_end(
     attempts: int, lives: list[tuple[bool, float]], kind: str
 ) -> None:
     strategy = Strategy(kind, attempts)
-    patience = attempts + min(EARLY_LOSSES_MAX, 10 * attempts)
+    patience = attempts + LOSSES_PER_ATTEMPT * attempts
     lives = (lives or [(False, 0.0)]) * (patience + 1)
 
     restarts, given_up = Restarts(), False
@@ -323,6 +401,19 @@ def test_a_pause_is_never_negative_and_its_core_never_shrinks(
                 "restart-strategy.fixed-delay.delay": "10 s",
             },
             Strategy("fixed-delay", 4, 10.0, 10.0, 1.0, 0.0, float("inf")),
+        ),
+        (
+            {"restart-strategy.type": "failure-rate"},
+            Strategy("failure-rate", 1, 1.0, 1.0, 1.0, 0.0, float("inf"), 60.0),
+        ),
+        (
+            {
+                "restart-strategy.type": "failurerate",
+                "restart-strategy.failure-rate.max-failures-per-interval": "3",
+                "restart-strategy.failure-rate.failure-rate-interval": "5 min",
+                "restart-strategy.failure-rate.delay": "10 s",
+            },
+            Strategy("failure-rate", 3, 10.0, 10.0, 1.0, 0.0, float("inf"), 300.0),
         ),
         ({"restart-strategy.type": "disable"}, Strategy("none", 0)),
     ],

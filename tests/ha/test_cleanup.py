@@ -37,12 +37,14 @@ from understudy.model import (
     RegistryBody,
     Segment,
 )
-from understudy.runtime.cleanup import Cleanup, CleanupStrategy, read_tombstone
+from understudy.runtime.cleanup import Cleanup
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
+from understudy.runtime.effort import CleanupStrategy
 from understudy.runtime.liveness_lock import Locks
 from understudy.runtime.main_process import MainProcesses
 from understudy.runtime.reporter import Silent
 from understudy.runtime.resource_manager import ResourceManager
+from understudy.runtime.retention import read_tombstone
 
 JOBS = [ground.job(1), ground.job(2, attempt=3)]
 NOW = WALL_AT_START
@@ -113,12 +115,16 @@ async def commit_application(
 
 
 async def lead(durable: Durable, faults: Faults, term: int, *, keep: bool = False) -> Ended:
-    """Be the leader of one term: end what runs, and let the real Dispatcher do the rest."""
+    """Lead twice: end what runs in one term, and let the real Dispatcher do the rest in the next.
+
+    It takes no term that the registry has seen.
+    """
     stores = ground.services(durable, faults)
-    registry = await stores.registry.claim(term, ephemeral=False)
-    for stored in (await stores.applications.recover(term, registry)).sound:
+    first, term = 2 * term, 2 * term + 1
+    registry = await stores.registry.claim(first, ephemeral=False)
+    for stored in (await stores.applications.recover(first, registry)).sound:
         if stored.body.result is None:
-            await end_jobs(stores, term, stored, keep=keep)
+            await end_jobs(stores, first, stored, keep=keep)
     vacant = LeaderRecord(holder=Incarnation(""), term=term - 1, session="")
     resources = ResourceManager(term, 40.0, cast("Locks", NoLocks()), virtual_clock(), lambda: None)
     around = Surroundings(

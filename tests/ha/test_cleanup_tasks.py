@@ -13,7 +13,8 @@ from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.config import Configuration
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.model import JobId
-from understudy.runtime.cleanup import Cleanup, CleanupStrategy
+from understudy.runtime.cleanup import Cleanup
+from understudy.runtime.effort import CleanupStrategy
 
 PATIENT = CleanupStrategy("exponential-delay", 100, 1.0, 10.0)
 ENTRY = ground.job(1, attempt=3)

@@ -370,8 +370,8 @@ MUTANTS = (
     ),
     _mutant(
         "the grace is counted from nowhere", 3, "core/liveness.py",
-        "if now - at >= silence.grace_s",
-        "if now - at >= 0",
+        "if now >= at + silence.grace_s",
+        "if now >= at",
         CORE + "liveness.py",
     ),
     _mutant(
@@ -401,8 +401,8 @@ MUTANTS = (
     # --- cleaning up
     _mutant(
         "staged outcomes stay", 5, CLEANUP,
-        "await storage.delete(layout.staged_path(cluster, directory, entry.job_id, attempt))",
-        "layout.staged_path(cluster, directory, entry.job_id, attempt)",
+        "for path in (*staged, result.source.path):",
+        "for path in (result.source.path,):",
         HA + "cleanup.py", HA + "cleanup_tasks.py",
     ),
     _mutant(
@@ -413,14 +413,33 @@ MUTANTS = (
     ),
     _mutant(
         "a tombstone is written anew by each leader", 8, CLEANUP,
-        "        if existing := await self._existing_tombstone():\n            return existing\n",
+        "        if existing := await self._existing_tombstone():\n"
+        "            self._tombstone = existing\n            return\n",
         "",
         HA + "cleanup.py", HA + "cleanup_tasks.py",
     ),
     _mutant(
-        "cleanup is tried without bound", 8, CLEANUP,
+        "cleanup is tried without bound", 8, "runtime/effort.py",
         "if failures > self.attempts:",
         "if False:",
         HA + "cleanup.py", HA + "cleanup_tasks.py",
+    ),
+    _mutant(
+        "an abandoned cleanup removes the only copy of a result", 7, CLEANUP,
+        "if published or path != result.source.path:",
+        "if True:",
+        HA + "cleanup_abandoned.py",
+    ),
+    _mutant(
+        "results go though no tombstone could be written", 7, CLEANUP,
+        "return self._keep or self._tombstone_path in self.left_behind",
+        "return self._keep",
+        HA + "cleanup_abandoned.py",
+    ),
+    _mutant(
+        "what fails is left behind though nobody said so", 8, "runtime/effort.py",
+        "            if not self._leave:\n                raise\n",
+        "",
+        HA + "cleanup_tasks.py", HA + "cleanup_abandoned.py",
     ),
 )  # fmt: skip

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.api import views
+from understudy.api import failures, views
+from understudy.api.failures import Told
 from understudy.api.views import ApplicationFacts, JobLive, Json
 from understudy.clock import Clock
 from understudy.core import job
 from understudy.errors import DataError, NotFoundError
 from understudy.ha.registry import application_document, segment_document
-from understudy.ha.result_store import outcomes
+from understudy.ha.result_store import application_results, outcomes
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
     ApplicationStatus,
@@ -28,8 +30,9 @@ from understudy.model import (
     TombstoneFile,
 )
 from understudy.runtime.application import Application
-from understudy.runtime.cleanup import read_tombstone
 from understudy.runtime.job_master import read_outcome
+from understudy.runtime.retention import read_tombstone
+from understudy.runtime.submission import configuration_of
 
 
 class Directory:
@@ -65,6 +68,8 @@ class Directory:
             adopted=frozenset(jobs.marks.adopted),
             skipped=frozenset(jobs.marks.skipped),
             displaced=frozenset(jobs.marks.displaced),
+            failures=tuple(application.failures),
+            record=application.record,
         )
 
     async def stored(self, registry: RegistryBody) -> list[ApplicationFacts]:
@@ -108,6 +113,42 @@ class Directory:
         if outcome_ and outcome_.failure and outcome_.failure not in found:
             found.append(outcome_.failure)
         return sorted(found, key=lambda failure: failure.time)
+
+    async def application_failures(self, facts: ApplicationFacts, maximum: int) -> list[Told]:
+        """Return why an application and its jobs failed, in no order.
+
+        Of more jobs with failures than ``maximum``, those that ended last are looked at.
+        """
+        found = [Told(failure) for failure in facts.failures]
+        if facts.body.result:
+            found += await self._end(facts)
+        failed = sorted(
+            (job_id for job_id in facts.entries if failures.has_failed(facts, job_id)),
+            key=lambda job_id: failures.ended_at(facts, job_id),
+        )
+        for job_id in failed[-maximum:] if maximum else []:
+            found += [Told(failure, job_id) for failure in await self.failures(facts, job_id)]
+        return found
+
+    async def _end(self, facts: ApplicationFacts) -> list[Told]:
+        """Return why an application ended badly."""
+        body, results = facts.body, self._services.application_results
+        assert body.result is not None
+        with contextlib.suppress(NotFoundError, DataError):
+            data = await results.read(body.application_id, body.result.source)
+            failure = application_results.load(data, "the application's result").failure
+            return [Told(failure)] if failure else []
+        return []
+
+    async def configuration(self, found: ApplicationFacts | Tombstone) -> dict[str, str]:
+        """Return what an application was submitted with, secrets hidden.
+
+        Raises `NotFoundError` or `DataError` where it cannot be read.
+        """
+        if isinstance(found, Tombstone):
+            return (await self.buried(found)).configuration
+        record = found.record or await self._services.applications.record(found.body)
+        return configuration_of(record)
 
     async def buried(self, tombstone: Tombstone) -> TombstoneFile:
         """Read a tombstone's file; raises `NotFoundError` or `DataError`."""

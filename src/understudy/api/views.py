@@ -16,6 +16,7 @@ import msgspec
 from understudy.core.values import decode_value
 from understudy.model import (
     ApplicationDocument,
+    ApplicationRecord,
     ApplicationStatus,
     Failure,
     JobEntry,
@@ -56,6 +57,10 @@ class ApplicationFacts:
     adopted: frozenset[JobId] = frozenset()
     skipped: frozenset[JobId] = frozenset()
     displaced: frozenset[JobId] = frozenset()
+    failures: tuple[Failure, ...] = ()
+    """Why ``main`` failed or was lost, as far as this leader saw it."""
+    record: ApplicationRecord | None = None
+    """How it was submitted, where that is at hand."""
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -72,10 +77,10 @@ def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
         "name": entry.name,
         "application-id": facts.body.application_id,
         "state": status.value,
-        "start-time": _ms(start),
-        "end-time": _ms(end),
+        "start-time": milliseconds(start),
+        "end-time": milliseconds(end),
         "duration": _duration(start, end, facts.now),
-        "last-modification": _ms(end or start),
+        "last-modification": milliseconds(end or start),
         "tasks": _tasks(status, progress),
         "pending-operators": 0,
         "jobType": entry.kind.upper(),
@@ -114,7 +119,7 @@ def job_detail(facts: ApplicationFacts, job_id: JobId) -> Json:
         **details,
         "isStoppable": False,
         "maxParallelism": -1,
-        "now": _ms(facts.now),
+        "now": milliseconds(facts.now),
         "timestamps": {details["state"]: details["last-modification"]},
         "vertices": [],
         "status-counts": {},
@@ -138,7 +143,7 @@ def execution_result(
         "id": job_id,
         "application-status": _application_status(entry.result.status),
         "accumulator-results": {},
-        "net-runtime": max(0, _ms(end) - _ms(start)),
+        "net-runtime": max(0, milliseconds(end) - milliseconds(start)),
         "name": entry.name,
         "attempt": entry.result.attempt,
     }
@@ -161,7 +166,7 @@ def recorded_result(record: JobRecord) -> Json:
         "id": record.job_id,
         "application-status": _application_status(record.status),
         "accumulator-results": {},
-        "net-runtime": max(0, _ms(record.end_time) - _ms(record.start_time)),
+        "net-runtime": max(0, milliseconds(record.end_time) - milliseconds(record.start_time)),
         "name": record.name,
         "attempt": record.attempt,
         "value": decode_value(record.value),
@@ -175,24 +180,9 @@ def recorded_result(record: JobRecord) -> Json:
     }
 
 
-def exceptions(failures: list[Failure]) -> Json:
-    """Return a history of failures, the latest first."""
-    entries = [
-        {
-            "exceptionName": failure.type,
-            "stacktrace": failure.traceback or failure.message,
-            "timestamp": _ms(failure.time),
-        }
-        for failure in reversed(failures)
-    ]
-    root = entries[0] if entries else None
-    return {
-        "root-exception": root["stacktrace"] if root else None,
-        "timestamp": root["timestamp"] if root else None,
-        "all-exceptions": [],
-        "truncated": False,
-        "exceptionHistory": {"entries": entries, "truncated": False},
-    }
+def configuration(settings: Mapping[str, str]) -> list[Json]:
+    """Return settings in Flink's shape; the secrets among them are hidden already."""
+    return [{"key": key, "value": text} for key, text in sorted(settings.items())]
 
 
 def recorded_job(record: JobRecord, tombstone: Tombstone) -> Json:
@@ -202,10 +192,10 @@ def recorded_job(record: JobRecord, tombstone: Tombstone) -> Json:
         "name": record.name,
         "application-id": tombstone.application_id,
         "state": record.status.value,
-        "start-time": _ms(record.start_time),
-        "end-time": _ms(record.end_time),
-        "duration": max(0, _ms(record.end_time) - _ms(record.start_time)),
-        "last-modification": _ms(record.end_time),
+        "start-time": milliseconds(record.start_time),
+        "end-time": milliseconds(record.end_time),
+        "duration": max(0, milliseconds(record.end_time) - milliseconds(record.start_time)),
+        "last-modification": milliseconds(record.end_time),
         "tasks": _tasks(record.status, None),
         "pending-operators": 0,
         "jobType": "BATCH",
@@ -230,8 +220,8 @@ def application_overview(facts: ApplicationFacts) -> Json:
         "id": body.application_id,
         "name": body.name,
         "status": facts.status.value,
-        "start-time": _ms(body.created_at),
-        "end-time": _ms(end),
+        "start-time": milliseconds(body.created_at),
+        "end-time": milliseconds(end),
         "duration": _duration(body.created_at, end, facts.now),
         "jobs": counts,
         "run-id": body.run_id,
@@ -260,11 +250,12 @@ def buried_overview(tombstone: Tombstone) -> Json:
         "id": tombstone.application_id,
         "name": tombstone.name,
         "status": tombstone.status.value,
-        "start-time": _ms(tombstone.started_at),
-        "end-time": _ms(tombstone.ended_at),
-        "duration": max(0, _ms(tombstone.ended_at) - _ms(tombstone.started_at)),
+        "start-time": milliseconds(tombstone.started_at),
+        "end-time": milliseconds(tombstone.ended_at),
+        "duration": max(0, milliseconds(tombstone.ended_at) - milliseconds(tombstone.started_at)),
         "jobs": {},
         "run-id": tombstone.run_id,
+        "left-behind": list(tombstone.left_behind),
     }
 
 
@@ -354,7 +345,8 @@ def _times(entry: JobEntry) -> tuple[float, float | None]:
     return (entry.intent.placed_at if entry.intent else entry.submitted_at), None
 
 
-def _ms(seconds: float | None) -> int:
+def milliseconds(seconds: float | None) -> int:
+    """Return a time as Flink writes it."""
     return -1 if seconds is None else int(seconds * 1000)
 
 

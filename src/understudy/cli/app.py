@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
 from typer.core import TyperGroup
 
-from understudy.cli import ask, run
+from understudy.cli import ask, cleanup, destroy, run
 from understudy.errors import UnderstudyError, UsageError
 from understudy.version import VERSION
 
@@ -37,6 +38,8 @@ def _options(
 
 run.register(app)
 ask.register(app)
+cleanup.register(app)
+destroy.register(app)
 
 
 def main() -> None:
@@ -49,3 +52,5 @@ def main() -> None:
     except UnderstudyError as error:
         typer.echo(f"understudy: {error}", err=True)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -20,7 +20,14 @@ from rich.table import Table
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
-from understudy.cli.common import ConfigDir, Json, Overrides, cluster_id_of, configured
+from understudy.cli.common import (
+    DEFAULT_CLUSTER_ID,
+    ConfigDir,
+    Json,
+    Overrides,
+    cluster_id_of,
+    configured,
+)
 from understudy.cli.compose import EXIT_CODES, open_services
 from understudy.cli.tail import follow
 from understudy.config import Configuration, options
@@ -55,7 +62,7 @@ def list_applications(
         for one in answer["applications"]
     ]
     if as_json:
-        _print_json({"applications": applications})
+        print_json({"applications": applications})
         return
     table = Table("application", "run", "name", "status", "started", "duration", "jobs", "cluster")
     for one in applications:
@@ -78,9 +85,9 @@ def info(
 ) -> None:
     """Show an application with its jobs: reached, adopted, skipped, not reached."""
     configuration = configured(config_dir, overrides)
-    _, found = _one(configuration, wanted, _application)
+    _, found = find_one(configuration, wanted, application_named)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     console = Console()
     console.print(
@@ -107,17 +114,17 @@ def cancel(
 ) -> None:
     """Cancel an application, or one of its jobs."""
     configuration = configured(config_dir, overrides)
-    cluster_id, found = _one(configuration, wanted, _application_or_job)
+    cluster_id, found = find_one(configuration, wanted, _application_or_job)
 
     async def ask(client: ClusterClient) -> JsonObject:
         if "jid" in found:
             return await client.patch(f"/jobs/{found['jid']}")
         return await client.post(f"/applications/{found['id']}/cancel")
 
-    asyncio.run(_with_client(configuration, cluster_id, ask))
+    asyncio.run(with_client(configuration, cluster_id, ask))
     identity = found.get("jid") or found["id"]
     if as_json:
-        _print_json({"id": identity, "cancelled": True})
+        print_json({"id": identity, "cancelled": True})
     else:
         typer.echo(f"{identity} is being cancelled")
 
@@ -130,7 +137,7 @@ def result(
     Exit code: 0 FINISHED, 1 FAILED, 3 CANCELED, 4 not ended yet.
     """
     configuration = configured(config_dir, overrides)
-    cluster_id, found = _one(configuration, wanted, _application_or_job)
+    cluster_id, found = find_one(configuration, wanted, _application_or_job)
 
     async def ask(client: ClusterClient) -> list[JsonObject]:
         jobs = [found["jid"]] if "jid" in found else [job["jid"] for job in found["jobs"]]
@@ -139,11 +146,11 @@ def result(
         except NoLeaderError:
             return await client.stored_results(found.get("jid") or found["id"])
 
-    results = asyncio.run(_with_client(configuration, cluster_id, ask))
+    results = asyncio.run(with_client(configuration, cluster_id, ask))
     status = found.get("status") or found["state"]
     answer = {"id": found.get("jid") or found["id"], "status": status, "jobs": results}
     if as_json:
-        _print_json(answer)
+        print_json(answer)
     else:
         typer.echo(f"{found['name']}: {status}")
         for one in results:
@@ -190,7 +197,9 @@ async def _overview(client: ClusterClient) -> JsonObject:
     return {**answer, "leader": status["leader"]["id"], "attention": status["attention"]}
 
 
-def _application(wanted: str) -> Ask:
+def application_named(wanted: str) -> Ask:
+    """Return how to ask for an application: the leader, or storage where nobody leads."""
+
     async def ask(client: ClusterClient) -> JsonObject:
         try:
             return await client.get(f"/applications/{wanted}")
@@ -203,7 +212,7 @@ def _application(wanted: str) -> Ask:
 def _application_or_job(wanted: str) -> Ask:
     async def ask(client: ClusterClient) -> JsonObject:
         try:
-            found_application: JsonObject = await _application(wanted)(client)
+            found_application: JsonObject = await application_named(wanted)(client)
             return found_application
         except NotFoundError as missing:
             try:
@@ -220,7 +229,8 @@ def _application_or_job(wanted: str) -> Ask:
     return ask
 
 
-async def _with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
+async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
+    """Ask one cluster."""
     timeout_s = configuration.get(options.CLIENT_TIMEOUT)
     client = ClusterClient(open_services(configuration, cluster_id), timeout_s)
     try:
@@ -231,21 +241,21 @@ async def _with_client(configuration: Configuration, cluster_id: str, ask: Ask) 
 
 async def _gather(configuration: Configuration, ask: Ask) -> list[tuple[str, Any]]:
     return [
-        (cluster_id, await _with_client(configuration, cluster_id, ask))
-        async for cluster_id in _clusters(configuration)
+        (cluster_id, await with_client(configuration, cluster_id, ask))
+        async for cluster_id in clusters_of(configuration)
     ]
 
 
-def _one(
+def find_one(
     configuration: Configuration, wanted: str, ask_for: Callable[[str], Ask]
 ) -> tuple[str, JsonObject]:
     """Return what was found in the one cluster that knows it."""
 
     async def look() -> list[tuple[str, JsonObject]]:
         found = []
-        async for cluster_id in _clusters(configuration):
+        async for cluster_id in clusters_of(configuration):
             try:
-                answer = await _with_client(configuration, cluster_id, ask_for(wanted))
+                answer = await with_client(configuration, cluster_id, ask_for(wanted))
             except NotFoundError:
                 continue
             found.append((cluster_id, answer))
@@ -263,9 +273,11 @@ def _one(
     return found[0]
 
 
-async def _clusters(configuration: Configuration) -> AsyncIterator[str]:
+async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
     """Yield the configured cluster, or all that the storage directory holds."""
     configured_id = cluster_id_of(configuration)
+    if configuration.is_standalone:
+        configured_id = configured_id or DEFAULT_CLUSTER_ID  # Its address finds it, not its id.
     if configured_id:
         yield configured_id
         return
@@ -280,7 +292,8 @@ async def _clusters(configuration: Configuration) -> AsyncIterator[str]:
 # --- printing -------------------------------------------------------------------------------------
 
 
-def _print_json(value: object) -> None:
+def print_json(value: object) -> None:
+    """Print one line of JSON."""
     json.dump(value, sys.stdout, ensure_ascii=False)
     sys.stdout.write("\n")
 

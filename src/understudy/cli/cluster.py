@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from understudy.cli.compose import open_services
+from understudy.cli.compose import directory_of, open_services
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
@@ -33,7 +33,7 @@ from understudy.ha.storage import LocalStorage, open_storage, remove_tree
 from understudy.model import application_id
 from understudy.runtime import guardian
 from understudy.runtime.processes import GuardedProcesses, Process
-from understudy.runtime.reporter import LogFiles, log_name
+from understudy.runtime.reporter import CLUSTER, LogFiles, log_name
 
 ORPHAN_GRACE_S = 10.0
 """How long workers have to close in order when the launcher was killed."""
@@ -41,6 +41,9 @@ ORPHAN_GRACE_S = 10.0
 EARLY_DEATHS = 3
 """So many deaths in a row, before readiness or by an error of our own, are replaced at once; then
 with a growing pause."""
+
+SIGNALLED = 128
+"""Exit codes from here on tell a signal: somebody has told the process to close."""
 
 RESTART_MAX_S = 30.0
 CANCEL_RETRY_S = 0.5
@@ -162,7 +165,7 @@ class LocalCluster:
         )
         try:
             spec = guarded(member.worker, orphan_grace_s=ORPHAN_GRACE_S)
-            member.process = await self._processes.start(spec, self._log_line)
+            member.process = await self._processes.start(spec, self.log)
         finally:
             os.close(writer)
         self._spawn(self._listen(member, reader))
@@ -214,16 +217,18 @@ class LocalCluster:
         if event["event"] == "application-finished":
             self._finished.set()
 
-    def _log_line(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Keep what a process logs beside what the application prints; show what matters."""
-        self._logs.append(self._log_name, "understudy", text)
+        with contextlib.suppress(OSError):  # The disk is full: the cluster goes on.
+            self._logs.append(self._log_name, CLUSTER, text)
         if not _ROUTINE.match(text):
             self._show({"event": "log", "line": text})
 
     async def _replace(self, member: Member, process: Process) -> None:
         """Put another process in the place of one that died, while the cluster goes on."""
         death = await asyncio.shield(process.death)
-        if not member.ready or (death.reason == "ended" and death.code and not death.signal):
+        failed = death.reason == "ended" and 0 < death.code < SIGNALLED
+        if failed or not member.ready:
             member.early_deaths += 1
         else:
             member.early_deaths = 0
@@ -232,9 +237,14 @@ class LocalCluster:
             await asyncio.to_thread(shutil.rmtree, member.worker.scratch, ignore_errors=True)
         if self._closing or self._finished.is_set():
             return
-        self._log_line(f"{member.worker.name if member.worker else member.role} {death}")
+        self.log(f"{member.worker.name if member.worker else member.role} {death}")
         if death.code == REFUSED and member.early_deaths >= EARLY_DEATHS:
-            self._log_line("the cluster cannot be started")
+            self.log("the cluster cannot be started")
+            self._broken = True
+            self._ending.asked.set()
+            return
+        if self._plan.configuration.is_standalone and member.role == "jobmanager":
+            self.log("the JobManager was lost, and with it the application: nobody follows it")
             self._broken = True
             self._ending.asked.set()
             return
@@ -256,7 +266,7 @@ class LocalCluster:
         if self.closed_by:
             self._ending.asked.set()
         else:
-            self._log_line("cancelling; press Ctrl-C again to stop at once and keep the data")
+            self.log("cancelling; press Ctrl-C again to stop at once and keep the data")
             self._spawn(self._cancel())
 
     async def _cancel(self) -> None:
@@ -319,29 +329,35 @@ class LocalCluster:
         storage = open_storage(self._plan.configuration.storage_dir)
         if not isinstance(storage, LocalStorage):
             return
-        cluster = layout.cluster_directory(self._plan.cluster_id)
+        cluster = directory_of(self._plan.configuration, self._plan.cluster_id)
         if self._plan.ephemeral:
             remove_tree(storage.root / cluster)
         else:
-            remove_tree(storage.root / cluster / "locks")
+            remove_tree(storage.root / cluster / layout.LOCKS)
+        if self._plan.configuration.is_standalone:
+            storage.prune(cluster)
 
     async def _settle(self) -> None:
         """Kill what has lost its guardian: everything below us that is no guardian of ours."""
-        ours = {
-            member.process.guardian_pid
-            for member in self._members
-            if member.process and not member.process.death.done()
-        }
-        while strays := [
-            pid
-            for pid in guardian.descendants()
-            if guardian.parent_of(pid) == os.getpid() and pid not in ours
-        ]:
+        while strays := self._strays():
             for pid in strays:
                 guardian.kill(pid)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 -- it does not block
             await asyncio.sleep(guardian.KILL_POLL_S)
+
+    def _strays(self) -> list[int]:
+        """Return our children that are no guardians; looked up anew, as members are replaced."""
+        ours = {
+            member.process.guardian_pid
+            for member in self._members
+            if member.process and not member.process.death.done()
+        }
+        return [
+            pid
+            for pid in guardian.descendants()
+            if guardian.parent_of(pid) == os.getpid() and pid not in ours
+        ]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

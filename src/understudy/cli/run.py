@@ -22,19 +22,20 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import EXIT_CODES, open_services
+from understudy.cli.compose import EXIT_CODES, check_startable, open_services
+from understudy.cli.notify import notifier
 from understudy.cli.show import LiveView, PlainView, View
 from understudy.cli.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
-from understudy.cli.story import Story
+from understudy.cli.story import Event, Story
 from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.ha import layout
 from understudy.model import ApplicationStatus, RegistryBody
 from understudy.runtime import processes
-from understudy.runtime.cleanup import read_tombstone
 from understudy.runtime.memory import check_drivers_fit
+from understudy.runtime.retention import read_tombstone
 
 RUN_ID_MAX = 64
 
@@ -59,7 +60,9 @@ def run_application(
     app: App,
     said: SparkSubmit,
     args: Args = None,
-    jobmanagers: Annotated[int, typer.Option(min=1, help="JobManagers: one leads.")] = 2,
+    jobmanagers: Annotated[
+        int | None, typer.Option(min=1, help="JobManagers: one leads.", show_default="2")
+    ] = None,
     taskmanagers: Annotated[int, typer.Option(min=1, help="TaskManagers.")] = 1,
     slots: Annotated[
         int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
@@ -89,13 +92,14 @@ def run_application(
         _answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
         run_id = _continued_run(registry, run_id)
         ephemeral = registry.ephemeral
+    check_startable(configuration, cluster_id)
     plan = ClusterPlan(
         configuration,
         cluster_id,
         ephemeral,
         run_id or uuid.uuid4().hex[:12],
         spec,
-        jobmanagers,
+        _jobmanagers(configuration, jobmanagers),
         taskmanagers,
     )
     sys.exit(_run(plan, as_json=as_json))
@@ -115,6 +119,7 @@ def jobmanager(
     spec = application_spec(app, args or (), said)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
+    check_startable(configuration, cluster_id)
     _become(
         new_worker(
             "jobmanager",
@@ -133,9 +138,21 @@ def taskmanager(overrides: Overrides = None, config_dir: ConfigDir = None) -> No
     check_drivers_fit(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
+    check_startable(configuration, cluster_id)
     _become(
         new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
     )
+
+
+def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
+    if not configuration.is_standalone:
+        return 2 if wanted is None else wanted
+    if wanted is not None and wanted > 1:
+        raise UsageError(
+            f"--jobmanagers {wanted}: with {options.HA_TYPE.key} NONE there is one; choose "
+            "another type for standbys"
+        )
+    return 1
 
 
 def _checked_run_id(run_id: str | None) -> str | None:
@@ -168,8 +185,12 @@ def _answer_ended_run(
         return
     file = asyncio.run(read_tombstone(open_services(configuration, cluster_id), stone))
     story = Story(time.time)
-    with PlainView(sys.stdout if as_json else None) as view:
-        view.show({"event": "log", "line": f"run {run_id} has ended: {stone.status.value}"})
+
+    def say(text: str) -> None:
+        view.show({"event": "log", "line": text})
+
+    with PlainView(sys.stdout if as_json else None) as view, notifier(configuration, say) as posts:
+        say(f"run {run_id} has ended: {stone.status.value}")
         told = story.hear(
             {
                 "event": "application-finished",
@@ -188,6 +209,7 @@ def _answer_ended_run(
         )
         if told:
             view.show(told)
+            posts.tell(told)
     sys.exit(EXIT_CODES[stone.status])
 
 
@@ -207,10 +229,15 @@ def _run(plan: ClusterPlan, *, as_json: bool) -> int:
         view = LiveView(story)
     else:
         view = PlainView(sys.stdout if as_json else None)
-    cluster = LocalCluster(plan, story, view.show)
-    with view:
+
+    def show(event: Event) -> None:
+        view.show(event)
+        posts.tell(event)
+
+    cluster = LocalCluster(plan, story, show)
+    with view, notifier(plan.configuration, cluster.log) as posts:
         asyncio.run(cluster.run())
-    if not story.finished:
+    if not story.finished and not plan.configuration.is_standalone:
         _print_resume(plan, story)
     if cluster.interrupts:
         return 128 + signal.SIGINT

@@ -8,16 +8,27 @@ import sys
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from understudy.cli.story import PUBLIC, Event, Story
+from understudy.cli.story import PUBLIC, Event, JobLine, Story
+from understudy.runtime.reporter import printable
 
 BAR_WIDTH = 24
+NAME_WIDTH = 32
+NAME_WIDTH_MIN = 8
+STAGE_WIDTH_MIN = 12
+NAMES_SHOWN = 10
+"""Jobs that a takeover is told with, of those that share a fate; there may be thousands."""
+
 LINES_SHOWN = 12
 """Jobs in the live view; more would push the application's own output off the screen."""
+
+
+NAME, TASKS, RATE, STAGE = 0, 3, 4, 5
+"""Columns of a job's line."""
 
 
 class View(Protocol):
@@ -87,11 +98,14 @@ def _written(stream: TextIO, line: str) -> TextIO | None:
 class LiveView:
     """A terminal: output scrolls, below it who leads and how far each running job is."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Story, console: Console | None = None) -> None:
         self._story = story
-        self._console = Console(stderr=True, highlight=False)
+        self._console = console or Console(stderr=True, highlight=False)
         self._live = Live(
-            console=self._console, refresh_per_second=4, transient=True, get_renderable=self._table
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+            get_renderable=lambda: Standing(story),
         )
 
     def __enter__(self) -> Self:
@@ -112,38 +126,88 @@ class LiveView:
         """See `View.show`."""
         text = describe(event)
         if text:
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.print(_as_printed(text), soft_wrap=True)
 
-    def _table(self) -> Table:
+
+class Standing:
+    """How things stand: who leads, the last takeover, and a line for each running job."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield line by line, none wider than the terminal."""
         story = self._story
-        table = Table.grid(padding=(0, 1))
-        leader = (
-            f"term {story.term}  {story.leader}  {story.rest}" if story.leader else "nobody yet"
-        )
-        status = story.status or "starting"
-        table.add_row("●", f"{status}   leader: {leader}   takeovers: {len(story.takeovers)}")
+        yield _line(f"● {_leader(story)}", style="bold")
+        if story.taking_over:
+            yield _line("  another one leads: it takes over", style="yellow")
+        elif story.takeovers:
+            yield _line(f"  last {_takeover(story.takeovers[-1])}")
         running = [line for line in story.jobs.values() if line.status not in _OVER]
-        for line in running[:LINES_SHOWN]:
-            table.add_row(" ", Text(f"{_printable(line.name)}: {line.status.lower()} {_bar(line)}"))
+        yield _jobs(running[:LINES_SHOWN], story.now(), options.max_width)
         if len(running) > LINES_SHOWN:
-            table.add_row(" ", f"… and {len(running) - LINES_SHOWN} more")
-        return table
+            yield _line(f"  … and {len(running) - LINES_SHOWN} more")
+
+
+def _jobs(lines: list[JobLine], now: float, width: int) -> Table:
+    """Return a line for each job: what is counted is always shown, names have to give way."""
+    bar_width = min(BAR_WIDTH, width // 6)
+    rows = [[Text(cell) for cell in _cells(line, now, bar_width)] for line in lines]
+    widths = [max((row[column].cell_len for row in rows), default=0) for column in range(6)]
+    room = width - sum(widths[NAME + 1 : STAGE]) - len(widths) - 1
+    widths[NAME] = min(widths[NAME], NAME_WIDTH, max(NAME_WIDTH_MIN, min(room, width // 4)))
+    left = room - widths[NAME]
+    widths[STAGE] = min(widths[STAGE], left) if left >= STAGE_WIDTH_MIN else 0
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=1)
+    shown = widths if widths[STAGE] else widths[:STAGE]
+    for number, column_width in enumerate(shown):
+        justify: JustifyMethod = "right" if number in {TASKS, RATE} else "left"
+        table.add_column(width=column_width, no_wrap=True, overflow="ellipsis", justify=justify)
+    for row in rows:
+        table.add_row("", *row[: len(shown)])
+    return table
 
 
 _OVER = {"FINISHED", "FAILED", "CANCELED"}
 
 
-def _bar(line: object) -> str:
-    done, total = getattr(line, "tasks_done", 0), getattr(line, "tasks_total", 0)
+def _line(text: str, style: str = "") -> Text:
+    """Return text as it is: brackets in it say nothing about its looks."""
+    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _leader(story: Story) -> str:
+    leader = f"term {story.term}  {story.leader}  {story.rest}" if story.leader else "nobody yet"
+    status = story.status or "starting"
+    return f"{status}   leader: {leader}   takeovers: {len(story.takeovers)}"
+
+
+def _cells(line: JobLine, now: float, bar_width: int) -> tuple[str, str, str, str, str, str]:
+    """Return a job's line: its name, what it does, a bar, tasks, tasks a second, the stage."""
+    words = [] if line.status == "RUNNING" else [line.status.lower()]
+    if line.attempt:
+        words.append(f"attempt {line.attempt}")
+    if line.adopted:
+        words.append("adopted")
+    name, doing = printable(line.name), ", ".join(words)
+    done, total = line.tasks_done, line.tasks_total
     if not total:
-        return ""
-    filled = BAR_WIDTH * done // total
-    return f"{'━' * filled}{'─' * (BAR_WIDTH - filled)} {done} of {total} tasks"
+        return name, doing, "", "", "", ""
+    filled = bar_width * min(done, total) // total
+    bar = f"{'━' * filled}{'─' * (bar_width - filled)}"
+    rate = line.rate(now)
+    told = "" if rate is None else f"{rate:,.1f}/s"
+    stage = f"stage {printable(line.stage)}" if line.stage else ""
+    return name, doing, bar, f"{done:,}/{total:,} tasks", told, stage
 
 
-def _printable(name: str) -> str:
-    """Return a name that cannot move the cursor."""
-    return "".join(character if character.isprintable() else "·" for character in name)
+def _as_printed(text: str) -> Text:
+    """Return what the application printed: its colours stay, what would move the cursor goes."""
+    shown = Text("\n").join(Text.from_ansi(line) for line in text.split("\n"))
+    if all(character.isprintable() or character in "\n\t" for character in shown.plain):
+        return shown
+    return Text("\n".join(printable(line) for line in text.split("\n")))
 
 
 def describe(event: Event) -> str:
@@ -162,7 +226,7 @@ def describe(event: Event) -> str:
         case "job-status":
             return _describe_job(event)
         case "takeover":
-            return _describe_takeover(event)
+            return f"understudy: {_takeover(event)}"
     return ""
 
 
@@ -174,9 +238,10 @@ def _describe_job(event: Event) -> str:
     return f"understudy: job {event['name']!r} is {event['status']}{attempt}{how}"
 
 
-def _describe_takeover(event: Event) -> str:
+def _takeover(event: Event) -> str:
+    """Return what a takeover came to; of many jobs, the first."""
     parts = [
-        f"{word}: {', '.join(event[key])}"
+        f"{word}: {_names(event[key])}"
         for key, word in (
             ("adopted", "adopted"),
             ("restarted", "restarted"),
@@ -185,4 +250,10 @@ def _describe_takeover(event: Event) -> str:
         )
         if event.get(key)
     ]
-    return f"understudy: takeover in {event['seconds']:.2f} s; {'; '.join(parts) or 'nothing ran'}"
+    return f"takeover in {event['seconds']:.2f} s; {'; '.join(parts) or 'nothing ran'}"
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(printable(name) for name in names[:NAMES_SHOWN])
+    more = len(names) - NAMES_SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown

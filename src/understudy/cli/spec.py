@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from understudy.cli.compose import directory_of
 from understudy.config import Configuration
 from understudy.ha import layout
 from understudy.ha.storage import LocalStorage, open_storage
@@ -81,7 +82,7 @@ def lock_of(configuration: Configuration, cluster_id: str, incarnation: str) -> 
     storage = open_storage(configuration.storage_dir)
     if not isinstance(storage, LocalStorage):
         return ""
-    cluster = layout.cluster_directory(cluster_id)
+    cluster = directory_of(configuration, cluster_id)
     return str(storage.root.absolute() / layout.lock_path(cluster, incarnation))
 
 

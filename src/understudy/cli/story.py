@@ -5,6 +5,8 @@ Pure bookkeeping: events in, events out (each once, numbered and timed), and a s
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +27,10 @@ PUBLIC = (
 """The events that ``--json`` prints; the others are for the terminal."""
 
 
+RATE_S = 10.0
+"""Over how long the rate is taken: progress is told about once a second."""
+
+
 @dataclass
 class JobLine:
     """A job, as the terminal shows it."""
@@ -35,6 +41,37 @@ class JobLine:
     adopted: bool = False
     tasks_done: int = 0
     tasks_total: int = 0
+    stage: str = ""
+    seen: deque[tuple[float, int]] = field(default_factory=deque)
+    """When how many tasks were done, within the last seconds."""
+
+    def begin(self, attempt: int) -> None:
+        """Count from nothing: another attempt begins."""
+        self.attempt = attempt
+        self.tasks_done = self.tasks_total = 0
+        self.stage = ""
+        self.seen.clear()
+
+    def progress(self, done: int, total: int, stage: str, now: float) -> None:
+        """Note how far the attempt is."""
+        self.tasks_done, self.tasks_total, self.stage = done, total, stage
+        self.seen.append((now, done))
+        self._forget(now)
+
+    def rate(self, now: float) -> float | None:
+        """Return tasks a second over the last seconds; None while it cannot be told."""
+        self._forget(now)
+        if not self.seen or now <= self.seen[0][0]:
+            return None
+        since, done = self.seen[0]
+        if len(self.seen) == 1 and now - since < RATE_S:
+            return None
+        return max(0.0, (self.tasks_done - done) / (now - since))
+
+    def _forget(self, now: float) -> None:
+        """Drop what was before the last seconds, but for one, to count from."""
+        while len(self.seen) > 1 and self.seen[1][0] <= now - RATE_S:
+            self.seen.popleft()
 
 
 @dataclass
@@ -42,6 +79,7 @@ class Story:
     """What has happened so far."""
 
     wall: Callable[[], float]
+    now: Callable[[], float] = time.monotonic
     seq: int = 0
     leader: str = ""
     rest: str = ""
@@ -53,6 +91,8 @@ class Story:
     takeovers: list[Event] = field(default_factory=list)
     leaders: list[Event] = field(default_factory=list)
     finished: Event | None = None
+    taking_over: bool = False
+    """Another one leads, and has not told yet what became of the jobs."""
     _told: set[tuple[Any, ...]] = field(default_factory=set)
 
     def hear(self, event: Event) -> Event | None:
@@ -84,6 +124,7 @@ class Story:
     def _note(self, event: Event) -> None:
         match event["event"]:
             case "leader":
+                self.taking_over = bool(self.leader) and event["term"] != self.term
                 self.leader, self.rest, self.term = event["id"], event["rest"], event["term"]
                 self.leaders.append(event)
             case "application-status":
@@ -92,14 +133,17 @@ class Story:
             case "job-status":
                 line = self.jobs.setdefault(event["job_id"], JobLine(event["name"]))
                 if line.attempt != event["attempt"]:
-                    line.tasks_done = line.tasks_total = 0
-                line.status, line.attempt = event["status"], event["attempt"]
-                line.adopted = event["adopted"]
+                    line.begin(event["attempt"])
+                line.status, line.adopted = event["status"], event["adopted"]
             case "job-progress" if event["job_id"] in self.jobs:
                 line = self.jobs[event["job_id"]]
-                line.tasks_done, line.tasks_total = event["tasks_done"], event["tasks_total"]
+                if event["attempt"] == line.attempt:
+                    done, total = event["tasks_done"], event["tasks_total"]
+                    line.progress(done, total, event["stage"], self.now())
             case "takeover":
+                self.taking_over = False
                 self.takeovers.append(event)
             case "application-finished":
+                self.taking_over = False
                 self.finished = event
                 self.status = event["status"]

@@ -14,18 +14,23 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.api import rest
-from understudy.cli.compose import EXIT_CODES, open_services
+from understudy.cli.compose import EXIT_CODES, open_services, standalone_rpc
+from understudy.cli.notify import NoNotifier, Notifier, notifier
 from understudy.cli.spec import WorkerSpec, received
+from understudy.cli.standalone import rest_ports, standing_alone
+from understudy.cli.story import Event, Story
 from understudy.cli.submitting import submission_of
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError, UnderstudyError
+from understudy.ha import layout
 from understudy.ha.election import retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import LocalStorage, prove
@@ -33,7 +38,6 @@ from understudy.model import LeaderRecord, RunId
 from understudy.rpc.messages import LinkMessage
 from understudy.rpc.wire import UnixNetwork
 from understudy.runtime import channels
-from understudy.runtime.cleanup import read_tombstone
 from understudy.runtime.dispatcher import Binding, Ended, Surroundings
 from understudy.runtime.driver_pool import PoolSettings
 from understudy.runtime.job_manager import JobManager
@@ -41,6 +45,7 @@ from understudy.runtime.liveness_lock import LivenessLocks, NoLocks
 from understudy.runtime.main_process import WarmMainProcesses
 from understudy.runtime.processes import GuardedProcesses
 from understudy.runtime.reporter import LogFiles, Reporter, ThreadedReporter, to_console, to_pipe
+from understudy.runtime.retention import read_tombstone
 from understudy.runtime.task_manager import Identity, TaskManager, TaskManagerSettings
 from understudy.runtime.worker import GuardianLink
 
@@ -61,15 +66,18 @@ class Parts:
     guardian: GuardianLink
     processes: GuardedProcesses
     reporter: Reporter
+    posts: Notifier | NoNotifier
     clock: SystemClock
 
 
 def assemble(spec: WorkerSpec) -> Parts:
     """Open everything, and refuse what does not keep its promises."""
     configuration = Configuration(spec.settings)
-    services = open_services(configuration, spec.cluster_id)
+    services = open_services(
+        configuration, spec.cluster_id, as_jobmanager=spec.role == "jobmanager"
+    )
     blocking = services.storage.blocking
-    prove(blocking)
+    prove(blocking, f"{services.locations.cluster}/{layout.LOCKS}")
     locks: LivenessLocks | NoLocks = NoLocks()
     if isinstance(blocking, LocalStorage) and spec.lock:
         proven = LivenessLocks(Path(spec.lock).parent)
@@ -77,7 +85,14 @@ def assemble(spec: WorkerSpec) -> Parts:
         locks = proven
     guardian = GuardianLink.from_environment()
     logs = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
-    tell = to_pipe(spec.events) if spec.events is not None else to_console
+    # What happens in a cluster of run-application is posted by the launcher, who hears of all.
+    posts: Notifier | NoNotifier = NoNotifier()
+    if spec.events is not None:
+        tell = to_pipe(spec.events)
+    else:
+        # At the end the guardian hears nothing of this process any more, for a lease at most.
+        posts = notifier(configuration, _log.warning, Timing.of(configuration).lease_s / 3)
+        tell = _to_console_and(posts)
     return Parts(
         spec,
         configuration,
@@ -86,17 +101,35 @@ def assemble(spec: WorkerSpec) -> Parts:
         guardian,
         GuardedProcesses(guardian.settle),
         ThreadedReporter(tell, logs),
+        posts,
         SystemClock(),
     )
 
 
+def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
+    """Return a teller of events to the console, and to whom they are to be posted."""
+    story = Story(time.time)
+
+    def tell(event: Event) -> None:
+        to_console(event)
+        told = story.hear(event)
+        if told:
+            posts.tell(told)
+
+    return tell
+
+
 async def run_jobmanager(parts: Parts) -> int:
     """Be a JobManager until the run has ended; return the exit code."""
+    async with standing_alone(parts.configuration, parts.services):
+        return await _run_jobmanager(parts)
+
+
+async def _run_jobmanager(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
-    listening = rest.bind(
-        configuration.get(options.REST_BIND_ADDRESS), configuration.get(options.REST_BIND_PORT)
-    )
-    network: UnixNetwork[LinkMessage] = UnixNetwork(channels.link_codec)
+    listening = rest.bind(configuration.get(options.REST_BIND_ADDRESS), rest_ports(configuration))
+    own_address = standalone_rpc(configuration) if configuration.is_standalone else None
+    network: UnixNetwork[LinkMessage] = UnixNetwork(channels.link_codec, own_address)
     me = _leader_record(parts, rest.url_of(listening), network.address_of(spec.incarnation))
     identity = {
         "id": spec.name,
@@ -274,17 +307,17 @@ async def run(spec: WorkerSpec) -> int:
     """Run the worker until its end or a signal; return its exit code."""
     parts = assemble(spec)
     role = {"jobmanager": run_jobmanager, "taskmanager": run_taskmanager}[spec.role]
-    work = asyncio.ensure_future(role(parts))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, work.cancel)
-    try:
-        code = await work
-    except asyncio.CancelledError:
-        code = CLOSED
-    finally:
-        parts.reporter.close()
-    return code
+    with parts.posts:
+        work = asyncio.ensure_future(role(parts))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            return CLOSED
+        finally:
+            parts.reporter.close()
 
 
 def main() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -20,6 +22,20 @@ CONFIG_FILE = "config.yaml"
 REDACTED = "******"
 KILL_MARGIN_S = 2.0
 """What a guardian may need to kill and reap a tree once its time is over."""
+
+STANDALONE = "NONE"
+"""The ``high-availability.type`` of a cluster without high availability."""
+
+_STANDALONE_ONLY = (
+    options.RPC_ADDRESS,
+    options.RPC_PORT,
+    options.REST_ADDRESS,
+    options.REST_PORT,
+)
+_THIS_HOST = ("localhost", "127.0.0.1", "::1")
+
+RATE_FAILURES_MAX = 100
+"""Failures that failure-rate remembers for a job: the register holds 200 jobs to a document."""
 
 _SECRET_PARTS = (
     "password",
@@ -38,6 +54,9 @@ _SECRET_PARTS = (
     "accesskey",
     "credential",
 )
+_USERINFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*@")
+"""The beginning of an address that says who asks: ``https://user:password@host``."""
+
 _BY_KEY = {option.key: option for option in options.OPTIONS}
 
 
@@ -80,6 +99,11 @@ class Configuration:
         return redact(self.settings, further)
 
     @property
+    def is_standalone(self) -> bool:
+        """Say whether there is one JobManager, and nobody to follow it."""
+        return self.get(options.HA_TYPE).upper() == STANDALONE
+
+    @property
     def storage_dir(self) -> str:
         """Return ``high-availability.storageDir`` or its default."""
         return self.find(options.STORAGE_DIR) or str(state_home() / "ha")
@@ -116,7 +140,8 @@ class Configuration:
         try:
             return option.parse(text)
         except ValueError as error:
-            shown = REDACTED if _is_secret(key, ()) else repr(text)
+            shown = _shown(key, text, ())
+            shown = shown if shown == REDACTED else repr(shown)
             written = self._written.get(key, key)
             raise ConfigurationError(f"{written} is {shown}: expected {error}") from None
 
@@ -157,6 +182,41 @@ class Configuration:
                 f"{options.EXPONENTIAL_JITTER.key} is {jitter:g}: it must be at most 1, or pauses "
                 "would be negative"
             )
+        self._check_failure_rate()
+        self._check_standalone()
+
+    def _check_standalone(self) -> None:
+        if not self.is_standalone:
+            self.warnings += [
+                f"{option.key} does nothing here: leaders are found by retrieval"
+                for option in _STANDALONE_ONLY
+                if option.key in self.settings
+            ]
+            return
+        for option in (options.RPC_ADDRESS, options.REST_ADDRESS):
+            address = self.get(option)
+            if address not in _THIS_HOST:
+                raise ConfigurationError(
+                    f"{option.key} is {address!r}: all processes of a cluster run on one host "
+                    f"and serve it only; use one of {', '.join(_THIS_HOST)}"
+                )
+
+    def _check_failure_rate(self) -> None:
+        """Refuse a rate that could never be reached: a function that always raises must end."""
+        failures = self.get(options.RATE_FAILURES)
+        if failures > RATE_FAILURES_MAX:
+            raise ConfigurationError(
+                f"{options.RATE_FAILURES.key} is {failures}: it must be at most "
+                f"{RATE_FAILURES_MAX}, as each failure is kept in the register"
+            )
+        delay, interval = self.get(options.RATE_DELAY), self.get(options.RATE_INTERVAL)
+        if delay * failures >= interval:
+            raise ConfigurationError(
+                f"{options.RATE_INTERVAL.key} ({interval:g} s) must be longer than "
+                f"{delay * failures:g} s, that is {options.RATE_DELAY.key} ({delay:g} s) × "
+                f"{options.RATE_FAILURES.key} ({failures}), or failures would be too far apart "
+                "for the job ever to be declared failed"
+            )
 
 
 def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Configuration:
@@ -179,9 +239,12 @@ def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Conf
 
 
 def redact(settings: Mapping[str, str], further: Iterable[str] = ()) -> dict[str, str]:
-    """Hide the values of keys that look like secrets (Flink's list and Spark's)."""
+    """Hide the values of keys that look like secrets (Flink's list and Spark's), and in addresses.
+
+    An address that holds a user or a password is hidden; of ``notify.url``, all but the host is.
+    """
     parts = tuple(part.lower() for part in further)
-    return {key: REDACTED if _is_secret(key, parts) else text for key, text in settings.items()}
+    return {key: _shown(key, text, parts) for key, text in settings.items()}
 
 
 def state_home() -> Path:
@@ -192,6 +255,21 @@ def state_home() -> Path:
 
 def _is_secret(key: str, further: tuple[str, ...]) -> bool:
     return any(part in key.lower() for part in (*_SECRET_PARTS, *further))
+
+
+def _shown(key: str, text: str, further: tuple[str, ...]) -> str:
+    """Return a value as it may be shown."""
+    if _is_secret(key, further) or _USERINFO.search(text):
+        return REDACTED
+    if key != options.NOTIFY_URL.key:
+        return text
+    try:
+        address = urlsplit(text.strip())
+    except ValueError:
+        return REDACTED
+    if not address.netloc or not (address.path.strip("/") or address.query or address.fragment):
+        return text
+    return f"{address.scheme}://{address.netloc}/{REDACTED}"
 
 
 def _nearest(key: str) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ _DURATION_MAX_S = 100_000 * 86400.0
 """Longer than anything is meant to run, and short enough for every clock and timer."""
 
 _SIZE_DIGITS_MAX = 18
+_WORD = re.compile(r"[!-~]+")
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)")
 
 
@@ -171,6 +173,18 @@ def _ports(text: str) -> tuple[int, ...]:
     return tuple(ports)
 
 
+def _http_url(text: str) -> str:
+    wanted = "an address such as 'https://host/path', with http or https"
+    try:
+        parts = urlsplit(text)
+        whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ValueError(wanted) from None
+    if parts.scheme.lower() not in {"http", "https"} or not whole or not _WORD.fullmatch(text):
+        raise ValueError(wanted)
+    return text
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in re.split("[;,]", text) if word.strip())
 
@@ -185,6 +199,7 @@ DURATION = Kind("Duration", _duration)
 PERIOD = Kind("Duration (more than 0)", _period)
 SIZE = Kind("MemorySize", _size)
 PORTS = Kind("Ports", _ports)
+HTTP_URL = Kind("URL (http or https)", _http_url)
 WORDS = Kind("List<String>", _words)
 
 

@@ -10,6 +10,7 @@ from understudy.config.option import (
     COUNT,
     DURATION,
     FACTOR,
+    HTTP_URL,
     PERIOD,
     PORTS,
     POSITIVE,
@@ -29,7 +30,8 @@ HA_TYPE = Option(
     TEXT,
     "filesystem",
     "The coordination backend: the name of a built-in one or of an entry point in "
-    "'understudy.backends', or module:factory.",
+    "'understudy.backends', or module:factory. NONE: one JobManager, whose stores are in its "
+    "memory; its loss is the loss of its application.",
     "default NONE there: a cluster without high availability is what this exists to end",
 )
 CLUSTER_ID = Option(
@@ -139,11 +141,13 @@ RESTART_TYPE = Option(
     choice(
         "none",
         "fixed-delay",
+        "failure-rate",
         "exponential-delay",
         aliases={
             "off": "none",
             "disable": "none",
             "fixeddelay": "fixed-delay",
+            "failurerate": "failure-rate",
             "exponentialdelay": "exponential-delay",
         },
     ),
@@ -167,12 +171,35 @@ FIXED_DELAY = Option(
     "The pause before a restart.",
     SAME,
 )
+RATE_FAILURES = Option(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    POSITIVE,
+    "1",
+    "How often a job is restarted within the interval before it is declared failed; at most 100.",
+    "without a limit there",
+)
+RATE_INTERVAL = Option(
+    "restart-strategy.failure-rate.failure-rate-interval",
+    PERIOD,
+    "1 min",
+    "The interval in which failures are counted: time in which the job ran or waited for its "
+    "delay, so a failover neither forgets a failure nor lets one grow old.",
+    SAME,
+)
+RATE_DELAY = Option(
+    "restart-strategy.failure-rate.delay",
+    DURATION,
+    "1 s",
+    "The pause before a restart. The interval must be longer than the pauses of all restarts that "
+    "it allows.",
+    SAME,
+)
 EXPONENTIAL_ATTEMPTS = Option(
     "restart-strategy.exponential-delay.attempts-before-reset-backoff",
     COUNT,
     "3",
     "How often a job is restarted after exceptions of its function before it is declared failed. "
-    "Losses of an attempt that had run for a while do not use these up.",
+    "Ten losses of its process weigh as much as one exception.",
     "infinite there: a batch function that always raises would never fail",
 )
 EXPONENTIAL_INITIAL = Option(
@@ -365,6 +392,37 @@ LOG_LEVEL = Option(
 
 # --- addresses and clients ----------------------------------------------------------------------
 
+RPC_ADDRESS = Option(
+    "jobmanager.rpc.address",
+    TEXT,
+    "localhost",
+    "With high-availability.type NONE only: where TaskManagers find the JobManager. Only this "
+    "host, as the processes of a cluster are linked by Unix sockets.",
+    "no default there",
+)
+RPC_PORT = Option(
+    "jobmanager.rpc.port",
+    POSITIVE,
+    "6123",
+    "With high-availability.type NONE only: tells clusters of one host apart; it names a Unix "
+    "socket, no port is opened.",
+    SAME,
+)
+REST_ADDRESS = Option(
+    "rest.address",
+    TEXT,
+    "localhost",
+    "With high-availability.type NONE only: where clients find the JobManager.",
+    "no default there",
+)
+REST_PORT = Option(
+    "rest.port",
+    POSITIVE,
+    "8081",
+    "With high-availability.type NONE only: where clients find the JobManager, and what it binds "
+    "to unless rest.bind-port is set.",
+    SAME,
+)
 REST_BIND_ADDRESS = Option(
     "rest.bind-address",
     TEXT,
@@ -399,6 +457,22 @@ AWAIT_LEADER = Option(
     "30 s",
     "How long a client waits for somebody to lead.",
     SAME,
+)
+NOTIFY_URL = Option(
+    "notify.url",
+    HTTP_URL,
+    None,
+    "Where each event that --json prints is posted to as JSON, by run-application, and by single "
+    "JobManagers and TaskManagers for their own. An event that cannot be delivered is tried again "
+    "a few times and then dropped: the run goes on. Only its host is shown with a configuration, "
+    "as the rest often is a secret.",
+)
+NOTIFY_TIMEOUT = Option(
+    "notify.timeout",
+    PERIOD,
+    "5 s",
+    "How long notify.url may take to answer; and, up to 5 s, how long the end of a run waits for "
+    "what is still to be posted.",
 )
 REDACTED_KEYS = Option(
     "security.redaction.additional-keys",

@@ -49,7 +49,7 @@ def forget(silence: Silence, taskmanager: Incarnation) -> Silence:
 def expired(silence: Silence, now: float) -> tuple[Incarnation, ...]:
     """Return the TaskManagers whose drivers must be dead by now."""
     return tuple(
-        taskmanager for taskmanager, at in silence.answered.items() if now - at >= silence.grace_s
+        taskmanager for taskmanager, at in silence.answered.items() if now >= at + silence.grace_s
     )
 
 

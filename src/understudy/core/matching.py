@@ -60,8 +60,9 @@ def name_of(function: object, name: str | None) -> str:
         return check_name(name)
     own = getattr(function, "__name__", "")
     if not own or own == "<lambda>":
+        kind = "a lambda" if own else f"a job of type {type(function).__name__}"
         raise JobNameError(
-            "a lambda has no name by which its job could be found again: pass name='…'"
+            f"{kind} has no name by which its job could be found again: pass name='…'"
         )
     return check_name(own)
 

@@ -3,9 +3,18 @@
 Two things end an attempt early. An *exception* came from the function: it may come again, so the
 restart waits the strategy's backoff and is counted against its attempts. A *loss* (the driver,
 the TaskManager or the process of ``main`` died) says little about the function: the first restart
-is immediate and counts. An attempt that was lost soon after it started is treated with growing
-suspicion, for a function that kills its own process looks just like that; one that had run for a
-while is not.
+is immediate and counts, but ten losses weigh as much as one exception. For a function that kills
+its own process looks just like a cluster that is being repaired: it may be tried more often, and
+not for ever. An attempt that is lost soon after it started waits the backoff, too.
+
+``failure-rate`` counts both alike: so many restarts within an interval, no more. The interval is
+time in which the job ran or waited for its delay, added up from durations, each measured by one
+machine from beginning to end; no point in time of another machine's clock takes part. So a failover
+neither forgets a failure nor ages one: the counted failures are stored with the intent, the attempt
+that runs on through the failover is timed by the process that runs it, and an attempt whose end
+nobody counted before the failover is counted after it, with the same duration. What the job waits
+for a slot, a leader or ``main`` does not age failures either: the window can only be too long, so
+a job may be given up early, never restarted for ever.
 """
 
 from __future__ import annotations
@@ -16,12 +25,14 @@ from understudy.config import Configuration, options
 from understudy.config.option import INFINITE
 from understudy.model import Restarts
 
-STABLE_S = 5.0
-"""An attempt that ran this long before it was lost does not look like one that kills itself."""
+FAILURE_RATE = "failure-rate"
 
-EARLY_LOSSES_MAX = 30
-"""So many losses in a row, each soon after the start, are the job's own doing: about 25 minutes
-with the default backoff."""
+AGE_DIGITS = 3
+"""Ages are kept to the millisecond: about 8 bytes each in the register."""
+
+LOSSES_PER_ATTEMPT = 10
+"""So many losses weigh as much as one exception: 30 in a row by default, about 25 minutes if each
+comes soon after the start."""
 
 GROWTH_MAX = 1e300
 """What stands for a growth beyond what a float can hold; every pause is bounded far below."""
@@ -29,7 +40,7 @@ GROWTH_MAX = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A restart strategy: Flink's ``none``, ``fixed-delay`` and ``exponential-delay``."""
+    """A restart strategy of Flink's: none, fixed-delay, failure-rate or exponential-delay."""
 
     kind: str = "exponential-delay"
     attempts: int = 3
@@ -38,6 +49,8 @@ class Strategy:
     multiplier: float = 1.5
     jitter: float = 0.1
     reset_s: float = 3600.0
+    interval_s: float = 0.0
+    """The interval in which ``failure-rate`` counts."""
 
     @staticmethod
     def of(configuration: Configuration) -> Strategy:
@@ -47,6 +60,11 @@ class Strategy:
             delay = configuration.get(options.FIXED_DELAY)
             attempts = configuration.get(options.FIXED_ATTEMPTS)
             return Strategy(kind, attempts, delay, delay, 1.0, 0.0, float("inf"))
+        if kind == FAILURE_RATE:
+            delay = configuration.get(options.RATE_DELAY)
+            failures = configuration.get(options.RATE_FAILURES)
+            interval = configuration.get(options.RATE_INTERVAL)
+            return Strategy(kind, failures, delay, delay, 1.0, 0.0, float("inf"), interval)
         if kind == "none":
             return Strategy(kind, 0)
         return Strategy(
@@ -82,12 +100,12 @@ def after_exception(
     failures = 0 if ran_s >= strategy.reset_s else restarts.failures
     if strategy.kind == "none":
         return GiveUp("the restart strategy is 'none'")
+    if strategy.kind == FAILURE_RATE:
+        return _within_rate(strategy, restarts, ran_s, lost=False)
     used = failures + (restarts.losses if strategy.kind == "fixed-delay" else 0)
     if used >= strategy.attempts:
         return GiveUp(f"the restart strategy allows {_times(strategy.attempts)}")
-    # An attempt that ran for a while breaks a row of early losses, however it ends.
-    unbroken = strategy.kind == "fixed-delay" or ran_s < STABLE_S
-    losses = restarts.losses if unbroken else 0
+    losses = 0 if ran_s >= strategy.reset_s else restarts.losses
     counted = Restarts(failures=failures + 1, losses=losses)
     return Again(_backoff(strategy, failures, chance), counted)
 
@@ -98,18 +116,41 @@ def after_loss(
     """Decide after the attempt's process was lost."""
     if strategy.kind == "none":
         return GiveUp("the restart strategy is 'none'")
+    if strategy.kind == FAILURE_RATE:
+        return _within_rate(strategy, restarts, ran_s, lost=True)
     if strategy.kind == "fixed-delay":
         if restarts.failures + restarts.losses >= strategy.attempts:
             return GiveUp(f"the restart strategy allows {_times(strategy.attempts)}")
         delay_s = strategy.initial_s if restarts.losses else 0.0
         return Again(delay_s, Restarts(failures=restarts.failures, losses=restarts.losses + 1))
-    losses = 0 if ran_s >= STABLE_S else restarts.losses
-    limit = min(EARLY_LOSSES_MAX, strategy.attempts * 10)
-    if losses >= limit:
-        return GiveUp(f"its process was lost {losses + 1} times in a row soon after it started")
+    losses = 0 if ran_s >= strategy.reset_s else restarts.losses
+    limit = strategy.attempts * LOSSES_PER_ATTEMPT
+    if strategy.attempts < INFINITE and losses >= limit:
+        return GiveUp(f"its process was lost {losses + 1} times in a row")
     immediate = losses == 0 or ran_s >= strategy.initial_s
     delay_s = 0.0 if immediate else _backoff(strategy, losses - 1, chance)
     return Again(delay_s, Restarts(failures=restarts.failures, losses=losses + 1))
+
+
+def _within_rate(
+    strategy: Strategy, restarts: Restarts, ran_s: float, *, lost: bool
+) -> Again | GiveUp:
+    """Restart while the interval that ends with this failure holds few enough earlier ones.
+
+    A failure that is just as old as the interval still counts, as in Flink.
+    """
+    aged = (age + max(0.0, ran_s) for age in restarts.ages)
+    recent = [age for age in aged if age <= strategy.interval_s]
+    if len(recent) >= strategy.attempts:
+        times = _times(strategy.attempts)
+        return GiveUp(f"the restart strategy allows {times} within {strategy.interval_s:g} s")
+    losses = restarts.losses if recent else 0
+    failures = restarts.failures if recent else 0
+    delay_s = 0.0 if lost and losses == 0 else strategy.initial_s
+    # As old as they will be when the next attempt begins.
+    ages = tuple(round(age + delay_s, AGE_DIGITS) for age in (*recent, 0.0))
+    counted = Restarts(failures=failures + (not lost), losses=losses + lost, ages=ages)
+    return Again(delay_s, counted)
 
 
 def _backoff(strategy: Strategy, earlier: int, chance: float) -> float:

@@ -350,6 +350,11 @@ async def serving_leader(register: Register) -> LeaderRecord | None:
     return record if record and record.holder and record.rpc else None
 
 
+def encode_leader(record: LeaderRecord) -> bytes:
+    """Return a leader record as the register holds it."""
+    return _format.dump(record)
+
+
 def decode_leader(entry: Entry) -> LeaderRecord:
     """Read a leader record; damaged data is an error that names the entry."""
     try:

@@ -16,6 +16,9 @@ import re
 
 from understudy.errors import ConfigurationError
 
+REGISTER, LOCKS = "register", "locks"
+"""What lies in a cluster's directory beside its data."""
+
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -28,6 +31,11 @@ def cluster_directory(cluster_id: str) -> str:
             "'.', '_' and '-', beginning with a letter or digit"
         )
     return name
+
+
+def standalone_directory(cluster: str) -> str:
+    """Return the directory of a cluster without high availability: no cluster's id begins so."""
+    return f"_standalone/{cluster}"
 
 
 def application_directory(cluster: str, directory: str) -> str:
@@ -55,6 +63,11 @@ def code_directory(cluster: str, digest: str) -> str:
     return f"{cluster}/code/{digest}"
 
 
+def result_directories(cluster: str) -> tuple[str, str]:
+    """Return where results of jobs and of applications lie unless a person says otherwise."""
+    return f"job-result-store/{cluster}", f"application-result-store/{cluster}"
+
+
 def lock_path(cluster: str, incarnation: str) -> str:
     """Return the liveness lock of a process."""
-    return f"{cluster}/locks/{incarnation}"
+    return f"{cluster}/{LOCKS}/{incarnation}"

@@ -26,13 +26,13 @@ class ResultStore:
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
-        self._directory = directory
+        self.directory = directory
 
     async def publish_dirty(self, result_id: str, source: Pointer) -> None:
         """Publish the file of a committed result from its staged bytes; repeatable."""
-        path = f"{self._directory}/{result_id}{DIRTY_SUFFIX}"
+        path = self.dirty_path(result_id)
         data = await self._sound(path, source.digest)
-        if data is not None or await self._storage.exists(self._clean_path(result_id)):
+        if data is not None or await self._storage.exists(self.clean_path(result_id)):
             return
         data = await self._sound(source.path, source.digest)
         if data is None:
@@ -44,33 +44,40 @@ class ResultStore:
 
     async def mark_clean(self, result_id: str, *, keep: bool) -> None:
         """Turn the dirty file into a clean one, or remove it; repeatable."""
-        dirty = f"{self._directory}/{result_id}{DIRTY_SUFFIX}"
+        dirty = self.dirty_path(result_id)
         if keep:
             try:
                 data = await self._storage.read(dirty)
             except NotFoundError:
                 return
-            await self._storage.publish(self._clean_path(result_id), data)
+            await self._storage.publish(self.clean_path(result_id), data)
         await self._storage.delete(dirty)
 
     async def read(self, result_id: str, source: Pointer) -> bytes:
-        """Return the bytes of a committed result, from its file or from what it was made of."""
-        files = (f"{self._directory}/{result_id}{end}" for end in (DIRTY_SUFFIX, CLEAN_SUFFIX))
-        for path in (*files, source.path):
+        """Return the bytes of a committed result, from its file or from what it was made of.
+
+        The cleanup moves the bytes in the order in which they are looked for here.
+        """
+        for path in (source.path, self.dirty_path(result_id), self.clean_path(result_id)):
             data = await self._sound(path, source.digest)
             if data is not None:
                 return data
         raise NotFoundError(
-            f"{self._directory}/{result_id}: the result file was removed or altered; the register "
+            f"{self.directory}/{result_id}: the result file was removed or altered; the register "
             "still knows how the job ended"
         )
 
     async def prune(self) -> None:
         """Remove the directory if nothing is left in it."""
-        await self._storage.prune(self._directory)
+        await self._storage.prune(self.directory)
 
-    def _clean_path(self, result_id: str) -> str:
-        return f"{self._directory}/{result_id}{CLEAN_SUFFIX}"
+    def dirty_path(self, result_id: str) -> str:
+        """Return where the file lies until everything is cleaned up."""
+        return f"{self.directory}/{result_id}{DIRTY_SUFFIX}"
+
+    def clean_path(self, result_id: str) -> str:
+        """Return where the file lies after that, if it is kept."""
+        return f"{self.directory}/{result_id}{CLEAN_SUFFIX}"
 
     async def _sound(self, path: str, expected_digest: str) -> bytes | None:
         try:

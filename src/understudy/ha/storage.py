@@ -117,6 +117,10 @@ class Storage:
         """See `BlockingStorage.exists`."""
         return await self.run(self.blocking.exists, path)
 
+    def place(self, path: str) -> str:
+        """Return where people find a path."""
+        return path if path.startswith("/") else f"{self.url}/{path}"
+
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call something that moves files, like the methods here."""
         async with asyncio.timeout(self._deadline_s):
@@ -152,7 +156,7 @@ class LocalStorage:
                 if os.fstat(file.fileno()).st_size > FILE_BYTES_MAX:
                     raise TooLargeError(f"{self.root / path}: larger than anything written here")
                 return file.read()
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise NotFoundError(f"{self.root / path}: no such file") from error
 
     def publish(self, path: str, data: bytes) -> None:
@@ -278,9 +282,12 @@ class FsspecStorage:
         return f"{self._root}/{path}".rstrip("/")
 
 
-def prove(storage: BlockingStorage) -> None:
-    """Raise `StorageError` unless the storage keeps what the stores rely on."""
-    path = f".proof-{uuid.uuid4().hex}"
+def prove(storage: BlockingStorage, directory: str) -> None:
+    """Raise `StorageError` unless the storage keeps what the stores rely on.
+
+    What a process that is killed meanwhile leaves in the directory, is removed with it.
+    """
+    path = f"{directory}/.proof-{uuid.uuid4().hex}"
     try:
         for data in (b"first", b"second, and longer"):
             storage.publish(f"{path}/probe", data)

@@ -97,12 +97,14 @@ class StreamLink(Generic[M]):
 class UnixNetwork(Generic[M]):
     """The processes of one host and user; see `Network`."""
 
-    def __init__(self, codec: Codec[M]) -> None:
+    def __init__(self, codec: Codec[M], own_address: str | None = None) -> None:
+        """``own_address``: where this process listens, if not at one of its incarnation's own."""
         self._codec = codec
+        self._own_address = own_address
 
     def address_of(self, incarnation: Incarnation) -> str:
         """See `Network.address_of`."""
-        return f"unix:@understudy-{incarnation}"
+        return self._own_address or f"unix:@understudy-{incarnation}"
 
     async def connect(self, address: str, sender: Incarnation) -> StreamLink[M]:
         """See `Network.connect`."""

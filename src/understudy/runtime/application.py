@@ -37,7 +37,7 @@ from understudy.runtime.application_jobs import ApplicationJobs
 from understudy.runtime.job_master import JobContext
 from understudy.runtime.main_desk import MainDesk
 from understudy.runtime.main_process import MainProcess, MainProcesses
-from understudy.runtime.persist import persist
+from understudy.runtime.persist import once, persist
 from understudy.runtime.reporter import Reporter, log_name
 
 MAIN_GRACE_S = 5.0
@@ -269,7 +269,7 @@ class Application:
                 self.context.term, lambda body: replace(body, status=status, result=entry)
             ),
         )
-        await persist(
+        await once(
             "publish the application's result",
             lambda: self._services.application_results.publish_dirty(body.application_id, source),
         )

@@ -351,9 +351,7 @@ class ApplicationJobs:
         for master in self.masters.values():
             place = master.state.placement
             if place and place.taskmanager == taskmanager:
-                intent = master.entry.intent
-                ran_s = self.context.clock.wall() - intent.placed_at if intent else 0.0
-                master.tell(job.Lost(master.state.attempt, reason, max(0.0, ran_s)))
+                master.tell(job.Lost(master.state.attempt, reason, master.ran_s()))
 
     def _progressed(self, master: JobMaster, progress: messages.Progress) -> None:
         master.progress = progress
@@ -361,6 +359,7 @@ class ApplicationJobs:
             "job-progress",
             job_id=master.job_id,
             name=master.name,
+            attempt=progress.attempt,
             tasks_done=progress.tasks_done,
             tasks_total=progress.tasks_total,
             stage=progress.stage,

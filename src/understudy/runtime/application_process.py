@@ -33,7 +33,7 @@ from understudy.rpc.messages import MainMessage, RunMain
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.environment import Environment, current
-from understudy.runtime.failures import failure_of
+from understudy.runtime.failures import failure_of, storable
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.worker import GuardianLink
@@ -121,7 +121,7 @@ def _exit_failure(code: object) -> Failure | None:
     if code is None or code == 0:
         return None
     message = code if isinstance(code, str) else f"main exited with code {code!r}"
-    return Failure(type="SystemExit", message=message, time=SystemClock().wall())
+    return Failure(type="SystemExit", message=storable(message), time=SystemClock().wall())
 
 
 def _run_script(run: RunMain) -> None:
@@ -174,8 +174,9 @@ def main() -> NoReturn:
     current.set(Environment(ClusterLink(link, run), assignment))
     failure = execute(run)
     sys.stdout.flush()
-    if failure and failure.traceback:
-        sys.stderr.write(failure.traceback)
+    if failure:
+        sys.stderr.write(failure.traceback or f"{failure.message}\n")
+        sys.stderr.flush()
     link.send(messages.MainEnded(failure=failure))
     sys.exit(1 if failure else 0)
 

@@ -17,6 +17,7 @@ from understudy.ha.storage import BlockingStorage
 from understudy.model import NULL, Failure, JobStatus, Outcome, Pointer
 from understudy.rpc.messages import AttemptEnded, Deploy
 from understudy.runtime.context import FencingToken, JobContext
+from understudy.runtime.environment import inside_job
 from understudy.runtime.failures import failure_of
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.plans import decode_plan
@@ -55,7 +56,8 @@ class Attempt:
         plan = self._storage.read(deploy.plan.path)
         function, args, kwargs = decode_plan(plan, deploy.plan)
         try:
-            value = settle(function(context, *args, **kwargs))
+            with inside_job(deploy.name):
+                value = settle(function(context, *args, **kwargs))
         except SystemExit as end:
             if end.code in {None, 0}:
                 value = None

@@ -1,7 +1,10 @@
 """Cleaning up after jobs and applications, in the order that ``core.ending`` tells.
 
 Each task is idempotent, labelled and tried again by the cleanup strategy; what is still to do,
-how often it was tried and what went wrong can be seen.
+how often it was tried and what went wrong can be seen. A task whose tries are used up waits for a
+person: `Cleanup.retry` tries it at once, `Cleanup.abandon` leaves behind what fails, now and until
+the application is buried, and keeps the list of it. What only the register can do (that a result
+is clean, that the application is gone) is never abandoned: without it the run does not end.
 """
 
 from __future__ import annotations
@@ -10,22 +13,22 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 
 from msgspec.structs import replace
 
-from understudy.config import Configuration, options
 from understudy.core import ending
 from understudy.core.ending import CleanJob, EndApplication, Kind
 from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.ha.format import Format, digest
-from understudy.ha.result_store import application_results
+from understudy.ha.format import digest
+from understudy.ha.result_store import ResultStore, application_results
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
+    ApplicationDocument,
+    ApplicationId,
     ApplicationResult,
     JobEntry,
     JobId,
@@ -36,55 +39,18 @@ from understudy.model import (
     TombstoneFile,
 )
 from understudy.runtime import code
+from understudy.runtime.effort import FAILURES, CleanupStrategy, CleanupView, Effort
 from understudy.runtime.job_master import read_outcome
+from understudy.runtime.retention import tombstones
+from understudy.runtime.submission import configuration_of
+
+LEFT_MAX = 100
+"""Paths of what was left behind that are kept one by one: about 10 kB in the register. Beyond it
+their directories stand for them."""
+
+PUBLISH_RESULT = "publish the application's result"
 
 _log = logging.getLogger(__name__)
-
-tombstones: Format[TombstoneFile] = Format("tombstone", TombstoneFile)
-
-
-@dataclass(frozen=True)
-class CleanupStrategy:
-    """How a failed task is tried again (Flink's ``cleanup-strategy``)."""
-
-    kind: str
-    attempts: int
-    initial_s: float
-    maximum_s: float
-
-    @staticmethod
-    def of(configuration: Configuration) -> CleanupStrategy:
-        """Return the configured strategy."""
-        kind = configuration.get(options.CLEANUP_TYPE)
-        if kind == "fixed-delay":
-            delay_s = configuration.get(options.CLEANUP_FIXED_DELAY)
-            attempts = configuration.get(options.CLEANUP_FIXED_ATTEMPTS)
-            return CleanupStrategy(kind, attempts, delay_s, delay_s)
-        if kind == "none":
-            return CleanupStrategy(kind, 0, 0.0, 0.0)
-        return CleanupStrategy(
-            kind,
-            configuration.get(options.CLEANUP_ATTEMPTS),
-            configuration.get(options.CLEANUP_INITIAL),
-            configuration.get(options.CLEANUP_MAX),
-        )
-
-    def pause_s(self, failures: int) -> float | None:
-        """Return the pause after so many failures; None to leave it to a person."""
-        if failures > self.attempts:
-            return None
-        return float(min(self.initial_s * 2 ** min(failures - 1, 60), self.maximum_s))
-
-
-@dataclass
-class CleanupView:
-    """One task that is not done yet, as people see it."""
-
-    application_id: str
-    label: str
-    failures: int = 0
-    error: str = ""
-    given_up: bool = False
 
 
 class Cleanup:
@@ -108,7 +74,47 @@ class Cleanup:
         self._keep = keep_results
         self._done: frozenset[Kind] = frozenset()
         self._tombstone: Pointer | None = None
+        self._turn = asyncio.Lock()
         self.open: dict[str, CleanupView] = {}
+        """What is not done yet, by job id or label."""
+
+    # --- what people do and see -------------------------------------------------------------------
+
+    @property
+    def application_id(self) -> ApplicationId:
+        """Return whose cleanup it is."""
+        return self._stored.body.application_id
+
+    @property
+    def failing(self) -> list[CleanupView]:
+        """Return the open tasks that have failed."""
+        return [view for view in self.open.values() if view.failures]
+
+    @property
+    def abandoned(self) -> bool:
+        """Say whether what fails is left behind."""
+        return self._stored.body.cleanup_abandoned
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Return the storage paths of what was left behind so far."""
+        return self._stored.body.left_behind
+
+    def retry(self) -> None:
+        """Try at once what waits for its next try or was given up; what is tried now, once more."""
+        for view in self.open.values():
+            view.used = 0
+            view.woken.set()
+
+    async def abandon(self) -> None:
+        """Leave behind what fails, durably: each task of the application has one try from now on.
+
+        Raises `LeadershipLost`, or an ``OSError`` of the register: then nothing was abandoned.
+        """
+        await self._stored.update(self._term, lambda body: replace(body, cleanup_abandoned=True))
+        self.retry()
+
+    # --- tasks ------------------------------------------------------------------------------------
 
     async def clean_job(self, job_id: JobId) -> None:
         """Clean up after one job, now that its result is dirty; raises `LeadershipLost`."""
@@ -116,69 +122,150 @@ class Cleanup:
         assert entry.result is not None, "only a job that has ended is cleaned up after"
         if entry.result.cleaned:
             return
-        await self._try_until_done(f"job {entry.name}", lambda: self._clean_job(entry))
+        await self._try_until_done(
+            job_id, f"job {entry.name}", functools.partial(self._clean_job, entry)
+        )
         # Noted with the next write to the job's segment: repeating it would do no harm.
         self._plans.note(job_id, _cleaned)
 
     async def finish(self) -> Tombstone:
         """Do all that is left once the application's result is dirty; return what remains."""
+        result = self._stored.body.result
+        if result is not None and not result.clean:
+            await self._try_until_done(PUBLISH_RESULT, PUBLISH_RESULT, self._publish_result)
         while True:
             entries = self._plans.entries
             tasks = ending.next_tasks(self._stored.body, entries.values(), self._done)
             assert tasks, "finish was called before every job had a result"
-            for task in tasks:
-                match task:
-                    case CleanJob():
-                        await self.clean_job(task.job_id)
-                    case EndApplication(Kind.BURY):
-                        return await self._bury()
-                    case EndApplication():
-                        label = task.kind.value
-                        await self._try_until_done(label, functools.partial(self._do, task.kind))
-                        self._done |= {task.kind}
+            match tasks[0]:
+                case CleanJob():
+                    await self._clean_jobs(
+                        [task.job_id for task in tasks if isinstance(task, CleanJob)]
+                    )
+                case EndApplication(Kind.BURY):
+                    return await self._bury()
+                case EndApplication(kind):
+                    await self._try_until_done(
+                        kind.value, kind.value, functools.partial(self._do, kind)
+                    )
+                    self._done |= {kind}
 
-    async def _try_until_done(self, label: str, task: Callable[[], Awaitable[object]]) -> None:
-        view = self.open.setdefault(label, CleanupView(self._stored.body.application_id, label))
+    async def _clean_jobs(self, jobs: Iterable[JobId]) -> None:
+        """Clean up after several jobs: one that fails does not hold up the others."""
+        works = [asyncio.ensure_future(self.clean_job(job_id)) for job_id in jobs]
+        try:
+            await asyncio.gather(*works)
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+
+    async def _try_until_done(
+        self, key: str, label: str, task: Callable[[Effort], Awaitable[object]]
+    ) -> None:
+        view = self.open.setdefault(key, CleanupView(self.application_id, label))
         while True:
+            view.woken.clear()
+            view.given_up = False
             try:
-                await task()
+                async with self._turn:
+                    effort = Effort(leave=self.abandoned)
+                    await task(effort)
+                    await self._note_left(label, effort)
                 break
-            except (OSError, TimeoutError, DataError) as error:
+            except FAILURES as error:
                 view.failures += 1
+                view.used += 1
                 view.error = str(error) or "timeout"
-                pause_s = self._strategy.pause_s(view.failures)
                 _log.warning("cleanup: cannot %s: %s", label, view.error)
-                if pause_s is None:
-                    view.given_up = True
-                    await asyncio.Event().wait()  # Until a person, or the next leader, steps in.
-                assert pause_s is not None
-                await asyncio.sleep(pause_s)
-        del self.open[label]
+            await self._wait(view)
+        del self.open[key]
+        view.done.set()
 
-    async def _do(self, kind: Kind) -> None:
+    async def _wait(self, view: CleanupView) -> None:
+        """Wait for the next try: for the strategy's pause, or for a person."""
+        pause_s = self._strategy.pause_s(view.used)
+        if pause_s is None:
+            view.given_up = True
+            _log.error(
+                "cleanup: gave up trying to %s; `understudy cleanup retry %s` tries again, "
+                "`understudy cleanup abandon %s` leaves behind what fails",
+                view.label,
+                view.application_id,
+                view.application_id,
+            )
+        else:
+            view.next_try = asyncio.get_running_loop().time() + pause_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await view.woken.wait()  # Until a person, or the next leader, steps in.
+        view.next_try = None
+
+    async def _note_left(self, label: str, effort: Effort) -> None:
+        """Keep durably what a task has left behind, before it counts as done."""
+        if not effort.left:
+            return
+        paths = tuple(effort.left)
+        await self._stored.update(self._term, lambda body: _with_left(body, paths))
+        for path, error in effort.left.items():
+            _log.error("cleanup: %s: left behind %s: %s", label, path, error)
+
+    async def _do(self, kind: Kind, effort: Effort) -> None:
         match kind:
             case Kind.WRITE_TOMBSTONE:
-                self._tombstone = await self._write_tombstone()
+                await effort.make(self._tombstone_path, self._write_tombstone)
             case Kind.MARK_JOBS_CLEAN:
-                await self._mark_jobs_clean()
+                await self._mark_jobs_clean(effort)
             case Kind.CLEAN_APPLICATION:
-                await self._clean_application()
+                await self._clean_application(effort)
             case Kind.MARK_APPLICATION_CLEAN:
-                await self._mark_application_clean()
+                await self._mark_application_clean(effort)
 
-    async def _clean_job(self, entry: JobEntry) -> None:
-        storage = self._services.storage
-        assert entry.result is not None
-        with contextlib.suppress(NotFoundError):  # Then only its value is out of reach.
-            await self._services.job_results.publish_dirty(entry.job_id, entry.result.source)
-        await self._plans.remove_plan(entry)
-        cluster = self._services.locations.cluster
-        for attempt in range(1, entry.attempt + 1):
-            directory = self._stored.body.directory
-            await storage.delete(layout.staged_path(cluster, directory, entry.job_id, attempt))
-        await storage.delete(entry.result.source.path)
+    async def _publish_result(self, effort: Effort) -> None:
+        """Publish the application's result: its leader may not have come to it, or have failed."""
+        body, results = self._stored.body, self._services.application_results
+        result = body.result
+        assert result is not None
 
-    async def _write_tombstone(self) -> Pointer:
+        async def publish() -> None:
+            try:
+                await results.publish_dirty(body.application_id, result.source)
+            except NotFoundError as error:
+                # The last leader had removed it already, or a third party has: it did end.
+                _log.info("the application's result is not published again: %s", error)
+
+        await effort.make(results.dirty_path(body.application_id), publish)
+
+    async def _clean_job(self, entry: JobEntry, effort: Effort) -> None:
+        storage, results = self._services.storage, self._services.job_results
+        result = entry.result
+        assert result is not None
+
+        async def publish() -> None:
+            with contextlib.suppress(NotFoundError):  # Then only its value is out of reach.
+                await results.publish_dirty(entry.job_id, result.source)
+
+        published = await effort.make(results.dirty_path(entry.job_id), publish)
+        await effort.make(entry.plan.path, lambda: self._plans.remove_plan(entry))
+        cluster, directory = self._services.locations.cluster, self._stored.body.directory
+        staged = [
+            layout.staged_path(cluster, directory, entry.job_id, attempt)
+            for attempt in range(1, entry.attempt + 1)
+        ]
+        for path in (*staged, result.source.path):
+            if published or path != result.source.path:  # Else its value is nowhere but there.
+                await effort.make(path, functools.partial(storage.delete, path))
+
+    @property
+    def _tombstone_path(self) -> str:
+        return layout.tombstone_path(self._services.locations.cluster, self._stored.body.run_id)
+
+    @property
+    def _keeps(self) -> bool:
+        """Say whether result files stay: also where no tombstone's file could be written."""
+        return self._keep or self._tombstone_path in self.left_behind
+
+    async def _write_tombstone(self) -> None:
         """Write the file that says how the application and its jobs ended.
 
         One that an earlier leader wrote is kept: it was made when all result files were there.
@@ -186,19 +273,27 @@ class Cleanup:
         body = self._stored.body
         assert body.result is not None
         if existing := await self._existing_tombstone():
-            return existing
+            self._tombstone = existing
+            return
         data = await self._services.application_results.read(
             body.application_id, body.result.source
         )
         result = application_results.load(data, "the application's result")
         jobs = [await self._job_record(entry) for entry in self._plans.entries.values()]
-        return await self._publish_tombstone(TombstoneFile(result=result, jobs=tuple(jobs)))
+        configuration = await self._configuration()
+        file = TombstoneFile(result=result, jobs=tuple(jobs), configuration=configuration)
+        self._tombstone = await self._publish_tombstone(file)
+
+    async def _configuration(self) -> dict[str, str]:
+        """Return what the application was submitted with; nothing where that was lost."""
+        with contextlib.suppress(NotFoundError, DataError):
+            return configuration_of(await self._services.applications.record(self._stored.body))
+        return {}
 
     async def _publish_tombstone(self, file: TombstoneFile) -> Pointer:
         data = tombstones.dump(file, pretty=True)
-        path = layout.tombstone_path(self._services.locations.cluster, file.result.run_id)
-        await self._services.storage.publish(path, data)
-        return Pointer(path=path, digest=digest(data), size=len(data))
+        await self._services.storage.publish(self._tombstone_path, data)
+        return Pointer(path=self._tombstone_path, digest=digest(data), size=len(data))
 
     async def _job_record(self, entry: JobEntry) -> JobRecord:
         assert entry.result is not None
@@ -227,61 +322,93 @@ class Cleanup:
             note=note,
         )
 
-    async def _mark_jobs_clean(self) -> None:
+    async def _mark_jobs_clean(self, effort: Effort) -> None:
+        results = self._services.job_results
         for job_id in self._plans.entries:
-            await self._services.job_results.mark_clean(job_id, keep=self._keep)
-        await self._services.job_results.prune()
+            await self._mark_clean(results, job_id, effort)
+        await effort.make(results.directory, results.prune)
         await self._plans.update_all(self._term, _clean)
 
-    async def _clean_application(self) -> None:
-        body = self._stored.body
-        cluster = self._services.locations.cluster
-        base = code.layout_base(self._services.storage.blocking, cluster)
-        await self._services.storage.run(code.remove_layouts, base)
-        await self._services.applications.remove_directory(body)
+    async def _mark_clean(self, results: ResultStore, result_id: str, effort: Effort) -> None:
+        path, keep = results.dirty_path(result_id), self._keeps
+        await effort.make(path, lambda: results.mark_clean(result_id, keep=keep))
+        if keep and not self._keep:
+            effort.left[results.clean_path(result_id)] = "there is no tombstone's file to hold it"
 
-    async def _mark_application_clean(self) -> None:
-        body = self._stored.body
+    async def _clean_application(self, effort: Effort) -> None:
+        body, services = self._stored.body, self._services
+        cluster = services.locations.cluster
+        base = code.layout_base(services.storage.blocking, cluster)
+        await effort.make(
+            layout.code_directory(cluster, "x").rpartition("/")[0],
+            lambda: services.storage.run(code.remove_layouts, base),
+        )
+        await effort.make(
+            layout.application_directory(cluster, body.directory),
+            lambda: services.applications.remove_directory(body),
+        )
+
+    async def _mark_application_clean(self, effort: Effort) -> None:
+        body, results = self._stored.body, self._services.application_results
         assert body.result is not None
         clean = replace(body.result, clean=True)
-        await self._services.application_results.mark_clean(body.application_id, keep=self._keep)
-        await self._services.application_results.prune()
+        await self._mark_clean(results, body.application_id, effort)
+        await effort.make(results.directory, results.prune)
         await self._stored.update(self._term, lambda body: replace(body, result=clean))
 
     async def _bury(self) -> Tombstone:
         """Unlink the application, leaving its tombstone in the same write; then its documents."""
+        tombstone: Tombstone | None = None
+
+        async def bury(_: Effort) -> None:
+            nonlocal tombstone
+            tombstone = await self._make_tombstone()
+            await self._services.registry.bury(self._term, tombstone.application_id, tombstone)
+
+        await self._try_until_done(Kind.BURY.value, Kind.BURY.value, bury)
+        documents = "delete documents"
+        await self._try_until_done(documents, documents, self._delete_documents)
+        assert tombstone is not None
+        return tombstone
+
+    async def _make_tombstone(self) -> Tombstone:
         body = self._stored.body
         assert body.result is not None
-        file = self._tombstone or await self._find_tombstone()
-        tombstone = Tombstone(
+        return Tombstone(
             application_id=body.application_id,
             run_id=body.run_id,
             name=body.name,
             status=body.result.status,
             started_at=body.created_at,
             ended_at=body.result.end_time,
-            file=file,
+            file=self._tombstone or await self._find_tombstone(),
+            left_behind=await self._still_there(),
         )
-        label = Kind.BURY.value
-        registry = self._services.registry
-        await self._try_until_done(
-            label, lambda: registry.bury(self._term, body.application_id, tombstone)
-        )
-        await self._try_until_done("delete documents", self._delete_documents)
-        return tombstone
 
-    async def _delete_documents(self) -> None:
+    async def _still_there(self) -> tuple[str, ...]:
+        """Return what was left behind and has not gone with something else since."""
+        found = []
+        for path in self.left_behind:
+            try:
+                if await self._services.storage.exists(path):
+                    found.append(path)
+            except (OSError, TimeoutError):
+                found.append(path)
+        return tuple(found)
+
+    async def _delete_documents(self, _: Effort) -> None:
         await self._plans.delete_documents(self._term, self._stored.body.segments)
         await self._stored.delete(self._term)
 
     async def _find_tombstone(self) -> Pointer:
         """Return the file that an earlier leader wrote, or a poorer one if it was removed."""
+        if self._tombstone_path in self.left_behind:
+            return Pointer(path=self._tombstone_path, digest="", size=0)
         existing = await self._existing_tombstone()
         return existing or await self._publish_tombstone(self._poor_tombstone())
 
     async def _existing_tombstone(self) -> Pointer | None:
-        body = self._stored.body
-        path = layout.tombstone_path(self._services.locations.cluster, body.run_id)
+        body, path = self._stored.body, self._tombstone_path
         try:
             data = await self._services.storage.read(path)
             file = tombstones.load(data, path)
@@ -320,10 +447,11 @@ class Cleanup:
         return TombstoneFile(result=result, jobs=jobs)
 
 
-async def read_tombstone(services: HighAvailabilityServices, tombstone: Tombstone) -> TombstoneFile:
-    """Read a tombstone's file; raises `NotFoundError` or `DataError`."""
-    data = await services.storage.read(tombstone.file.path)
-    return tombstones.load(data, tombstone.file.path)
+def _with_left(body: ApplicationDocument, paths: tuple[str, ...]) -> ApplicationDocument:
+    left = dict.fromkeys((*body.left_behind, *paths))
+    if len(left) > LEFT_MAX:
+        left = dict.fromkeys(path.rstrip("/").rpartition("/")[0] for path in left)
+    return replace(body, left_behind=tuple(left))
 
 
 def _cleaned(entry: JobEntry) -> JobEntry:

@@ -21,7 +21,7 @@ from understudy.config import Configuration, options
 from understudy.core import recovery
 from understudy.core.recovery import Answer, Continue, Submit
 from understudy.core.restart import Strategy
-from understudy.errors import DataError, NotFoundError, SubmissionError
+from understudy.errors import DataError, LeadershipLost, NotFoundError, SubmissionError
 from understudy.ha import layout
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
@@ -39,13 +39,15 @@ from understudy.model import (
 from understudy.rpc import messages
 from understudy.runtime import code
 from understudy.runtime.application import Application, ApplicationSettings
-from understudy.runtime.cleanup import Cleanup, CleanupStrategy, read_tombstone
+from understudy.runtime.cleanup import Cleanup
+from understudy.runtime.effort import CleanupStrategy
 from understudy.runtime.job_master import JobContext
 from understudy.runtime.liveness_lock import Locks
 from understudy.runtime.main_process import MainProcesses
 from understudy.runtime.persist import persist
 from understudy.runtime.reporter import Reporter
 from understudy.runtime.resource_manager import ResourceManager
+from understudy.runtime.retention import forget_expired, read_tombstone, sweep_tombstones
 from understudy.runtime.submission import Submission
 
 Publish = Callable[[], Coroutine[Any, Any, None]]
@@ -113,6 +115,10 @@ class Dispatcher:
     async def run(self, publish: Publish) -> Ended:
         """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`."""
         services, term = self._around.services, self._leadership.term
+        if await services.registry.highest_term() >= term:
+            # Its holder has done its work and removed the record of the lease, which a late request
+            # has then created anew. A term has one holder: this process takes the next one.
+            raise LeadershipLost(f"term {term} was somebody else's")
         registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
         self.registry = registry = await self._note_grant(registry)
         recovered = await services.applications.recover(term, registry)
@@ -125,7 +131,7 @@ class Dispatcher:
             self._binding.known_at_start,
             RunId(uuid.uuid4().hex[:12]),
         )
-        await self._prune(registry)
+        await self._prune(registry, decision)
         match decision:
             case Answer():
                 return await self._answer(decision.tombstone)
@@ -163,16 +169,13 @@ class Dispatcher:
 
         return await around.services.registry.record(leadership.term, change)
 
-    async def _prune(self, registry: RegistryBody) -> None:
-        """Drop the tombstones whose time is over."""
-        ttl_s = self._around.configuration.get(options.TOMBSTONE_TTL)
-        now = self._around.clock.wall()
-        old = [stone for stone in registry.tombstones.values() if now - stone.ended_at > ttl_s]
-        if old:
-            services = self._around.services
-            await services.registry.forget(self._leadership.term, [stone.run_id for stone in old])
-            for stone in old:
-                await services.storage.delete(stone.file.path)
+    async def _prune(self, registry: RegistryBody, decision: recovery.Bootstrap) -> None:
+        """Drop the tombstones whose time is over, except the one that is about to be told."""
+        around = self._around
+        kept = decision.tombstone if isinstance(decision, Answer) else None
+        ttl_s = around.configuration.get(options.TOMBSTONE_TTL)
+        now = around.clock.wall()
+        await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
 
     # --- taking in --------------------------------------------------------------------------------
 
@@ -223,10 +226,9 @@ class Dispatcher:
             _log.error("application %r needs attention: %s", body.name, error)
             await publish()
             return await self._idle()
-        await self._publish_result(stored)
         self._resources.broadcast(messages.Release(application_id=body.application_id))
         tombstone = await self.cleanup.finish()
-        await self._sweep(finally_=True)
+        await self._sweep(finally_=not self._is_left_behind(tombstone))
         await self._around.locks.sweep(frozenset({self._around.me}))
         if around.configuration.get(options.SHUTDOWN_ON_FINISH):
             # What remains of the cluster is its terms and its tombstones.
@@ -275,11 +277,12 @@ class Dispatcher:
 
     async def _clean_ended_jobs(self, application: Application, cleanup: Cleanup) -> None:
         """Clean up after each job as soon as its result is durable."""
-        for job_id, entry in list(application.jobs.entries.items()):
-            if entry.result and not entry.result.cleaned:
-                await cleanup.clean_job(job_id)
-        while True:
-            await cleanup.clean_job(await application.jobs.ended.get())
+        async with asyncio.TaskGroup() as group:  # One that fails does not hold up the others.
+            for job_id, entry in list(application.jobs.entries.items()):
+                if entry.result and not entry.result.cleaned:
+                    group.create_task(cleanup.clean_job(job_id))
+            while True:
+                group.create_task(cleanup.clean_job(await application.jobs.ended.get()))
 
     async def _note_takeover(self, application: Application) -> None:
         """Put the takeover's seconds into the history, once it is over."""
@@ -344,21 +347,6 @@ class Dispatcher:
 
     # --- ending -----------------------------------------------------------------------------------
 
-    async def _publish_result(self, stored: StoredApplication) -> None:
-        """Publish the application's result again: the last leader may not have come to it."""
-        result = stored.body.result
-        assert result is not None
-        if not result.clean:
-            results = self._around.services.application_results
-            try:
-                await persist(
-                    "publish the application's result",
-                    lambda: results.publish_dirty(stored.body.application_id, result.source),
-                )
-            except NotFoundError as error:
-                # The last leader had removed it already, or a third party has: it did end.
-                _log.info("the application's result is not published again: %s", error)
-
     async def _sweep(self, *, finally_: bool = False) -> None:
         """Remove the documents and directories that crashes have left unlinked.
 
@@ -373,6 +361,11 @@ class Dispatcher:
         except (OSError, TimeoutError, DataError) as error:
             _log.warning("the sweep is left to the next leader: %s", error)
 
+    def _is_left_behind(self, tombstone: Tombstone) -> bool:
+        """Say whether a person has accepted that something cannot be removed here."""
+        stones = self.registry.tombstones.values() if self.registry else ()
+        return any(stone.left_behind for stone in (tombstone, *stones))
+
     async def _sweep_once(self) -> None:
         for key in await self._around.services.registry.sweep(self._leadership.term):
             _log.info("removed %s, which nothing links", key)
@@ -386,22 +379,22 @@ class Dispatcher:
         """
         services, term = self._around.services, self._leadership.term
         registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
+        await sweep_tombstones(services, registry)
         recovered = await services.applications.recover(term, registry)
         if recovered.damaged:
             return
         linked = {stored.body.directory for stored in recovered.sound}
         base = layout.application_directory(services.locations.cluster, "x").rpartition("/")[0]
-        names = await services.storage.names(base)
-        for name in names:
+        for name in await services.storage.names(base):
             if name not in linked:
                 await services.storage.delete_tree(f"{base}/{name}")
                 _log.info("removed %s/%s, which nothing links", base, name)
-        if names and not linked:
+        if not linked:  # Also where an earlier try has removed the last, and did not learn it.
             await services.storage.prune(base)
 
     async def _answer(self, tombstone: Tombstone) -> Ended:
         _log.info("run %s has ended: %s", tombstone.run_id, tombstone.status.value)
-        await self._sweep(finally_=True)
+        await self._sweep(finally_=not self._is_left_behind(tombstone))
         return Ended(tombstone.run_id, tombstone.status)
 
     async def _idle(self) -> Ended:

@@ -29,6 +29,7 @@ from understudy.rpc.messages import DriverMessage, Interrupt, RunAttempt, StartS
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.attempt import Attempt, Interrupted
+from understudy.runtime.environment import IN_DRIVER
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.worker import GuardianLink, lock_descriptors
 
@@ -53,8 +54,8 @@ class Session(Protocol):
         """Return the address of the Spark UI, empty without one."""
         ...
 
-    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
-        """Start, and be warm when this returns."""
+    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...], scratch: str) -> None:
+        """Start, and be warm when this returns; the guardian removes ``scratch`` in the end."""
         ...
 
     def open(self, job_id: str, name: str) -> Any:
@@ -96,7 +97,7 @@ class NoSession:
     jvm_pid = 0
     ui = ""
 
-    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...], scratch: str) -> None:
         """See `Session.start`."""
 
     def open(self, job_id: str, name: str) -> Any:
@@ -277,7 +278,7 @@ def _start(message: StartSession, session: Session) -> None:
     if message.kind != "session-less":
         defaults = importlib.import_module("understudy.spark.defaults")
         conf = defaults.session_conf(conf, message.scratch, message.application_id)
-    session.start(conf, lock_descriptors())
+    session.start(conf, lock_descriptors(), message.scratch)
 
 
 def main() -> NoReturn:
@@ -292,6 +293,7 @@ def main() -> NoReturn:
         sys.exit(0)
     message = envelope.message
     Path(message.scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ[IN_DRIVER] = "1"
     session = open_session(message.kind)
     _start(message, session)
     start_pulse(guardian, SystemClock(), timeout_s, session.pulse)

@@ -7,14 +7,17 @@ through the same pickling and JSON everywhere, so that nothing works here and br
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
+import multiprocessing
+import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from understudy import errors
 from understudy.core import matching
@@ -127,6 +130,10 @@ class Environment:
         self._link = link
         self._assignment = assignment
         self._submitting = threading.Lock()
+        self._process = os.getpid()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the environment belongs to main, a job gets a JobContext instead")
 
     def execute(
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
@@ -145,6 +152,7 @@ class Environment:
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
     ) -> JobClient:
         """Submit a job and return at once; from then on it survives any failover."""
+        self._check_caller()
         with self._submitting:
             assigned = self._assign(matching.name_of(function, name))
             pointer = None
@@ -155,6 +163,15 @@ class Environment:
                 answer = self._submit(assigned, self._put_plan(assigned, function, args, kwargs))
             _expect(answer, messages.Accepted)
         return JobClient(self._link, assigned.job_id, assigned.name)
+
+    def _check_caller(self) -> None:
+        """Raise `SubmissionError` unless ``main`` itself asks: another would wait for ever."""
+        if job := getattr(_inside, "job", ""):
+            raise SubmissionError(
+                f"job {job!r} cannot submit jobs: main does, and may branch on what the job returns"
+            )
+        if os.getpid() != self._process:
+            raise SubmissionError("only the process of main submits jobs, not one that it forked")
 
     def _assign(self, name: str) -> Assigned:
         self._assignment, assigned = matching.assign(self._assignment, name)
@@ -188,6 +205,21 @@ class Environment:
         )
 
 
+class Elsewhere(Environment):
+    """The environment of a process that is no ``main``, but imports modules that ask for one."""
+
+    def __init__(self) -> None:
+        """Take nothing: nothing can be submitted from here."""
+
+    def execute_async(
+        self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
+    ) -> JobClient:
+        """Raise `SubmissionError`."""
+        raise SubmissionError(
+            "only main submits jobs, neither a job nor a process that main or a job has started"
+        )
+
+
 class Current:
     """The environment of this process, made when it is first asked for."""
 
@@ -210,6 +242,21 @@ class Current:
 
 current = Current()
 
+_inside = threading.local()
+
+IN_DRIVER = "UNDERSTUDY_IN_DRIVER"
+"""Set in drivers, and so in the Python workers of Spark: no ``main`` runs there."""
+
+
+@contextlib.contextmanager
+def inside_job(name: str) -> Iterator[None]:
+    """Mark that a job's function runs in this thread."""
+    _inside.job = name
+    try:
+        yield
+    finally:
+        _inside.job = ""
+
 
 def get_environment() -> Environment:
     """Return where this ``main`` submits its jobs: always the same within a process.
@@ -221,6 +268,8 @@ def get_environment() -> Environment:
 
 
 def _embed() -> Environment:
+    if IN_DRIVER in os.environ or multiprocessing.parent_process() is not None:
+        return Elsewhere()
     # Imported when it is needed: a process of ``main`` in a cluster never does.
     environment: Environment = importlib.import_module("understudy.runtime.embedded").embed()
     return environment

@@ -18,8 +18,26 @@ def failure_of(error: BaseException) -> Failure:
     name = type(error).__qualname__
     if type(error).__module__ not in {"builtins", "__main__"}:
         name = f"{type(error).__module__}.{name}"
-    message = str(error.args[0]) if isinstance(error, UnderstudyError) else str(error)
-    return Failure(type=name, message=message, traceback="".join(lines), time=clock.wall())
+    return Failure(
+        type=storable(name),
+        message=storable(_message(error)),
+        traceback=storable("".join(lines)),
+        time=clock.wall(),
+    )
+
+
+def storable(text: str) -> str:
+    """Return text that can be written down: file names that are no UTF-8 bring surrogates in."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, UnderstudyError) and error.args:
+        return str(error.args[0])
+    try:
+        return str(error)
+    except Exception as broken:  # The exception is a person's: so is what its text does.
+        return f"<its text cannot be told: {type(broken).__name__}>"
 
 
 def _user_frames(error: BaseException) -> types.TracebackType | None:

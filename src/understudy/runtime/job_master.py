@@ -40,7 +40,7 @@ from understudy.model import (
     Term,
 )
 from understudy.rpc import messages
-from understudy.runtime.persist import persist
+from understudy.runtime.persist import once, persist
 from understudy.runtime.resource_manager import ResourceManager
 
 _log = logging.getLogger(__name__)
@@ -97,6 +97,13 @@ class JobMaster:
         """Return the job as it is stored."""
         return self._context.plans.entries[self.job_id]
 
+    def ran_s(self) -> float:
+        """Return for how long the attempt has run, as far as this process has seen it.
+
+        Never measured from what another machine's clock said: too little is safe.
+        """
+        return 0.0 if self.began is None else self._context.clock.now() - self.began
+
     def tell(self, event: job.Event) -> None:
         """Put an event into the inbox."""
         self._inbox.put_nowait(event)
@@ -118,6 +125,8 @@ class JobMaster:
     def _note(self, event: job.Event) -> None:
         if isinstance(event, job.Running):
             self.began = self._context.clock.now()
+        elif isinstance(event, job.IntentStored):
+            self.began = None  # Of the attempt before.
         elif isinstance(event, job.Ended):
             self._times = (event.start_time, event.end_time)
         elif isinstance(event, job.Looked) and event.found:
@@ -252,7 +261,7 @@ class JobMaster:
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
         try:
-            await persist(
+            await once(
                 "publish a result file",
                 lambda: self._context.results.publish_dirty(self.job_id, source),
             )

@@ -13,13 +13,21 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from understudy.errors import StorageError
 from understudy.model import Incarnation, LeaderRecord
+
+PROOF = ".proof-"
+"""What the files and directories of self-tests are called."""
+
+PROOF_S = 60.0
+"""A self-test takes milliseconds: what is older belongs to a process that died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +89,14 @@ class LivenessLocks:
         """See `Locks.sweep`."""
         await asyncio.to_thread(self._sweep, keep)
 
+    async def living(self) -> dict[Incarnation, int]:
+        """Return the processes whose locks are held, each with its process id (0: unknown)."""
+        return await asyncio.to_thread(self._living)
+
     def prove(self) -> None:
         """Raise `StorageError` unless locks hold here as they must."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._directory / f".proof-{os.getpid()}-{threading.get_ident()}"
+        path = self._directory / f"{PROOF}{os.getpid()}-{threading.get_ident()}"
         first = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         second = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -102,15 +114,39 @@ class LivenessLocks:
             os.close(second)
             path.unlink(missing_ok=True)
 
+    def _living(self) -> dict[Incarnation, int]:
+        found: dict[Incarnation, int] = {}
+        try:
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return found
+        for name in names:
+            if name.startswith("."):
+                continue
+            try:
+                descriptor = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found[Incarnation(name)] = _holder(os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+        return found
+
     def _sweep(self, keep: frozenset[Incarnation]) -> None:
         try:
             names = os.listdir(self._directory)
         except FileNotFoundError:
             return
         for name in names:
+            path = self._directory / name
+            if name.startswith(PROOF):
+                _remove_old_proof(path)
+                continue
             if name in keep or name.startswith("."):
                 continue
-            path = self._directory / name
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except OSError:
@@ -122,6 +158,17 @@ class LivenessLocks:
                 continue
             finally:
                 os.close(descriptor)
+
+
+def _remove_old_proof(path: Path) -> None:
+    """Remove what a process left that was killed in the middle of its self-test."""
+    with contextlib.suppress(OSError):
+        if time.time() - path.stat().st_mtime < PROOF_S:
+            return
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 class NoLocks:
@@ -151,3 +198,14 @@ def _read_note(descriptor: int) -> DeathNote:
         return DeathNote(float(json.loads(os.pread(descriptor, 4096, 0))["at"]))
     except (ValueError, KeyError, TypeError):
         return DeathNote(None)
+
+
+def _holder(lock: os.stat_result) -> int:
+    """Return who has taken a lock, as the kernel lists it; 0 where it does not."""
+    place = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5] == place:
+                return int(words[4])
+    return 0

@@ -38,6 +38,14 @@ async def persist(what: str, operation: Callable[[], Awaitable[R]]) -> R:
         pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
 
+async def once(what: str, operation: Callable[[], Awaitable[object]]) -> None:
+    """Try an operation that the cleanup makes again, and says there why it fails."""
+    try:
+        await operation()
+    except (OSError, TimeoutError, StorageError) as error:
+        _log.warning("cannot %s, this is left to the cleanup: %s", what, error or "timeout")
+
+
 def persist_blocking(what: str, operation: Callable[[], R]) -> R:
     """Repeat an idempotent operation, in a thread of user code, until its patience is over.
 

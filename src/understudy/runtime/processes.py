@@ -265,7 +265,11 @@ def _launch(spec: Spec, line: socket.socket, *, captured: bool) -> subprocess.Po
 async def _exited(process: subprocess.Popen[bytes]) -> None:
     """Return once the process has exited, and reap it."""
     loop = asyncio.get_running_loop()
-    handle = os.pidfd_open(process.pid)
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:  # Reaped already.
+        process.wait()
+        return
     gone = loop.create_future()
     loop.add_reader(handle, lambda: None if gone.done() else gone.set_result(None))
     try:

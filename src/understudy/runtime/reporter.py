@@ -28,6 +28,15 @@ QUIET = ("\x01", "WARNING: Using incubator modules")
 """Lines that begin like this go to the log only: they are Spark's log, and noise of the JVM."""
 
 
+CLUSTER = "understudy"
+"""The source of what the processes of the cluster log."""
+
+
+def printable(name: str) -> str:
+    """Return a name that cannot move the cursor, and that stays on its line."""
+    return "".join(character if character.isprintable() else "·" for character in name)
+
+
 def log_name(run_id: str, application_id: str) -> str:
     """Return under which name an application's log is kept: both ids lead to it."""
     return f"{run_id}-{application_id}"
@@ -82,7 +91,7 @@ class ThreadedReporter:
         if self._queue.qsize() > LINES_MAX:
             self._dropped += 1
             return
-        self._queue.put({"event": "output", "log": log, "source": source, "line": text})
+        self._queue.put({"event": "output", "log": log, "source": printable(source), "line": text})
 
     def close(self) -> None:
         """See `Reporter.close`."""
@@ -118,12 +127,14 @@ class LogFiles:
         self._directory = directory
         self._keep = keep
         self._open: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def append(self, application: str, source: str, text: str) -> None:
         """Add lines, marked with time and source."""
         now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
         marked = "".join(f"{now} [{source}] {line}\n" for line in text.split("\n"))
-        os.write(self._descriptor(application), marked.encode(errors="replace"))
+        with self._lock:
+            os.write(self._descriptor(application), marked.encode(errors="replace"))
 
     def path(self, application: str) -> Path:
         """Return the log file of an application."""
@@ -132,8 +143,10 @@ class LogFiles:
     def _descriptor(self, application: str) -> int:
         path = self.path(application)
         descriptor = self._open.get(application)
-        if descriptor is not None and os.fstat(descriptor).st_size < LOG_BYTES_MAX:
-            return descriptor
+        if descriptor is not None:
+            status = os.fstat(descriptor)
+            if status.st_nlink and status.st_size < LOG_BYTES_MAX:
+                return descriptor  # Nobody has removed it, and it is not full.
         self._directory.mkdir(parents=True, exist_ok=True)
         if descriptor is not None:
             os.close(descriptor)

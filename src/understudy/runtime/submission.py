@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass, field
 
+from understudy.config import options
+from understudy.config.configuration import redact
 from understudy.ha.blobs import BlobStore
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
@@ -55,3 +57,9 @@ class Submission:
             python=platform.python_version(),
             submitted_at=now,
         )
+
+
+def configuration_of(record: ApplicationRecord) -> dict[str, str]:
+    """Return the configuration that an application was submitted with, secrets hidden."""
+    further = options.REDACTED_KEYS.parse(record.configuration.get(options.REDACTED_KEYS.key, ""))
+    return redact({**record.configuration, **record.profile.conf}, further)

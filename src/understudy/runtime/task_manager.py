@@ -135,7 +135,8 @@ class TaskManager:
     async def _converse(self, link: Link[LinkMessage], leader: LeaderRecord) -> None:
         beating: asyncio.Task[None] | None = None
         self._sent_at = {0: self._clock.now()}
-        link.send(self._registration(), leader.term)
+        registration = self._registration()
+        link.send(registration, leader.term)
         try:
             while (envelope := await link.receive()) is not None:
                 if envelope.term < self._highest_term:
@@ -147,6 +148,7 @@ class TaskManager:
                     self._link = link
                     self._heard(0)
                     self.drivers_changed()
+                    self._tell_since(registration)
                     beating = asyncio.create_task(self._beat(link))
                 elif self._link is link:
                     self._obey(envelope.message, envelope.term)
@@ -227,6 +229,22 @@ class TaskManager:
             drivers=tuple(one.report() for one in self._pool.drivers()),
             attempts=(*running, *ended),
         )
+
+    def _tell_since(self, registration: messages.Register) -> None:
+        """Tell what became of attempts between a registration and its answer: nobody was told."""
+        running = {
+            (one.deploy.job_id, one.deploy.attempt) for one in self._pool.drivers() if one.deploy
+        }
+        for attempt in registration.attempts:
+            key = (attempt.job_id, attempt.attempt)
+            if attempt.ended is None and key not in running:
+                lost = messages.AttemptLost(
+                    job_id=attempt.job_id,
+                    attempt=attempt.attempt,
+                    reason="its driver died while its TaskManager registered",
+                    ran_s=attempt.ran_s,
+                )
+                self._send(self._ended.get(key, lost))
 
     # --- what a leader asks for -------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def set_submit_arguments(conf: Mapping[str, str], scratch: str = "") -> None:
         if scratch:
             Path(scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
             settings = _kept_together(settings, scratch)
-        use_gateway(start_gateway(settings, (), submit_args))
+        use_gateway(start_gateway(settings, (), submit_args, scratch or None))
         return original(conf, popen_kwargs)
 
     pyspark.java_gateway.launch_gateway = launch_gateway

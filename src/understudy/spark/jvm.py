@@ -49,17 +49,21 @@ class Gateway:
 
 
 def start_gateway(
-    conf: Mapping[str, str], descriptors: Iterable[int], submit_args: str = ""
+    conf: Mapping[str, str],
+    descriptors: Iterable[int],
+    submit_args: str = "",
+    scratch: str | None = None,
 ) -> Gateway:
     """Start a JVM with Py4J's gateway; it dies with the calling thread's process.
 
-    ``descriptors`` are inherited by the JVM (liveness locks). Call from the main thread, which the
+    ``descriptors`` are inherited by the JVM (liveness locks); what is left in ``scratch`` when this
+    process is killed, its guardian removes. Call from the main thread, which the
     kernel ties the death signal to. Raises `UnderstudyError` with what the JVM printed.
     """
     java = find_java()
     environment = _environment(java)
     command = _command(java, conf, submit_args, environment)
-    with tempfile.TemporaryDirectory(prefix="understudy-gateway-") as directory:
+    with tempfile.TemporaryDirectory(prefix="understudy-gateway-", dir=scratch) as directory:
         answer = Path(directory) / "gateway"
         environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(answer)
         process = subprocess.Popen(

@@ -44,9 +44,9 @@ class SparkSessions:
         """Return the address of the Spark UI, if there is one."""
         return (self._started.sparkContext.uiWebUrl or "") if self._root else ""
 
-    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...], scratch: str) -> None:
         """Start JVM and session; run a first query where that holds no foreign resources."""
-        self._gateway = start_gateway(conf, descriptors)
+        self._gateway = start_gateway(conf, descriptors, scratch=scratch)
         use_gateway(self._gateway)
         builder = SparkSession.builder
         for key, value in conf.items():
@@ -87,7 +87,7 @@ class SparkSessions:
         return settle(value)
 
     def progress(self, job_id: str) -> tuple[int, int, str]:
-        """Return tasks done and tasks in all of a job's Spark jobs, and the running stage."""
+        """Return tasks done and tasks in all of a job's Spark jobs, and which stage runs."""
         tracker = self._started.sparkContext.statusTracker()
         done = total = 0
         stage = ""
@@ -102,7 +102,7 @@ class SparkSessions:
                 over = job is not None and job.status == "SUCCEEDED"
                 total += info.numCompletedTasks if over else info.numTasks
                 if info.numActiveTasks:
-                    stage = info.name
+                    stage = f"{info.stageId}: {info.name}"
         return done, total, stage
 
     def close(self) -> list[str]:

@@ -125,7 +125,7 @@ def main() -> None:
     scratch.mkdir()
     conf = {"spark.master": "local[1]", "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     sessions = SparkSessions()
-    sessions.start(defaults.session_conf(conf, str(scratch), "leaks"), ())
+    sessions.start(defaults.session_conf(conf, str(scratch), "leaks"), (), str(scratch))
     told: dict[str, Any] = {"leaks": {}, "pools": [], "asked": {}}
     for name, (leave, clear) in LEAKS.items():
         spark = sessions.open("0" * 32, name)

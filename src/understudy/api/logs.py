@@ -1,0 +1,79 @@
+"""Logs over REST: an application's log file, piece by piece, as it lies on this host.
+
+A piece ends with a whole line wherever it can, and says where the next one begins. When a log has
+begun anew (it was full), an offset beyond its end begins at its beginning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.config import Configuration, options
+from understudy.errors import NotFoundError
+from understudy.runtime.reporter import CLUSTER, LogFiles, log_name
+
+PIECE_BYTES_MAX = 1 << 20
+"""One answer: more than a terminal shows, and little for the leader to hold."""
+
+NEXT_OFFSET = "x-understudy-next-offset"
+LOG_SIZE = "x-understudy-log-size"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a log."""
+
+    data: bytes
+    following: int
+    """Where the next piece begins."""
+    size: int
+    """How long the log is by now."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return what tells a reader how to go on."""
+        return {NEXT_OFFSET: str(self.following), LOG_SIZE: str(self.size)}
+
+
+def path_of(configuration: Configuration, run_id: str, application_id: str) -> Path:
+    """Return where the log of an application lies."""
+    files = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
+    return files.path(log_name(run_id, application_id))
+
+
+def read(path: Path, offset: int, *, ended: bool) -> Piece:
+    """Return the piece at an offset; blocking.
+
+    Where there is no file, nothing was printed yet; after the end of the application it raises
+    `NotFoundError`, as then it was removed.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if ended:
+            raise NotFoundError(
+                f"the log is not there any more: {options.LOG_MAX.key} tells how many are kept"
+            ) from None
+        return Piece(b"", 0, 0)
+    try:
+        size = os.fstat(descriptor).st_size
+        start = offset if offset <= size else 0
+        data = os.pread(descriptor, PIECE_BYTES_MAX, start)
+    finally:
+        os.close(descriptor)
+    data = data[: data.rfind(b"\n") + 1] or data
+    return Piece(data, start + len(data), size)
+
+
+def of_cluster(piece: Piece) -> Piece:
+    """Return only the lines that the processes of the cluster logged, none of the application's."""
+    mark = f"[{CLUSTER}] ".encode()
+    kept = [
+        line
+        for line in piece.data.splitlines(keepends=True)
+        if line.partition(b" ")[2].startswith(mark)
+    ]
+    return Piece(b"".join(kept), piece.following, piece.size)

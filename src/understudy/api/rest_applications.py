@@ -1,0 +1,91 @@
+"""Routes about applications; paths and shapes are Flink's, logs are ours."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.api import answers, failures, logs, views
+from understudy.api.leading import Leading
+from understudy.api.routes import Routes
+from understudy.model import ApplicationStatus, Tombstone
+
+
+class ApplicationRoutes:
+    """Everything below ``/applications``."""
+
+    def __init__(self, leading: Leading) -> None:
+        self._leading = leading
+
+    def routes(self) -> Routes:
+        """Return method, path and handler of each."""
+        one = "/applications/{application_id}"
+        return [
+            ("GET", "/applications/overview", self._overview),
+            ("GET", one, self._detail),
+            ("POST", f"{one}/cancel", self._cancel),
+            ("GET", f"{one}/exceptions", self._exceptions),
+            ("GET", f"{one}/jobmanager/config", self._config),
+            ("GET", f"{one}/log", self._log),
+        ]
+
+    async def _overview(self, request: Request) -> Response:
+        facts, tombstones = await self._leading.facts()
+        listed = [views.application_overview(one) for one in facts]
+        listed += [views.buried_overview(stone) for stone in tombstones.values()]
+        return self._leading.json({"applications": listed})
+
+    async def _detail(self, request: Request) -> Response:
+        found = await self._leading.application(_id(request))
+        if isinstance(found, Tombstone):
+            file = await self._leading.directory.buried(found)
+            return self._leading.json(views.buried_detail(found, file))
+        return self._leading.json(views.application_detail(found))
+
+    async def _cancel(self, request: Request) -> Response:
+        status = (await self._leading.application(_id(request))).status
+        if status is ApplicationStatus.CANCELED:
+            return self._leading.json({}, 202)
+        dispatcher = self._leading.manager.dispatcher
+        if status.is_terminal or dispatcher is None or dispatcher.application is None:
+            return answers.error(409, f"The application is {status.value} already.")
+        await dispatcher.application.cancel()
+        return self._leading.json({}, 202)
+
+    async def _exceptions(self, request: Request) -> Response:
+        maximum = answers.whole_number(request, "maxExceptions", failures.MAXIMUM_DEFAULT)
+        found = await self._leading.application(_id(request))
+        known = self._leading.directory
+        if isinstance(found, Tombstone):
+            told = failures.recorded(await known.buried(found))
+        else:
+            told = await known.application_failures(found, maximum)
+        return self._leading.json(failures.of_application(told, maximum))
+
+    async def _config(self, request: Request) -> Response:
+        found = await self._leading.application(_id(request))
+        settings = await self._leading.directory.configuration(found)
+        return self._leading.json(views.configuration(settings))
+
+    async def _log(self, request: Request) -> Response:
+        offset = answers.whole_number(request, "offset", 0)
+        found = await self._leading.application(_id(request))
+        piece = await read_log(self._leading, found, offset)
+        return answers.as_text(piece.data, piece.headers)
+
+
+async def read_log(
+    leading: Leading, found: views.ApplicationFacts | Tombstone, offset: int
+) -> logs.Piece:
+    """Read a piece of an application's log; raises `NotFoundError` where it was removed."""
+    identity = found if isinstance(found, Tombstone) else found.body
+    configuration = leading.manager.around.configuration
+    path = logs.path_of(configuration, identity.run_id, identity.application_id)
+    ended = found.status.is_terminal
+    return await asyncio.to_thread(logs.read, path, offset, ended=ended)
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["application_id"])

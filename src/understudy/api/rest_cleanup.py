@@ -1,0 +1,101 @@
+"""Routes about the cleanup: what is still to do, and the two ways in which a person steps in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.api import answers
+from understudy.api.leading import Leading
+from understudy.api.routes import Routes
+from understudy.api.views import Json
+from understudy.errors import LeadershipLost
+from understudy.model import Tombstone
+from understudy.runtime.cleanup import Cleanup
+from understudy.runtime.effort import CleanupView
+from understudy.runtime.persist import persist
+
+ANSWER_S = 5.0
+"""How long an answer waits to tell what was left behind: half of what a standby waits for it."""
+
+
+class CleanupRoutes:
+    """Everything below ``/ha/cleanup``."""
+
+    def __init__(self, leading: Leading) -> None:
+        self._leading = leading
+
+    def routes(self) -> Routes:
+        """Return method, path and handler of each."""
+        one = "/ha/cleanup/{application_id}"
+        return [
+            ("GET", "/ha/cleanup", self._open),
+            ("POST", f"{one}/retry", self._retry),
+            ("POST", f"{one}/abandon", self._abandon),
+        ]
+
+    async def _open(self, request: Request) -> Response:
+        dispatcher = self._leading.manager.dispatcher
+        cleanup = dispatcher.cleanup if dispatcher else None
+        now = asyncio.get_running_loop().time()
+        views = [_shown(view, now) for view in (cleanup.open.values() if cleanup else ())]
+        return self._leading.json({"open": views})
+
+    async def _retry(self, request: Request) -> Response:
+        cleanup = await self._failing(request)
+        if cleanup is None:
+            return _nothing_fails()
+        answer = _told(cleanup, cleanup.failing)
+        cleanup.retry()
+        return self._leading.json(answer, 202)
+
+    async def _abandon(self, request: Request) -> Response:
+        """Answer with what is left behind so far, as storage paths."""
+        cleanup = await self._failing(request)
+        if cleanup is None:
+            return _nothing_fails()
+        failing = cleanup.failing
+        try:
+            await persist("note that a cleanup is abandoned", cleanup.abandon)
+        except LeadershipLost:
+            return answers.unavailable()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.gather(*(view.done.wait() for view in failing))
+        return self._leading.json(_told(cleanup, failing), 202)
+
+    async def _failing(self, request: Request) -> Cleanup | None:
+        """Return the cleanup of this application if it fails; raises `NotFoundError`."""
+        found = await self._leading.application(str(request.path_params["application_id"]))
+        dispatcher = self._leading.manager.dispatcher
+        cleanup = dispatcher.cleanup if dispatcher else None
+        if isinstance(found, Tombstone) or cleanup is None or not cleanup.failing:
+            return None
+        return cleanup if cleanup.application_id == found.body.application_id else None
+
+
+def _shown(view: CleanupView, now: float) -> Json:
+    wait_s = None if view.next_try is None else round(max(0.0, view.next_try - now), 3)
+    return {
+        "application_id": view.application_id,
+        "task": view.label,
+        "failures": view.failures,
+        "error": view.error or None,
+        "given_up": view.given_up,
+        "next_try_seconds": wait_s,
+    }
+
+
+def _told(cleanup: Cleanup, failing: list[CleanupView]) -> Json:
+    return {
+        "application_id": cleanup.application_id,
+        "tasks": [view.label for view in failing],
+        "left-behind": list(cleanup.left_behind),
+    }
+
+
+def _nothing_fails() -> Response:
+    return answers.error(409, "Nothing that is to be cleaned up fails.")

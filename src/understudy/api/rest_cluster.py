@@ -1,0 +1,128 @@
+"""Routes about the cluster and its processes: Flink's, and what is ours below ``/ha``."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.api import answers, directory, logs, views
+from understudy.api.leading import Leading
+from understudy.api.rest_applications import read_log
+from understudy.api.routes import Routes
+from understudy.errors import NotFoundError
+from understudy.model import Tombstone
+from understudy.version import VERSION
+
+
+class ClusterRoutes:
+    """Everything that is not about one application or job."""
+
+    def __init__(self, leading: Leading) -> None:
+        self._leading = leading
+
+    def routes(self) -> Routes:
+        """Return method, path and handler of each."""
+        return [
+            ("GET", "/overview", self._overview),
+            ("GET", "/taskmanagers", self._taskmanagers),
+            ("GET", "/jobmanager/config", self._config),
+            ("GET", "/jobmanager/log", self._log),
+            ("GET", "/ha/status", self._ha_status),
+        ]
+
+    async def _overview(self, request: Request) -> Response:
+        facts, _ = await self._leading.facts()
+        managers = self._taskmanager_views()
+        slots = sum(one["slotsNumber"] for one in managers)
+        free = sum(one["freeSlots"] for one in managers)
+        return self._leading.json(
+            {
+                **directory.overview(facts, slots, free, len(managers)),
+                "understudy-version": VERSION,
+            }
+        )
+
+    async def _config(self, request: Request) -> Response:
+        settings = self._leading.manager.around.configuration.redacted()
+        return self._leading.json(views.configuration(settings))
+
+    async def _log(self, request: Request) -> Response:
+        """Answer with what the processes of the cluster logged: kept with the application's log.
+
+        Processes in the foreground log to their own stderr only.
+        """
+        offset = answers.whole_number(request, "offset", 0)
+        facts, tombstones = await self._leading.facts()
+        known: list[views.ApplicationFacts | Tombstone] = [*facts]
+        if not known and tombstones:
+            known = [max(tombstones.values(), key=lambda stone: stone.ended_at)]
+        if not known:
+            raise NotFoundError("nothing is kept: no application was executed here")
+        piece = logs.of_cluster(await read_log(self._leading, known[-1], offset))
+        return answers.as_text(piece.data, piece.headers)
+
+    async def _taskmanagers(self, request: Request) -> Response:
+        return self._leading.json({"taskmanagers": self._taskmanager_views()})
+
+    def _taskmanager_views(self) -> list[views.Json]:
+        resources = self._leading.manager.resources
+        return [
+            {
+                **views.taskmanager(
+                    one.registration.name,
+                    one.incarnation,
+                    one.registration.pid,
+                    one.registration.guardian_pid,
+                    one.registration.slots,
+                    [views.driver(report) for report in one.drivers],
+                ),
+                "connected": one.link is not None,
+                "host": one.registration.host,
+            }
+            for one in (resources.taskmanagers.values() if resources else ())
+        ]
+
+    async def _ha_status(self, request: Request) -> Response:
+        manager = self._leading.manager
+        leadership, dispatcher = manager.leadership, manager.dispatcher
+        assert leadership is not None
+        assert dispatcher is not None
+        registry = await self._leading.directory.registry()
+        me = manager.me
+        leader = {
+            "id": me.name,
+            "pid": me.pid,
+            "guardian_pid": me.guardian_pid,
+            "rest": me.rest,
+            "term": leadership.term,
+            "session": leadership.session,
+            "since": next(
+                (
+                    span.granted_at
+                    for span in (registry.history if registry else ())
+                    if span.term == leadership.term
+                ),
+                None,
+            ),
+        }
+        standbys = [
+            {
+                "id": one.attend.name,
+                "pid": one.attend.pid,
+                "guardian_pid": one.attend.guardian_pid,
+                "rest": one.attend.rest,
+                "ready": one.attend.ready,
+            }
+            for one in manager.standbys.values()
+        ]
+        return self._leading.json(
+            {
+                "cluster_id": manager.around.services.cluster_id,
+                "leader": leader,
+                "standbys": standbys,
+                "history": [views.span(item) for item in (registry.history if registry else ())],
+                "attention": [
+                    {"id": key, "problem": why} for key, why in dispatcher.attention.items()
+                ],
+            }
+        )

@@ -1,0 +1,84 @@
+"""Routes about jobs; paths and shapes are Flink's."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.api import answers, failures, views
+from understudy.api.leading import BuriedJob, Leading
+from understudy.api.routes import Routes
+
+
+class JobRoutes:
+    """Everything below ``/jobs``."""
+
+    def __init__(self, leading: Leading) -> None:
+        self._leading = leading
+
+    def routes(self) -> Routes:
+        """Return method, path and handler of each."""
+        one = "/jobs/{job_id}"
+        return [
+            ("GET", "/jobs", self._list),
+            ("GET", "/jobs/overview", self._overview),
+            ("GET", one, self._detail),
+            ("PATCH", one, self._cancel),
+            ("GET", f"{one}/exceptions", self._exceptions),
+            ("GET", f"{one}/execution-result", self._result),
+            ("GET", f"{one}/jobmanager/config", self._config),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        listed = [{"id": one["jid"], "status": one["state"]} for one in await self._all()]
+        return self._leading.json({"jobs": listed})
+
+    async def _overview(self, request: Request) -> Response:
+        return self._leading.json({"jobs": await self._all()})
+
+    async def _all(self) -> list[views.Json]:
+        facts, _ = await self._leading.facts()
+        return [views.job_details(one, job_id) for one in facts for job_id in one.entries]
+
+    async def _detail(self, request: Request) -> Response:
+        found = await self._leading.job(_id(request))
+        if isinstance(found, BuriedJob):
+            return self._leading.json(views.recorded_job(found.record, found.tombstone))
+        return self._leading.json(views.job_detail(found.facts, found.job_id))
+
+    async def _cancel(self, request: Request) -> Response:
+        found = await self._leading.job(_id(request))
+        dispatcher = self._leading.manager.dispatcher
+        if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:
+            return answers.error(409, "The job has ended already.")
+        if not dispatcher or not dispatcher.application:
+            return answers.error(409, "The job's application is not executed just now.")
+        await dispatcher.application.jobs.cancel_job(found.job_id)
+        return self._leading.json({}, 202)
+
+    async def _exceptions(self, request: Request) -> Response:
+        maximum = answers.whole_number(request, "maxExceptions", failures.MAXIMUM_DEFAULT)
+        found = await self._leading.job(_id(request))
+        if isinstance(found, BuriedJob):
+            told = [found.record.failure] if found.record.failure else []
+        else:
+            told = await self._leading.directory.failures(found.facts, found.job_id)
+        return self._leading.json(failures.of_job(told, maximum))
+
+    async def _result(self, request: Request) -> Response:
+        found = await self._leading.job(_id(request))
+        if isinstance(found, BuriedJob):
+            return self._leading.json(views.recorded_result(found.record))
+        facts, job_id = found.facts, found.job_id
+        outcome, missing = await self._leading.directory.outcome(facts, job_id)
+        return self._leading.json(views.execution_result(facts, job_id, outcome, missing))
+
+    async def _config(self, request: Request) -> Response:
+        found = await self._leading.job(_id(request))
+        of = found.tombstone if isinstance(found, BuriedJob) else found.facts
+        settings = await self._leading.directory.configuration(of)
+        return self._leading.json(views.configuration(settings))
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["job_id"])

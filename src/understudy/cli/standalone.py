@@ -1,0 +1,81 @@
+"""What a JobManager does differently when nobody can follow it (high-availability.type NONE)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+from understudy.cli.compose import standalone_rest, standalone_rpc
+from understudy.config import Configuration, options
+from understudy.errors import ConfigurationError
+from understudy.ha import layout
+from understudy.ha.services import HighAvailabilityServices
+
+_log = logging.getLogger(__name__)
+
+
+def rest_ports(configuration: Configuration) -> tuple[int, ...]:
+    """Return the ports that the REST endpoint may have: clients know one, unless told otherwise."""
+    if configuration.is_standalone and options.REST_BIND_PORT.key not in configuration.settings:
+        return (configuration.get(options.REST_PORT),)
+    return configuration.get(options.REST_BIND_PORT)
+
+
+@contextlib.asynccontextmanager
+async def standing_alone(
+    configuration: Configuration, services: HighAvailabilityServices
+) -> AsyncIterator[None]:
+    """Be the only JobManager as long as the block lasts; nothing if there may be several.
+
+    Raises `ConfigurationError` where there is one already. What lies in storage is of no use to
+    anybody without what this process remembers: it is removed before and after.
+    """
+    if not configuration.is_standalone:
+        yield
+        return
+    with _claimed(configuration):
+        _log.warning(
+            "%s is NONE: nobody follows this JobManager, its loss is the loss of its application",
+            options.HA_TYPE.key,
+        )
+        await _clear(services)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError, TimeoutError):
+                await _clear(services)
+
+
+@contextlib.contextmanager
+def _claimed(configuration: Configuration) -> Iterator[None]:
+    """Hold a name that the kernel gives to one process, and takes back when it dies."""
+    address = standalone_rpc(configuration)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
+        try:
+            claim.bind(f"\0{address.removeprefix('unix:@')}-claim")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            place = (
+                f"{configuration.get(options.RPC_ADDRESS)}:{configuration.get(options.RPC_PORT)}"
+            )
+            raise ConfigurationError(
+                f"a JobManager serves at {place} already ({standalone_rest(configuration)}): with "
+                f"{options.HA_TYPE.key} NONE there is one; set {options.RPC_PORT.key} and "
+                f"{options.REST_PORT.key} for another cluster, or another type for a standby"
+            ) from error
+        yield
+
+
+async def _clear(services: HighAvailabilityServices) -> None:
+    """Remove all but the locks of the living."""
+    storage, cluster = services.storage, services.locations.cluster
+    for name in await storage.names(cluster):
+        if name != layout.LOCKS:
+            await storage.delete_tree(f"{cluster}/{name}")
+    for directory in layout.result_directories(cluster):
+        await storage.delete_tree(directory)
+        await storage.prune(directory.rpartition("/")[0])

@@ -1,0 +1,196 @@
+"""What remains of ended applications, and for how long: tombstones with their files, and logs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.ha import ground
+from tests.support.faulty_register import Durable
+from tests.support.virtual_time import run_virtual
+from understudy.ha import layout
+from understudy.ha.format import digest
+from understudy.ha.services import HighAvailabilityServices
+from understudy.model import (
+    ApplicationId,
+    ApplicationResult,
+    ApplicationStatus,
+    Pointer,
+    RunId,
+    Tombstone,
+    TombstoneFile,
+)
+from understudy.runtime import reporter
+from understudy.runtime.reporter import LogFiles
+from understudy.runtime.retention import forget_expired, sweep_tombstones, tombstones
+
+NOW = 1_000_000.0
+TTL_S = 100.0
+
+
+def path_of(run: str) -> str:
+    return layout.tombstone_path(ground.CLUSTER, run)
+
+
+async def bury(stores: HighAvailabilityServices, run: str, age_s: float) -> Tombstone:
+    """Leave what remains of an application that ended so long ago."""
+    application, status = ApplicationId(f"{run:0>32}"), ApplicationStatus.FINISHED
+    result = ApplicationResult(
+        application_id=application,
+        application_name="flights",
+        run_id=RunId(run),
+        status=status,
+        start_time=NOW - age_s - 1,
+        end_time=NOW - age_s,
+    )
+    data = tombstones.dump(TombstoneFile(result=result))
+    await stores.storage.publish(path_of(run), data)
+    stone = Tombstone(
+        application_id=application,
+        run_id=RunId(run),
+        name="flights",
+        status=status,
+        started_at=NOW - age_s - 1,
+        ended_at=NOW - age_s,
+        file=Pointer(path=path_of(run), digest=digest(data), size=len(data)),
+    )
+    await stores.registry.bury(1, application, stone)
+    return stone
+
+
+def left(durable: Durable) -> list[str]:
+    return sorted(path.rpartition("/")[2] for path in durable.storage.files)
+
+
+async def buried(durable: Durable) -> tuple[HighAvailabilityServices, list[Tombstone]]:
+    stores = ground.services(durable)
+    await stores.registry.claim(1, ephemeral=False)
+    ages = {"old": TTL_S + 1, "older": TTL_S * 5, "young": TTL_S - 1}
+    return stores, [await bury(stores, run, age_s) for run, age_s in ages.items()]
+
+
+async def runs(stores: HighAvailabilityServices) -> list[str]:
+    registry = await stores.registry.read()
+    assert registry is not None
+    return sorted(registry.tombstones)
+
+
+def test_expired_tombstones_go_with_their_files_at_the_next_grant() -> None:
+    durable = Durable()
+
+    async def main() -> list[str]:
+        stores, _ = await buried(durable)
+        registry = await stores.registry.claim(2, ephemeral=False)
+        await forget_expired(stores, 2, registry, TTL_S, NOW)
+        return await runs(stores)
+
+    assert ["young"] == run_virtual(main())
+    assert ["young.json"] == left(durable)
+
+
+def test_the_tombstone_that_is_about_to_be_told_is_kept() -> None:
+    durable = Durable()
+
+    async def main() -> list[str]:
+        stores, stones = await buried(durable)
+        registry = await stores.registry.claim(2, ephemeral=False)
+        await forget_expired(stores, 2, registry, TTL_S, NOW, kept=stones[0])
+        return await runs(stores)
+
+    assert ["old", "young"] == run_virtual(main())
+    assert ["old.json", "young.json"] == left(durable)
+
+
+def test_a_file_that_outlived_its_tombstone_goes_with_the_sweep() -> None:
+    durable = Durable()
+
+    async def main() -> None:
+        stores, _ = await buried(durable)
+        registry = await stores.registry.forget(1, [RunId("old")])
+        await sweep_tombstones(stores, registry)
+
+    run_virtual(main())
+
+    assert ["older.json", "young.json"] == left(durable)
+
+
+def test_the_file_of_an_application_that_is_being_buried_stays() -> None:
+    durable = Durable()
+
+    async def main() -> None:
+        stores = ground.services(durable)
+        await ground.submitted(stores)
+        await bury(stores, ground.RUN, 0.0)
+        registry = await stores.registry.forget(1, [ground.RUN])
+        await sweep_tombstones(stores, registry)
+
+    run_virtual(main())
+
+    assert f"{ground.RUN}.json" in left(durable)
+
+
+@pytest.mark.parametrize("name", ["notes.json", "older-copy.json", "readme.txt"])
+def test_what_is_no_tombstones_file_is_left_in_place(name: str) -> None:
+    durable = Durable()
+
+    async def main() -> None:
+        stores, stones = await buried(durable)
+        copied = await stores.storage.read(stones[1].file.path)
+        data = copied if "copy" in name else b"{}"
+        await stores.storage.publish(f"{ground.CLUSTER}/tombstones/{name}", data)
+        registry = await stores.registry.read()
+        assert registry is not None
+        await sweep_tombstones(stores, registry)
+
+    run_virtual(main())
+
+    assert name in left(durable)
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
+def log_of(files: LogFiles, application: str, at: int) -> Path:
+    files.append(application, "main", "a line")
+    path = files.path(application)
+    os.utime(path, (at, at))
+    return path
+
+
+def test_of_so_many_applications_the_logs_are_kept_the_oldest_go(tmp_path: Path) -> None:
+    files = LogFiles(tmp_path, keep=3)
+    for number in range(6):
+        log_of(files, f"run-{number}", at=number)
+
+    assert [f"run-{number}.log" for number in (3, 4, 5)] == sorted(os.listdir(tmp_path))
+
+
+def test_the_earlier_part_of_a_log_goes_with_it(tmp_path: Path) -> None:
+    files = LogFiles(tmp_path, keep=1)
+    log_of(files, "run-0", at=0).with_suffix(".log.1").write_text("earlier")
+    log_of(files, "run-1", at=1)
+
+    assert ["run-1.log"] == os.listdir(tmp_path)
+
+
+def test_a_log_that_is_full_begins_anew_and_its_last_part_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "LOG_BYTES_MAX", 200)
+    files = LogFiles(tmp_path, keep=3)
+    for number in range(10):
+        files.append("run", "main", f"line {number}")
+
+    assert ["run.log", "run.log.1"] == sorted(os.listdir(tmp_path))
+    assert "line 9" in files.path("run").read_text()
+    assert files.path("run").stat().st_size < 300
+
+
+def test_a_log_that_somebody_removed_is_begun_again(tmp_path: Path) -> None:
+    files = LogFiles(tmp_path, keep=3)
+    log_of(files, "run", at=1).unlink()
+    files.append("run", "main", "another line")
+
+    assert "another line" in files.path("run").read_text()

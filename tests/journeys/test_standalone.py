@@ -1,0 +1,167 @@
+"""high-availability.type NONE: one JobManager, found where the configuration says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys import harness
+from tests.journeys.conftest import Start
+from tests.journeys.harness import COMMAND, SESSION_LESS, command, stored
+
+Begin = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def alone() -> tuple[str, ...]:
+    """Return the options of a cluster of this test's own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return (
+        *("-D", "high-availability.type=NONE"),
+        *("-D", f"rest.port={port}"),
+        *("-D", f"jobmanager.rpc.port={port}"),
+    )
+
+
+@pytest.fixture
+def begin(place: Path, alone: tuple[str, ...]) -> Iterator[Begin]:
+    """Return a function that starts a process of the cluster in the foreground."""
+    members: list[subprocess.Popen[bytes]] = []
+
+    def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+        name = f"{role}-{len(members)}.log"
+        with (place / name).open("wb") as log:
+            options = [*harness.impatient(), *SESSION_LESS, *alone]
+            member = subprocess.Popen(
+                [*COMMAND, role, *options, *arguments],
+                cwd=place,
+                env=harness.environment(place),
+                stdout=log,
+                stderr=log,
+            )
+        members.append(member)
+        return member
+
+    yield start
+    for member in members:
+        if member.poll() is None:
+            member.terminate()
+            member.wait(30)
+    for pid in harness.processes_of(place):
+        os.kill(pid, signal.SIGKILL)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + harness.PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def lines(place: Path, name: str) -> list[str]:
+    path = place / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_single_processes_find_the_one_jobmanager_and_a_second_one_is_refused(
+    begin: Begin, place: Path, alone: tuple[str, ...]
+) -> None:
+    script = harness.put_app(place, "three.py")
+    taskmanager = begin("taskmanager")  # Before there is anybody to find.
+    jobmanager = begin("jobmanager", str(script))
+    until(lambda: lines(place, "jobs.txt") == ["first 1", "long 1"])
+    listed = json.loads(command(place, "list", *alone, "--json").stdout)["applications"]
+    second = begin("jobmanager", str(script))
+    refused = second.wait(harness.PATIENCE_S)
+    said = (place / "jobmanager-2.log").read_text()
+    (place / "go").touch()
+    code = jobmanager.wait(harness.PATIENCE_S)
+    taskmanager.terminate()
+    taskmanager.wait(30)
+
+    assert 0 == code
+    assert 70 == refused
+    assert "a JobManager serves at localhost:" in said
+    assert "Traceback" not in said
+    assert ["RUNNING"] == [one["status"] for one in listed]
+    assert "its loss is the loss of its application" in (place / "jobmanager-1.log").read_text()
+    assert ["first 1", "long 1", "third 1"] == lines(place, "jobs.txt")
+    assert [] == [name for name in stored(place) if not name.startswith("_standalone")]
+    assert {} == harness.processes_of(place)
+
+
+def test_nothing_is_known_after_its_loss_and_the_next_one_begins_anew(
+    begin: Begin, place: Path, alone: tuple[str, ...]
+) -> None:
+    script = harness.put_app(place, "three.py")
+    begin("taskmanager")
+    first = begin("jobmanager", str(script))
+    until(lambda: lines(place, "jobs.txt") == ["first 1", "long 1"])
+    first.kill()
+    first.wait(30)
+    unknown = command(place, "list", *alone, "--json")
+    (place / "go").touch()
+    second = begin("jobmanager", str(script))
+
+    assert 0 == second.wait(harness.PATIENCE_S)
+    assert [] == json.loads(unknown.stdout)["applications"]
+    began = [line for line in lines(place, "jobs.txt") if line.startswith("first")]
+    assert 2 == len(began), "no result was remembered"
+
+
+def test_a_whole_cluster_without_high_availability_leaves_nothing(
+    start: Start, place: Path, nothing_left: Callable[[], None], alone: tuple[str, ...]
+) -> None:
+    run = start("mains.py", "exit-0", options=alone)
+
+    assert 0 == run.finish()
+    assert 1 == len(run.of("cluster-started")[0]["rest"])
+    assert [] == stored(place)
+    nothing_left()
+
+
+def test_the_loss_of_its_jobmanager_ends_a_cluster_as_failed(
+    start: Start, place: Path, nothing_left: Callable[[], None], alone: tuple[str, ...]
+) -> None:
+    run = start("three.py", options=alone)
+    run.running("second job")
+    os.kill(run.leader()["pid"], signal.SIGKILL)
+    code = run.finish()
+    said = run.log.read_text()
+
+    assert 1 == code
+    assert "the JobManager was lost, and with it the application" in said
+    assert "goes on where it stopped" not in said
+    assert ["first 1", "long 1"] == run.lines("jobs.txt")
+    nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run-application", "--jobmanagers", "2", "app.py"], "with high-availability.type NONE"),
+        (
+            ["run-application", "-D", "jobmanager.rpc.address=elsewhere", "app.py"],
+            "jobmanager.rpc.address is 'elsewhere'",
+        ),
+        (["destroy", "--yes"], "keeps nothing to destroy"),
+    ],
+)
+def test_what_it_cannot_be_asked_for_is_refused(
+    place: Path, arguments: list[str], said: str
+) -> None:
+    (place / "app.py").touch()
+    words = [arguments[0], "-D", "high-availability.type=NONE", *arguments[1:]]
+    done = command(place, *words, code=2)
+
+    assert said in done.stderr

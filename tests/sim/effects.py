@@ -1,0 +1,241 @@
+"""The register and the storage as one process reaches them: late, once, not at all, or too late.
+
+A call is a request that travels, an effect, and an answer. Each of the three may be lost or late,
+whatever has become of the caller meanwhile: what a dead process has sent may still arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from tests.sim.hosts import SimProcess
+from tests.sim.program import Odds
+from understudy.ha.election import LEADER_KEY
+from understudy.ha.register import Conflict, Entry
+from understudy.ha.storage import InlineStorage
+from understudy.runtime import code
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FATES = ("crash", "pause", "stale", "fails", "request_lost", "answer_lost", "late", "slow")
+
+LATE_S_MAX = 9.0
+SLOW_S = 3.0
+"""What a call of a process that has just been woken takes at most."""
+
+
+class Calls:
+    """What becomes of the calls of one process to one service."""
+
+    def __init__(self, world: World, process: SimProcess, service: str) -> None:
+        self._world = world
+        self._process = process
+        self._service = service
+
+    async def make(self, what: str, writes: bool, effect: Callable[[], R], deadline_s: float) -> R:
+        """Send a request, have its effect, and wait for the answer."""
+        odds, chance = self._odds(), self._process.chance
+        latency = odds.latency_s * chance.uniform(0.1, 1.9)
+        slow = self._process.all_slow or what.endswith(LEADER_KEY)
+        if slow and self._world.time.now < self._process.slow_until:
+            slow_s = chance.uniform(0, SLOW_S)
+            return await self._travel(effect, slow_s / 2, slow_s / 2, deadline_s)
+        if not odds.any:
+            await asyncio.sleep(latency)
+            return effect()
+        there_s, back_s = latency / 2, latency / 2
+        drawn = chance.random()
+        for fate in (
+            "crash",
+            "pause",
+            "stale",
+            "fails",
+            "request_lost",
+            "answer_lost",
+            "late",
+            "slow",
+        ):
+            drawn -= getattr(odds, fate)
+            if drawn < 0:
+                break
+        else:
+            fate = ""
+        match fate:
+            case "fails":
+                await asyncio.sleep(latency)
+                raise OSError(errno.EIO, f"injected into {what}")
+            case "request_lost":
+                self._tell(f"loses the request to {what}")
+                async with asyncio.timeout(deadline_s):
+                    await asyncio.Event().wait()
+            case "slow":
+                there_s, back_s = chance.uniform(0, 2.4), chance.uniform(0, 2.4)
+            case "late" if writes:
+                there_s = deadline_s * chance.uniform(0.5, 1.0) + chance.uniform(0, LATE_S_MAX)
+                there_s = min(there_s, deadline_s + LATE_S_MAX)
+                self._tell(f"wants to {what}, which arrives {there_s:.1f} s later")
+            case "stale" if writes and not what.endswith(LEADER_KEY):
+                lasts_s = self._world.profile.timing.lease_s * chance.uniform(1.1, 1.8)
+                self._world.pause(self._process, f"before it would {what}", lasts_s, guardian=True)
+                await asyncio.sleep(0)
+                return await self._travel(effect, 0.0, 0.0, deadline_s)
+            case "crash" | "pause":
+                return await self._strike(fate, what, effect, deadline_s)
+        if fate == "answer_lost":
+            self._tell(f"loses the answer to {what}")
+            back_s = -1.0
+        return await self._travel(effect, there_s, back_s, deadline_s)
+
+    async def _strike(self, fate: str, what: str, effect: Callable[[], R], deadline_s: float) -> R:
+        """Crash, or be paused, just before or just after the effect."""
+        chance, process = self._process.chance, self._process
+        before = chance.random() < 0.5
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        if not before:
+            _answer(effect, answer)
+        when = "before it would" if before else "when it has"
+        if fate == "crash":
+            if answer.done():
+                answer.exception()
+            process.crash_now(f"{when} {what}")
+            await asyncio.Event().wait()
+        lasts_s, guardian = self._world.draw_pause(chance), chance.random() < 0.5
+        self._world.pause(process, f"{when} {what}", lasts_s, guardian=guardian)
+        await asyncio.sleep(0)
+        if before:
+            return await self._travel(effect, 0.0, 0.0, deadline_s)
+        return await answer
+
+    async def _travel(
+        self, effect: Callable[[], R], there_s: float, back_s: float, deadline_s: float
+    ) -> R:
+        machine, world, process = self._process.machine, self._world, self._process
+        answer: asyncio.Future[R] = machine.create_future()
+        dropped = process.chance.random() < 0.5
+        sent_at = world.time.now
+
+        def arrive() -> None:
+            if not process.alive and dropped:
+                return
+            landed: asyncio.Future[R] = machine.create_future()
+            overdue = not process.alive or world.time.now - sent_at > deadline_s
+            world.overdue = overdue
+            _answer(effect, landed)
+            world.overdue = False
+            if back_s < 0:
+                landed.exception()
+                return
+            world.time.after(back_s, lambda: _pass_on(process, landed, answer))
+
+        world.time.after(there_s, arrive)
+        async with asyncio.timeout(deadline_s):
+            return await answer
+
+    def _odds(self) -> Odds:
+        return self._world.odds(self._service)
+
+    def _tell(self, text: str) -> None:
+        self._world.tell(f"{self._process.name} {text}")
+
+
+class SimRegister:
+    """The shared register, as one process reaches it; see `Register`."""
+
+    def __init__(self, world: World, process: SimProcess) -> None:
+        self._world = world
+        self._process = process
+        self._calls = Calls(world, process, "register")
+        self._deadline_s = 2 * world.profile.register_deadline_s
+
+    async def load(self, key: str) -> Entry | None:
+        """See `Register.load`."""
+        entries = self._world.entries
+        return await self._calls.make(f"load {key}", False, lambda: entries.get(key), 60.0)
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See `Register.keys`."""
+        entries = self._world.entries
+        return await self._calls.make(
+            f"list {prefix}",
+            False,
+            lambda: sorted(key for key in entries if key.startswith(prefix)),
+            60.0,
+        )
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """See `Register.swap`."""
+        verb = "remove" if value is None else "create" if expected is None else "write"
+        return await self._calls.make(
+            f"{verb} {key}", True, lambda: self._swap(key, value, expected), self._deadline_s
+        )
+
+    def _swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        return self._world.swap(self._process, key, value, expected)
+
+    async def changes(self, prefix: str) -> AsyncIterator[None]:
+        """See `Register.changes`: every write wakes every reader, a little later."""
+        event = asyncio.Event()
+        watcher = (self._process, event)
+        self._world.watchers.append(watcher)
+        try:
+            while True:
+                event.clear()
+                yield
+                await event.wait()
+        finally:
+            self._world.watchers.remove(watcher)
+
+
+class SimStorage(InlineStorage):
+    """The shared storage, as one process reaches it."""
+
+    def __init__(self, world: World, process: SimProcess) -> None:
+        super().__init__(world.storage, world.profile.storage_deadline_s)
+        self._world = world
+        self._process = process
+        self._calls = Calls(world, process, "storage")
+
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """See `Storage.run`; code is laid out nowhere, as nothing here imports it."""
+        if function is code.lay_out or function is code.remove_layouts:
+            return Path("/code")  # type: ignore[return-value]
+        verb = getattr(function, "__name__", "run")
+        writes = verb not in {"read", "names", "exists"}
+        subject = args[0] if args and isinstance(args[0], str) else ""
+
+        def effect() -> R:
+            self._world.watch.writer = self._process
+            return function(*args, **kwargs)
+
+        return await self._calls.make(f"{verb} {subject}", writes, effect, self._deadline_s)
+
+
+def _answer(effect: Callable[[], R], future: asyncio.Future[R]) -> None:
+    try:
+        result = effect()
+    except (Conflict, OSError, LookupError, ValueError) as error:
+        future.set_exception(error)
+    except Exception as error:
+        if isinstance(error, AssertionError):
+            raise
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _pass_on(process: SimProcess, landed: asyncio.Future[R], answer: asyncio.Future[R]) -> None:
+    error = landed.exception()
+    if not process.alive or answer.done():
+        return
+    if error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(landed.result())

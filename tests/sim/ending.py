@@ -1,0 +1,79 @@
+"""What must be true when a world has come to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tests.sim.hosts import SLOW_WAKE_S
+from understudy.ha.election import LEADER_KEY
+from understudy.ha.format import digest
+from understudy.ha.registry import REGISTRY_KEY
+from understudy.model import ApplicationStatus, JobStatus, RegistryBody, Tombstone, TombstoneFile
+from understudy.runtime.retention import tombstones
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+def check_end(world: World) -> None:
+    """Demand that the run ended once, in one way, and that nothing else is left."""
+    watch = world.watch
+    registry = watch.documents[REGISTRY_KEY].body
+    assert isinstance(registry, RegistryBody)
+    watch.demand(not registry.applications, "an application is still linked")
+    for ended in world.ended:
+        known = registry.tombstones.get(ended.run_id)
+        watch.demand(known is not None, f"{ended} has no tombstone")
+        assert known is not None
+        watch.demand(known.status is ended.status, f"{ended}, and its tombstone says {known}")
+    watch.demand(len(registry.tombstones) == 1, f"{len(registry.tombstones)} runs")
+    for tombstone in registry.tombstones.values():
+        _check_tombstone(world, tombstone)
+    _check_leftovers(world, registry)
+
+
+def _check_tombstone(world: World, tombstone: Tombstone) -> None:
+    watch = world.watch
+    data = world.storage.files.get(tombstone.file.path)
+    watch.demand(data is not None, "the tombstone has no file")
+    assert data is not None
+    watch.demand(digest(data) == tombstone.file.digest, "the tombstone's file is another one")
+    file: TombstoneFile = tombstones.load(data, tombstone.file.path)
+    watch.demand(file.result.status is tombstone.status, "file and tombstone tell different ends")
+    for job in file.jobs:
+        result = watch.jobs[job.job_id].result
+        watch.demand(result is not None, f"{job.name} has no result")
+        assert result is not None
+        stored = (result.status, result.attempt)
+        watch.demand(stored == (job.status, job.attempt), f"{job.name}: {job}, stored {stored}")
+        if job.status is JobStatus.FINISHED:
+            value = msgspec.json.decode(job.value)
+            watch.demand(value == {job.name: job.attempt}, f"{job.name}: its value is {value}")
+    missing = watch.acknowledged - {job.job_id for job in file.jobs}
+    watch.demand(not missing, f"jobs that were acknowledged are missing: {missing}")
+    if world.profile.must_finish and not watch.cancelled:
+        finished = tombstone.status is ApplicationStatus.FINISHED
+        watch.demand(finished, f"it should have finished: {file.result.failure}")
+
+
+def _check_leftovers(world: World, registry: RegistryBody) -> None:
+    watch, here = world.watch, world.locations
+    keys = set(world.entries) - {REGISTRY_KEY} - watch.left_late
+    if world.done_at - world.profile.timing.retry_s < world.profile.faults_end + SLOW_WAKE_S:
+        keys -= {LEADER_KEY}  # The last leader tried to remove it, once, and was hindered.
+    watch.demand(not keys, f"left in the register: {sorted(keys)}")
+    allowed = {stone.file.path for stone in registry.tombstones.values()}
+    kept = (here.job_results, here.application_results) if world.profile.keep_results else ()
+    left = {
+        path
+        for path in world.storage.everything()
+        if path.rstrip("/") not in allowed
+        and not (path.endswith(".json") and path.startswith(kept or ("\0",)))
+        and not any(late.startswith(path) for late in watch.left_late)
+        and not any(file.startswith(path) for file in allowed)
+        and not (kept and path.endswith("/") and any(one.startswith(path) for one in kept))
+        and not (kept and path.rstrip("/") in kept)
+    }
+    watch.demand(not left, f"left in the storage: {sorted(left)}")

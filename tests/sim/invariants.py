@@ -1,0 +1,377 @@
+"""What must hold at every write that is accepted, and at every step of an attempt.
+
+The watcher sees what is true, not what processes believe: each write as it takes effect, who has
+sent it, which attempts and executions of ``main`` live. A violation ends the world.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tests.sim.hosts import SimProcess
+from understudy.core import lease
+from understudy.ha.documents import Stamped
+from understudy.ha.election import LEADER_KEY
+from understudy.ha.election import _format as leader_format
+from understudy.ha.format import Format, digest
+from understudy.ha.registry import REGISTRY_KEY
+from understudy.ha.result_store import outcomes
+from understudy.model import (
+    ApplicationDocument,
+    Incarnation,
+    JobEntry,
+    JobId,
+    JobResultEntry,
+    JobStatus,
+    RegistryBody,
+    RunId,
+    Segment,
+)
+from understudy.rpc.messages import Deploy, JobDone
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+Body = RegistryBody | ApplicationDocument | Segment
+BODIES: dict[str, type[Body]] = {
+    "registry": RegistryBody,
+    "application": ApplicationDocument,
+    "jobs": Segment,
+}
+FORMATS = {kind: Format(kind, Stamped) for kind in BODIES}
+
+
+class InvariantError(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass
+class Living:
+    """An attempt, or an execution of ``main``, that may still have effects."""
+
+    process: SimProcess
+    number: int
+
+
+@dataclass
+class Known:
+    """A document as it was written last."""
+
+    term: int
+    body: Body
+
+
+@dataclass
+class Watch:
+    """Everything that has been accepted in one world."""
+
+    world: World
+    term: int = 0
+    holders: dict[int, Incarnation] = field(default_factory=dict)
+    released: set[int] = field(default_factory=set)
+    removed: bool = False
+    """The leader's record was removed once: only the registry knows the highest term."""
+    documents: dict[str, Known] = field(default_factory=dict)
+    jobs: dict[JobId, JobEntry] = field(default_factory=dict)
+    attempts: dict[JobId, Living] = field(default_factory=dict)
+    main: Living | None = None
+    staged: dict[JobId, int] = field(default_factory=dict)
+    """Attempts whose success is staged durably."""
+    acknowledged: set[JobId] = field(default_factory=set)
+    told: dict[JobId, tuple[JobStatus, int]] = field(default_factory=dict)
+    writer: SimProcess | None = None
+    left_late: set[str] = field(default_factory=set)
+    """What a process that was dead, or out of time, has brought into being."""
+    first_run: RunId | None = None
+    cancelled: bool = False
+    """Somebody has asked for it."""
+
+    def demand(self, holds: bool, text: str) -> None:
+        """Raise `InvariantError` unless it holds."""
+        if not holds:
+            self.world.tell(f"VIOLATION: {text}")
+            raise InvariantError(text)
+
+    # --- the register -----------------------------------------------------------------------------
+
+    def swapped(self, process: SimProcess, key: str, value: bytes | None) -> None:
+        """Take in an accepted write."""
+        if self.world.overdue and value is not None and key not in self.documents:
+            self.left_late.add(key)
+        if key == LEADER_KEY:
+            self._leader(process, value)
+        elif value is None:
+            self._removed(key)
+        else:
+            self._written(process, key, value)
+
+    def _leader(self, process: SimProcess, value: bytes | None) -> None:
+        if value is None:
+            self.released.add(self.term)
+            self.removed = True
+            self.world.tell(f"{process.name} removes the leader's record")
+            return
+        record = leader_format.load(value, LEADER_KEY)
+        if not record.holder:
+            late = record.term != self.term and not self.removed
+            self.demand(not late, f"term {record.term} is released late")
+            self.released.add(record.term)
+            self.world.tell(f"{process.name} steps down from term {record.term}")
+            return
+        if record.term == self.term and record.holder == self.holders[record.term]:
+            return
+        if record.term <= self.term and self.removed:
+            # Created by a request from before the record was removed. The registry's stamp says
+            # that the term is over; whoever writes under it all the same is found out there.
+            self.world.tell(f"{process.name} mints term {record.term} once more")
+            return
+        self.demand(
+            record.term > self.term, f"{process.name} mints term {record.term} after {self.term}"
+        )
+        self.term = record.term
+        self.holders[record.term] = record.holder
+        self.world.tell(f"{process.name} is granted term {record.term}")
+        for other in self.world.leading():
+            self.demand(other is process, f"{other.name} leads still, by its own clock")
+
+    def _written(self, process: SimProcess, key: str, value: bytes) -> None:
+        kind = key.partition("-")[0]
+        stamped = FORMATS[kind].load(value, key)
+        body: Body = msgspec.json.decode(stamped.body, type=BODIES[kind])
+        term = stamped.term
+        before = self.documents.get(key)
+        if before:
+            self.demand(
+                term >= before.term, f"{process.name}: term {term} writes {key} of {before.term}"
+            )
+        holder = self.holders.get(term)
+        self.demand(holder == process.incarnation, f"{process.name} writes under {holder}'s {term}")
+        self.documents[key] = Known(term, body)
+        match body:
+            case RegistryBody():
+                self._registry(before.body if before else None, body)
+            case ApplicationDocument():
+                self._application(before.body if before else None, body)
+            case Segment():
+                self._segment(body, before.body if before else None)
+
+    def _removed(self, key: str) -> None:
+        self.world.tell(f"{key} is removed")
+        known = self.documents.pop(key, None)
+        registry = self._the_registry()
+        if registry is None:
+            return
+        linked = {link.document for link in registry.applications.values()}
+        self.demand(key not in linked, f"{key} is removed while the registry links it")
+        if known and isinstance(known.body, Segment):
+            for document in linked:
+                application = self.documents[document].body
+                assert isinstance(application, ApplicationDocument)
+                self.demand(key not in application.segments, f"{key} is removed while linked")
+
+    def _the_registry(self) -> RegistryBody | None:
+        known = self.documents.get(REGISTRY_KEY)
+        return known.body if known and isinstance(known.body, RegistryBody) else None
+
+    def _registry(self, before: Body | None, body: RegistryBody) -> None:
+        if not isinstance(before, RegistryBody):
+            return
+        for link in body.applications.values():
+            self.first_run = self.first_run or link.run_id
+        self.demand(before.incarnation == body.incarnation, "the registry is another one")
+        lost = set(before.tombstones) - set(body.tombstones)
+        self.demand(not lost, f"tombstones are lost: {sorted(lost)}")
+        for application, link in before.applications.items():
+            if application in body.applications:
+                continue
+            self.demand(link.run_id in body.tombstones, f"{link.run_id} is unlinked without trace")
+            known = self.documents[link.document].body
+            assert isinstance(known, ApplicationDocument)
+            clean = known.result is not None and known.result.clean
+            self.demand(clean, "an application is buried before its result is clean")
+            self.world.tell(f"run {link.run_id} is buried")
+
+    def _application(self, before: Body | None, body: ApplicationDocument) -> None:
+        if not isinstance(before, ApplicationDocument):
+            return
+        self.demand(body.executions >= before.executions, "executions are forgotten")
+        kept = body.segments[: len(before.segments)] == before.segments
+        self.demand(kept, "a segment is unlinked")
+        old, new = before.result, body.result
+        if new is None:
+            self.demand(old is None, "the application's result is lost")
+            return
+        if old is not None:
+            same = (old.status, old.source, old.end_time) == (new.status, new.source, new.end_time)
+            self.demand(same, f"the application's result changes from {old} to {new}")
+            self.demand(new.clean or not old.clean, "the application's result is dirty again")
+        else:
+            self.world.tell(f"the application's result is {new.status.value}")
+            self.demand(new.source.path in self.world.storage.files, "its result is not staged")
+            for entry in self._entries(body):
+                done = entry.result is not None
+                self.demand(done, f"{entry.name} has no result, but its application has")
+            self.demand(self.main is None or self._over(self.main), "main lives on")
+        if new.clean:
+            for entry in self._entries(body):
+                clean = entry.result is not None and entry.result.clean
+                self.demand(clean, f"{entry.name} is not clean, but its application is")
+
+    def _entries(self, body: ApplicationDocument) -> list[JobEntry]:
+        segments = [self.documents[key].body for key in body.segments]
+        return [
+            entry for one in segments if isinstance(one, Segment) for entry in one.jobs.values()
+        ]
+
+    def _segment(self, body: Segment, before: Body | None) -> None:
+        if isinstance(before, Segment):
+            lost = set(before.jobs) - set(body.jobs)
+            self.demand(not lost, f"jobs are lost: {sorted(lost)}")
+        for job_id, entry in body.jobs.items():
+            old = self.jobs.get(job_id)
+            if old == entry:
+                continue
+            self.jobs[job_id] = entry
+            if old:
+                self._job(old, entry)
+
+    def _job(self, old: JobEntry, new: JobEntry) -> None:
+        name = new.name
+        self.demand(new.attempt >= old.attempt, f"{name}: attempts are forgotten")
+        if new.attempt > old.attempt:
+            self.demand(old.result is None, f"{name} has ended, and is attempted again")
+            self.demand(old.job_id not in self.staged, f"{name}: its success was staged")
+            living = self.attempts.get(old.job_id)
+            dead = living is None or self._over(living)
+            self.demand(dead, f"{name}: attempt {new.attempt}, and the last one lives")
+        if new.result and not old.result:
+            self._committed(new, new.result)
+        elif old.result:
+            self.demand(new.result is not None, f"{name}: its result is lost")
+            assert new.result is not None
+            a, b = old.result, new.result
+            same = (a.status, a.attempt, a.source) == (b.status, b.attempt, b.source)
+            self.demand(same, f"{name}: its result changes from {a} to {b}")
+            self.demand(b.clean or not a.clean, f"{name} is dirty again")
+            if b.clean:
+                self._cleaned(new)
+
+    def _committed(self, entry: JobEntry, result: JobResultEntry) -> None:
+        self.world.tell(f"{entry.name}: {result.status.value} in attempt {result.attempt}")
+        data = self.world.storage.files.get(result.source.path)
+        self.demand(data is not None, f"{entry.name}: its result is not staged")
+        assert data is not None
+        self.demand(digest(data) == result.source.digest, f"{entry.name}: another result is staged")
+        outcome = outcomes.load(data, entry.name)
+        self.demand(outcome.status is result.status, f"{entry.name}: staged {outcome.status}")
+        succeeded = entry.job_id in self.staged and result.status is not JobStatus.FINISHED
+        self.demand(not succeeded, f"{entry.name}: its success was staged, and is not its result")
+
+    def _cleaned(self, entry: JobEntry) -> None:
+        for known in self.documents.values():
+            body = known.body
+            if isinstance(body, ApplicationDocument) and entry in self._entries(body):
+                ended = body.result is not None
+                self.demand(ended, f"{entry.name} is clean before its application has a result")
+
+    # --- the storage ------------------------------------------------------------------------------
+
+    def published(self, path: str, data: bytes) -> None:
+        """Take in that a file was written."""
+        if self.writer and (self.world.overdue or not self.in_good_standing(self.writer)):
+            self.left_late.add(path)
+        if "/staged/" in path and not path.endswith(("-canceled.json", "-failed.json")):
+            outcome = outcomes.load(data, path)
+            if outcome.status is JobStatus.FINISHED:
+                self.staged.setdefault(outcome.job_id, outcome.attempt)
+                self.world.tell(f"{outcome.job_name}: success of attempt {outcome.attempt} staged")
+
+    def in_good_standing(self, process: SimProcess) -> bool:
+        """Say whether a process, and all above it, live within their time."""
+        if process.zombie or process.frozen or not process.alive:
+            return False
+        return process.parent is None or self.in_good_standing(process.parent)
+
+    def deleted(self, path: str) -> None:
+        """Take in that a file, or a tree, was removed: what it held must be elsewhere by now."""
+        for entry in self.jobs.values():
+            if entry.result is None:
+                gone = path in entry.plan.path
+                self.demand(not gone, f"{entry.name}: its plan is removed before it has a result")
+            elif not self._retrievable(entry.job_id, entry.result):
+                self.demand(False, f"{entry.name}: its result is lost with {path}")
+
+    def _retrievable(self, job_id: JobId, result: JobResultEntry) -> bool:
+        files, here = self.world.storage.files, self.world.locations
+        paths = [
+            result.source.path,
+            f"{here.job_results}/{job_id}_DIRTY.json",
+            f"{here.job_results}/{job_id}.json",
+        ]
+        if any(path in files and digest(files[path]) == result.source.digest for path in paths):
+            return True
+        return any(path.startswith(f"{here.cluster}/tombstones/") for path in files)
+
+    # --- attempts, and main -----------------------------------------------------------------------
+
+    def entered(self, process: SimProcess, deploy: Deploy) -> None:
+        """An attempt's function is entered."""
+        self.world.tell(f"{process.name} runs {deploy.name}, attempt {deploy.attempt}")
+        entry = self.jobs.get(deploy.job_id)
+        self.demand(entry is not None, f"{deploy.name} runs, and was never stored")
+        assert entry is not None
+        living = self.attempts.get(deploy.job_id)
+        self.demand(living is None or self._over(living), f"{deploy.name} runs twice at once")
+        self.attempts[deploy.job_id] = Living(process, deploy.attempt)
+        if not self.in_good_standing(process):
+            return
+        self.demand(entry.result is None, f"{deploy.name} has ended, and runs again")
+        success = self.staged.get(deploy.job_id)
+        self.demand(success is None, f"{deploy.name} runs again after attempt {success}'s success")
+        intent = entry.intent
+        known = intent is not None and intent.attempt >= deploy.attempt
+        self.demand(known, f"{deploy.name}: attempt {deploy.attempt} runs without an intent")
+
+    def left(self, job_id: JobId, attempt: int) -> None:
+        """An attempt has ended by itself."""
+        living = self.attempts.get(job_id)
+        if living and living.number == attempt:
+            del self.attempts[job_id]
+
+    def main_began(self, process: SimProcess, execution: int) -> None:
+        """An execution of ``main`` begins."""
+        self.world.tell(f"{process.name} executes main for the {execution}. time")
+        over = self.main is None or self._over(self.main)
+        self.demand(over, "main is executed twice at once")
+        self.main = Living(process, execution)
+        for known in self.documents.values():
+            if isinstance(known.body, ApplicationDocument) and self.in_good_standing(process):
+                self.demand(known.body.result is None, "main is executed after its end")
+
+    def answered(self, done: JobDone, job_id: JobId) -> None:
+        """``main`` learns how a job ended: the same each time, and what is stored."""
+        told = (done.status, done.attempt)
+        self.demand(self.told.setdefault(job_id, told) == told, f"main is told another end: {told}")
+        result = self.jobs[job_id].result
+        stored = (result.status, result.attempt) if result else None
+        self.demand(stored == told, f"main is told {told}, and stored is {stored}")
+
+    def _over(self, living: Living) -> bool:
+        process = living.process
+        if process.reaped or process.zombie:
+            return True
+        # Frozen whole beyond its time: outside of every proof (DESIGN §3).
+        return process.frozen and process.overdue is not None
+
+    def leads(self, process: SimProcess) -> bool:
+        """Say whether a JobManager may act, by what it knows and its clock shows."""
+        manager = self.world.managers.get(process.incarnation)
+        if manager is None or not process.alive:
+            return False
+        state = manager._election._state
+        if state.leading is None or state.leading.term in self.released:
+            return False
+        return lease.leads(state, process.host.now())

@@ -1,0 +1,279 @@
+"""What one world draws from its seed: its cluster, what runs in it, and what may go wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from understudy.config import Configuration
+from understudy.core.lease import Timing
+from understudy.runtime.driver_pool import BROKEN_STARTS
+
+ORPHAN_S = 30.0
+GRACE_S = 40.0
+LEASES = ((15.0, 10.0, 2.0), (6.0, 4.0, 1.0), (15.0, 12.0, 3.0))
+"""Lease, renew deadline and retry period."""
+
+DRIFT = 0.02
+"""Clocks run apart by at most 1.02 / 0.98, which the adoption grace allows for."""
+
+LIMITS = (0.5, 5.0, 10.0, 15.0, ORPHAN_S, GRACE_S)
+"""Around which pauses are drawn: the timeouts that there are."""
+
+_configurations: dict[tuple[tuple[str, str], ...], Configuration] = {}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that ``main`` submits."""
+
+    name: str
+    runs_s: float
+    raises: int = 0
+    """How many of its attempts raise an exception."""
+    kills: int = 0
+    """How many of its attempts kill their own driver."""
+    cancelled: bool = False
+    """``main`` cancels it soon after it was submitted."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What ``main`` does: the stages one after the other, the jobs of a stage at once."""
+
+    stages: tuple[tuple[Job, ...], ...]
+    detours: tuple[tuple[tuple[Job, ...], ...], ...] = ()
+    """What it does instead in its second, third … execution."""
+    catches: bool = False
+    """It goes on after a failed job."""
+
+    def path(self, execution: int) -> tuple[tuple[Job, ...], ...]:
+        """Return the stages of an execution of ``main``, from 1."""
+        if execution > 1 and self.detours:
+            return self.detours[(execution - 2) % len(self.detours)]
+        return self.stages
+
+    def jobs(self) -> list[Job]:
+        """Return every job of every path."""
+        paths = (self.stages, *self.detours)
+        return [job for path in paths for stage in path for job in stage]
+
+    @property
+    def must_finish(self) -> bool:
+        """Say whether only FINISHED is right."""
+        return not self.detours and all(
+            job.raises <= 3 and not job.cancelled for job in self.jobs()
+        )
+
+    @property
+    def longest_s(self) -> float:
+        """Return how long it takes with all its attempts, one after the other."""
+        return sum((job.runs_s + 8) * (1 + job.raises + job.kills) for job in self.jobs())
+
+
+@dataclass
+class Odds:
+    """How often a call to the register or to the storage goes wrong, and how."""
+
+    fails: float = 0.0
+    request_lost: float = 0.0
+    answer_lost: float = 0.0
+    late: float = 0.0
+    slow: float = 0.0
+    crash: float = 0.0
+    pause: float = 0.0
+    stale: float = 0.0
+    """A write is held up, with its sender and the guardian, until others have gone on."""
+    latency_s: float = 0.002
+
+    @property
+    def any(self) -> bool:
+        """Say whether anything goes wrong at all."""
+        return bool(
+            self.fails
+            or self.request_lost
+            or self.answer_lost
+            or self.late
+            or self.slow
+            or self.crash
+            or self.pause
+            or self.stale
+        )
+
+
+@dataclass(frozen=True)
+class Blow:
+    """Something that befalls the cluster at a moment drawn beforehand."""
+
+    at: float
+    kind: str
+    target: int
+    """Which process, counted round among those there are."""
+    lasts_s: float
+
+
+@dataclass
+class Profile:
+    """One world."""
+
+    seed: int
+    jobmanagers: int
+    taskmanagers: int
+    slots: int
+    spares: int
+    one_host: bool
+    locks: bool
+    """Deaths can be proved."""
+    drift: float
+    timing: Timing
+    keep_results: bool
+    run_id_given: bool
+    program: Program
+    register: Odds
+    storage: Odds
+    blows: list[Blow] = field(default_factory=list)
+    wire_s: float = 0.001
+    cancel_at: float | None = None
+    faults_end: float = 0.0
+    register_deadline_s: float = 5.0
+    storage_deadline_s: float = 20.0
+
+    @property
+    def configuration(self) -> Configuration:
+        """Return the options that this world runs with."""
+        settings = {
+            "high-availability.leader-election.lease-duration": f"{self.timing.lease_s} s",
+            "high-availability.leader-election.renew-deadline": f"{self.timing.renew_deadline_s} s",
+            "high-availability.leader-election.retry-period": f"{self.timing.retry_s} s",
+            "taskmanager.orphan-timeout": f"{ORPHAN_S} s",
+            "jobmanager.adoption-grace": f"{GRACE_S} s",
+            "application-result-store.delete-on-commit": str(not self.keep_results).lower(),
+            "taskmanager.driver.type": "session-less",
+            "cleanup-strategy.exponential-delay.max-backoff": "1 min",
+        }
+        key = tuple(settings.items())
+        if key not in _configurations:
+            _configurations[key] = Configuration(settings)
+        return _configurations[key]
+
+    @property
+    def must_finish(self) -> bool:
+        """Say whether only FINISHED is right: three drivers that do not start fail the run."""
+        killed = sum(blow.kind == "crash a driver" for blow in self.blows)
+        return self.program.must_finish and killed < BROKEN_STARTS
+
+    @property
+    def bound_s(self) -> float:
+        """Return how long after the last fault the run may take to its end, at the very most.
+
+        A takeover; then nobody who is silent is waited for longer than the grace; every call has
+        come to its deadline; every pause of a restart or a cleanup is over; the rest is work.
+        """
+        takeover_s = 2 * (self.timing.lease_s + 3 * self.timing.retry_s)
+        silence_s = GRACE_S + ORPHAN_S
+        calls_s = 3 * self.storage_deadline_s + 4 * self.register_deadline_s
+        pauses_s = 4 * 60.0
+        return takeover_s + silence_s + calls_s + pauses_s + 2 * self.program.longest_s
+
+
+def draw(seed: int) -> Profile:
+    """Draw a world."""
+    chance = random.Random(seed)
+    one_host = chance.random() < 0.5
+    timing = Timing(*chance.choice(LEASES))
+    calm = chance.random() < 0.05
+    jobmanagers = chance.choice((1, 2, 2, 2, 3))
+    taskmanagers = chance.choice((1, 1, 1, 2))
+    profile = Profile(
+        seed=seed,
+        jobmanagers=jobmanagers,
+        taskmanagers=taskmanagers,
+        slots=chance.choice((1, 1, 2)),
+        spares=chance.choice((0, 1)),
+        one_host=one_host,
+        locks=one_host and chance.random() < 0.8,
+        drift=0.0 if one_host else DRIFT,
+        timing=timing,
+        keep_results=chance.random() < 0.3,
+        run_id_given=chance.random() < 0.7,
+        program=_program(chance),
+        register=Odds() if calm else _odds(chance),
+        storage=Odds() if calm else _odds(chance),
+        wire_s=chance.choice((0.0005, 0.002, 0.2)),
+        cancel_at=chance.uniform(1, 40) if chance.random() < 0.1 else None,
+        storage_deadline_s=chance.choice((5.0, 20.0)),
+    )
+    if not calm:
+        profile.faults_end = chance.uniform(15, 90)
+        profile.blows = _blows(chance, profile)
+    return profile
+
+
+def _program(chance: random.Random) -> Program:
+    names = iter("abcdefghijklmnop")
+    stages = tuple(
+        tuple(_job(chance, next(names)) for _ in range(chance.choice((1, 1, 2))))
+        for _ in range(chance.choice((0, 1, 1, 2, 2, 3)))
+    )
+    detours: tuple[tuple[tuple[Job, ...], ...], ...] = ()
+    if chance.random() < 0.25 and stages:
+        other = tuple((_job(chance, next(names)),) for _ in range(chance.choice((1, 2))))
+        detours = ((*stages[: chance.randrange(len(stages))], *other), stages)
+    return Program(stages, detours, catches=chance.random() < 0.5)
+
+
+def _job(chance: random.Random, name: str) -> Job:
+    drawn = chance.random()
+    return Job(
+        name,
+        runs_s=chance.choice((0.1, 1.0, 5.0, 20.0)) * chance.uniform(0.5, 1.5),
+        raises=chance.choice((1, 2, 5)) if drawn < 0.15 else 0,
+        kills=1 if 0.15 < drawn < 0.25 else 0,
+        cancelled=0.25 < drawn < 0.3,
+    )
+
+
+def _odds(chance: random.Random) -> Odds:
+    def some(share: float, most: float) -> float:
+        return chance.uniform(0.1, 1) * most if chance.random() < share else 0.0
+
+    return Odds(
+        fails=some(0.3, 0.2),
+        request_lost=some(0.25, 0.1),
+        answer_lost=some(0.4, 0.2),
+        late=some(0.3, 0.1),
+        slow=some(0.3, 0.3),
+        crash=some(0.4, 0.03),
+        pause=some(0.3, 0.02),
+        stale=some(0.3, 0.05),
+        latency_s=chance.choice((0.001, 0.001, 0.02, 0.2)),
+    )
+
+
+BLOWS = (
+    "crash a JobManager",
+    "crash a TaskManager",
+    "crash a driver",
+    "crash a main",
+    "pause a JobManager",
+    "pause a TaskManager",
+    "pause a driver",
+    "pause a main",
+    "freeze a JobManager with its guardian",
+    "freeze a TaskManager with its guardian",
+    "freeze a host",
+    "cut a TaskManager off",
+    "the register is down",
+    "the storage is down",
+)
+
+
+def _blows(chance: random.Random, profile: Profile) -> list[Blow]:
+    kinds = chance.sample(BLOWS, chance.randint(1, 6))
+    blows = []
+    for _ in range(chance.choice((0, 1, 2, 4, 8))):
+        # Most of what matters happens early, while there is still something to be lost.
+        at = min(chance.expovariate(1 / 12), profile.faults_end)
+        lasts_s = chance.choice(LIMITS) * chance.uniform(0.4, 1.6)
+        blows.append(Blow(at, chance.choice(kinds), chance.randrange(100), lasts_s))
+    return sorted(blows, key=lambda blow: blow.at)
