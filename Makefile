@@ -38,7 +38,7 @@ unit: $(READY)
 
 # Whole clusters of real processes, with the session-less driver.
 journeys: $(READY)
-	$(BIN)/pytest tests/journeys -m "not spark"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark"
 
 # ... and with real Spark.
 spark: $(READY)
