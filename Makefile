@@ -5,8 +5,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 BIN := .venv/bin
 READY := .venv/ready.stamp
 WORKERS ?= 2
+TAKEOVERS ?= 1000
+WORLDS ?= 10000
 
-.PHONY: setup demo test check unit journeys spark mutants docs lock clean
+.PHONY: setup demo test check unit journeys spark mutants bench soak docs lock clean
 
 setup: $(READY)
 
@@ -27,8 +29,8 @@ demo: $(READY)
 test: check unit journeys spark
 
 check: $(READY)
-	$(BIN)/ruff format --check src tests examples
-	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
@@ -47,6 +49,15 @@ spark: $(READY)
 # Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
 mutants: $(READY)
 	$(BIN)/python -m tests.mutants.run $(ONLY)
+
+# Everything that docs/benchmarks.md tells, in a quarter of an hour; BENCH=--quick only tries it.
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(BENCH)
+
+# Many takeovers of one cluster, which must not grow by them; then as many simulated worlds.
+soak: $(READY)
+	$(BIN)/python -m benchmarks.soak $(TAKEOVERS)
+	$(BIN)/pytest -n $(WORKERS) tests/sim --worlds $(WORLDS)
 
 docs: $(READY)
 	$(BIN)/python -m understudy.config.docs docs/configuration.md

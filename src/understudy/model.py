@@ -151,6 +151,8 @@ class Intent(Record, frozen=True):
     staged: str
     """Storage path at which the attempt stages its outcome before it reports it."""
     placed_at: float = 0.0
+    deployment: int = 1
+    """Whose code it runs."""
 
 
 class Restarts(Record, frozen=True):
@@ -186,6 +188,8 @@ class JobEntry(Record, frozen=True):
     occurrence: int
     plan: Pointer
     submitted_at: float
+    deployment: int = 1
+    """Whose code the plan is of; 0 where there is none, since its result was discarded."""
     kind: str = "batch"
     attempt: int = 0
     intent: Intent | None = None
@@ -248,6 +252,8 @@ class ApplicationDocument(Record, frozen=True):
     created_at: float
     executions: int = 0
     """How often ``main`` was started."""
+    deployment: int = 1
+    """Whose code is executed: grows when a person deploys other code over the unfinished run."""
     restarts: Restarts = Restarts()
     segments: tuple[str, ...] = ()
     """Register keys of the documents that hold its jobs, 200 to a segment."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from understudy.core.recovery import (
     Answer,
@@ -12,7 +13,9 @@ from understudy.core.recovery import (
     Submit,
     Verdict,
     bootstrap,
+    is_outdated,
     judge,
+    needs_plan,
 )
 from understudy.model import (
     ApplicationId,
@@ -247,3 +250,32 @@ def test_each_intent_here_has_one_verdict_and_what_runs_without_one_is_stopped(
 
     assert expected == actual
     assert not left, "something runs that nobody answers for"
+
+
+INTENT = Intent(
+    attempt=1, taskmanager=Incarnation("tm"), driver=Incarnation("d"), term=1, staged="s"
+)
+RESULT = JobResultEntry(status=JobStatus.FINISHED, attempt=1, source=POINTER)
+ENTRY = JobEntry(job_id=JobId("J"), name="j", occurrence=0, plan=POINTER, submitted_at=0.0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "deployment", "expected"),
+    [
+        (ENTRY, 1, (False, False)),
+        (ENTRY, 2, (True, False)),
+        (replace(ENTRY, intent=INTENT), 1, (False, False)),
+        (replace(ENTRY, intent=INTENT), 2, (True, True)),
+        (replace(ENTRY, intent=INTENT, deployment=2), 2, (False, True)),
+        (replace(ENTRY, intent=replace(INTENT, deployment=2), deployment=2), 2, (False, False)),
+        (replace(ENTRY, intent=INTENT, displaced=True), 2, (True, False)),
+        (replace(ENTRY, intent=INTENT, result=RESULT), 2, (False, False)),
+        (replace(ENTRY, deployment=0), 1, (True, False)),
+    ],
+)
+def test_code_of_an_earlier_deployment_is_told_in_plans_and_in_attempts(
+    entry: JobEntry, deployment: int, expected: tuple[bool, bool]
+) -> None:
+    actual = needs_plan(entry, deployment), is_outdated(entry, deployment)
+
+    assert expected == actual

@@ -442,4 +442,30 @@ MUTANTS = (
         "",
         HA + "cleanup_tasks.py", HA + "cleanup_abandoned.py",
     ),
+    # --- other code, and discarded results
+    _mutant(
+        "a failover deploys again", 8, "runtime/redeployment.py",
+        "if body.record.digest != changes.over:",
+        "if body.record.digest == '':",
+        HA + "redeployment.py",
+    ),
+    _mutant(
+        "an attempt of the code before counts as of the new since its plan is", 3,
+        "core/recovery.py",
+        "return entry.intent.deployment != deployment",
+        "return entry.deployment != deployment",
+        CORE + "recovery.py",
+    ),
+    _mutant(
+        "what is found staged brings a discarded result back", 8, "runtime/redeployment.py",
+        "            intent=None,\n",
+        "",
+        HA + "redeployment.py",
+    ),
+    _mutant(
+        "other code brings the ids of its own jobs", 2, "runtime/redeployment.py",
+        "record = replace(record, first_job_id=old.first_job_id)",
+        "record = replace(record, first_job_id='')",
+        HA + "redeployment.py",
+    ),
 )  # fmt: skip

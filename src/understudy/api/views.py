@@ -226,6 +226,7 @@ def application_overview(facts: ApplicationFacts) -> Json:
         "jobs": counts,
         "run-id": body.run_id,
         "executions": body.executions,
+        "deployment": body.deployment,
     }
 
 

@@ -93,6 +93,8 @@ def info(
     console.print(
         f"{found['name']}  {found['status']}  run {found['run-id']}  application {found['id']}"
     )
+    if found.get("deployment", 1) > 1:
+        console.print(f"its code was deployed anew: deployment {found['deployment']}")
     table = Table("job", "id", "state", "attempt", "duration", "in this execution of main")
     for job in found["jobs"]:
         table.add_row(

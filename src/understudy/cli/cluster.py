@@ -33,6 +33,7 @@ from understudy.ha.storage import LocalStorage, open_storage, remove_tree
 from understudy.model import application_id
 from understudy.runtime import guardian
 from understudy.runtime.processes import GuardedProcesses, Process
+from understudy.runtime.redeployment import Changes
 from understudy.runtime.reporter import CLUSTER, LogFiles, log_name
 
 ORPHAN_GRACE_S = 10.0
@@ -86,6 +87,8 @@ class ClusterPlan:
     application: ApplicationSpec
     jobmanagers: int
     taskmanagers: int
+    changes: Changes
+    """What this start changes about the run that was unfinished."""
 
 
 @dataclass
@@ -160,6 +163,7 @@ class LocalCluster:
             run_id=self._story.run_id or plan.run_id,
             ephemeral=plan.ephemeral,
             application=plan.application if is_jobmanager else None,
+            changes=plan.changes,
             events=writer,
             scratch=self._scratch,
         )

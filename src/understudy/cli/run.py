@@ -24,6 +24,7 @@ from understudy.cli.common import (
 )
 from understudy.cli.compose import EXIT_CODES, check_startable, open_services
 from understudy.cli.notify import notifier
+from understudy.cli.redeploying import changes_of
 from understudy.cli.show import LiveView, PlainView, View
 from understudy.cli.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
@@ -43,6 +44,14 @@ App = Annotated[str, typer.Argument(help="A script, or module:function.")]
 Args = Annotated[list[str] | None, typer.Argument(help="Arguments of the application.")]
 RunId = Annotated[
     str | None, typer.Option("--run-id", help="Names the run; the same id never runs twice.")
+]
+Rerun = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rerun",
+        metavar="NAME",
+        help="Discard this job's result in the unfinished run: it runs again; may be repeated.",
+    ),
 ]
 PASS_THROUGH = {"allow_interspersed_args": False}
 """What follows APP belongs to the application."""
@@ -68,6 +77,7 @@ def run_application(
         int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
     ] = None,
     run_id: RunId = None,
+    rerun: Rerun = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
@@ -88,6 +98,8 @@ def run_application(
     run_id = _checked_run_id(run_id)
     layout.cluster_directory(cluster_id)
     registry = None if ephemeral else asyncio.run(_registry(configuration, cluster_id))
+    named = None if ephemeral else cluster_id
+    changes = changes_of(configuration, named, run_id, spec, tuple(rerun or ()))
     if registry:
         _answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
         run_id = _continued_run(registry, run_id)
@@ -101,6 +113,7 @@ def run_application(
         spec,
         _jobmanagers(configuration, jobmanagers),
         taskmanagers,
+        changes,
     )
     sys.exit(_run(plan, as_json=as_json))
 
@@ -119,14 +132,17 @@ def jobmanager(
     spec = application_spec(app, args or (), said)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
+    run_id = _checked_run_id(run_id)
     check_startable(configuration, cluster_id)
+    changes = changes_of(configuration, cluster_id, run_id, spec)
     _become(
         new_worker(
             "jobmanager",
             configuration,
             cluster_id,
-            run_id=_checked_run_id(run_id),
+            run_id=run_id,
             application=spec,
+            changes=changes,
             scratch=scratch_base(configuration),
         )
     )

@@ -221,6 +221,10 @@ def describe(event: Event) -> str:
             return f"understudy: cluster {event['cluster_id']} started, {', '.join(event['rest'])}"
         case "leader":
             return f"understudy: {event['id']} leads, term {event['term']}, {event['rest']}"
+        case "application-redeployed":
+            return f"understudy: {_redeployed(event)}"
+        case "result-discarded":
+            return f"understudy: the result of job {event['name']!r} is discarded: it runs again"
         case "application-status":
             return f"understudy: application {event['application_id']} is {event['status']}"
         case "job-status":
@@ -236,6 +240,13 @@ def _describe_job(event: Event) -> str:
     how = ", adopted" if event["adopted"] else ""
     attempt = f", attempt {event['attempt']}" if event["attempt"] else ""
     return f"understudy: job {event['name']!r} is {event['status']}{attempt}{how}"
+
+
+def _redeployed(event: Event) -> str:
+    """Return what became other code, and which attempts of the code before are stopped for it."""
+    changed = _names(event["changed"]) or "its code"
+    stopped = f"; stopped: {_names(event['stopped'])}" if event["stopped"] else ""
+    return f"other code is deployed, for the {event['deployment']}. time: {changed}{stopped}"
 
 
 def _takeover(event: Event) -> str:

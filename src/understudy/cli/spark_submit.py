@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.errors import UsageError
+from understudy.runtime.archives import check_archive
 
 SETTINGS = {
     "master": "spark.master",
@@ -31,12 +32,12 @@ SETTINGS = {
 }
 """Flags that are settings."""
 
-FILE_SETTINGS = {"files": "spark.files", "jars": "spark.jars"}
+FILE_SETTINGS = {"files": "spark.files", "jars": "spark.jars", "archives": "spark.archives"}
 """... and those that are settings whose value is a list of files."""
 
 OTHERS = {
     "name": "What the application is called.",
-    "py-files": "Python files and archives, with commas between.",
+    "py-files": "Python files (.py), archives (.zip) and wheels (.whl), with commas between.",
     "properties-file": "A file of Spark settings.",
 }
 
@@ -147,6 +148,8 @@ def _absolute(flag: str, value: str) -> Iterable[str]:
         path, separator, alias = item.partition("#")
         if not Path(path).exists():
             raise UsageError(f"--{flag} {path}: no such file")
+        if flag == "archives":
+            check_archive(flag, Path(path), alias)
         yield str(Path(path).absolute()) + separator + alias
 
 

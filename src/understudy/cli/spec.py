@@ -16,6 +16,7 @@ from understudy.ha import layout
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import Incarnation
 from understudy.runtime.processes import Spec
+from understudy.runtime.redeployment import NO_CHANGES, Changes
 
 WORKER = "UNDERSTUDY_WORKER"
 
@@ -44,6 +45,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     run_id: str | None = None
     ephemeral: bool = False
     application: ApplicationSpec | None = None
+    changes: Changes = NO_CHANGES
     events: int | None = None
     """Descriptor of the pipe to the launcher; None in the foreground."""
     scratch: str = ""
@@ -57,6 +59,7 @@ def new_worker(
     run_id: str | None = None,
     ephemeral: bool = False,
     application: ApplicationSpec | None = None,
+    changes: Changes = NO_CHANGES,
     events: int | None = None,
     scratch: str = "",
 ) -> WorkerSpec:
@@ -72,6 +75,7 @@ def new_worker(
         run_id=run_id,
         ephemeral=ephemeral,
         application=application,
+        changes=changes,
         events=events,
         scratch=str(Path(scratch) / incarnation) if scratch else "",
     )

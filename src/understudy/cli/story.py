@@ -19,6 +19,8 @@ PUBLIC = (
     "jobmanager-ready",
     "taskmanager-started",
     "leader",
+    "application-redeployed",
+    "result-discarded",
     "application-status",
     "job-status",
     "takeover",
@@ -110,6 +112,8 @@ class Story:
         match event["event"]:
             case "application-finished":
                 key: tuple[Any, ...] = ("finished",)
+            case "application-redeployed":
+                key = ("redeployed", event["deployment"])
             case "application-status":
                 key = ("application", event["application_id"], event["status"])
             case "job-status" if event["status"] in {"FINISHED", "FAILED", "CANCELED"}:

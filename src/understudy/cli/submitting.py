@@ -39,7 +39,7 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
     is_function = _is_function(spec.app)
     return Submission(
         name=spec.name,
-        target=spec.app if is_function else Path(spec.app).name,
+        target=target_of(spec),
         script="" if is_function else spec.app,
         args=spec.args,
         cwd=spec.cwd,
@@ -48,6 +48,11 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
         configuration=dict(configuration.redacted()),
         first_job_id=_first_job_id(configuration),
     )
+
+
+def target_of(spec: ApplicationSpec) -> str:
+    """Return what is executed: the script's name, or the function."""
+    return spec.app if _is_function(spec.app) else Path(spec.app).name
 
 
 def source_files(spec: ApplicationSpec) -> list[SourceFile]:

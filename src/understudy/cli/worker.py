@@ -204,6 +204,7 @@ def _job_manager(
         RunId(spec.run_id) if spec.run_id else None,
         spec.ephemeral,
         submission_of(spec.application, configuration) if spec.application else None,
+        spec.changes,
     )
     return JobManager(
         me,

@@ -74,6 +74,28 @@ def bootstrap(
     return Submit(wanted or minted)
 
 
+# --- which code -----------------------------------------------------------------------------------
+
+
+def needs_plan(entry: JobEntry, deployment: int) -> bool:
+    """Say whether a job that ``main`` reaches must bring its plan again.
+
+    Its plan is of the code before, or has gone with its result.
+    """
+    return entry.result is None and entry.deployment != deployment
+
+
+def is_outdated(entry: JobEntry, deployment: int) -> bool:
+    """Say whether an attempt that may live runs the code of an earlier deployment.
+
+    The attempt and the plan are told apart: ``main`` may have brought the new plan while the old
+    attempt was still to be stopped, and then the leader was lost.
+    """
+    if entry.intent is None or entry.result or entry.displaced:
+        return False
+    return entry.intent.deployment != deployment
+
+
 # --- which attempts -------------------------------------------------------------------------------
 
 

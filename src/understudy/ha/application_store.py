@@ -32,6 +32,7 @@ from understudy.model import (
     Link,
     Pointer,
     RegistryBody,
+    Restarts,
     Term,
 )
 
@@ -100,6 +101,32 @@ class ApplicationStore:
         link = Link(document=document.key, run_id=record.run_id)
         await self._registry.link(term, record.application_id, link)
         return StoredApplication(document, body)
+
+    async def redeploy(
+        self, stored: StoredApplication, term: Term, record: ApplicationRecord
+    ) -> None:
+        """Let other code be the application's, in one fenced write; repeatable.
+
+        The record is named by its content: a deposed leader may still be writing its own.
+        """
+        data = _format.dump(record, pretty=True)
+        name, over = digest(data), stored.body.record
+        base = layout.application_directory(self._cluster, stored.body.directory)
+        path = f"{base}/application-{name[-16:]}.json"
+        await self._storage.publish(path, data)
+
+        def change(body: ApplicationDocument) -> ApplicationDocument:
+            if body.record != over:
+                return body
+            return replace(
+                body,
+                name=record.name,
+                record=Pointer(path=path, digest=name, size=len(data)),
+                deployment=body.deployment + 1,
+                restarts=Restarts(),
+            )
+
+        await stored.update(term, change)
 
     async def recover(self, term: Term, registry: RegistryBody) -> Recovered:
         """Claim every linked application; damaged ones are named and left in place."""

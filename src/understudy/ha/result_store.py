@@ -9,6 +9,8 @@ did not run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from understudy.errors import NotFoundError
 from understudy.ha.format import Format, digest
 from understudy.ha.storage import Storage
@@ -58,14 +60,17 @@ class ResultStore:
 
         The cleanup moves the bytes in the order in which they are looked for here.
         """
-        for path in (source.path, self.dirty_path(result_id), self.clean_path(result_id)):
-            data = await self._sound(path, source.digest)
-            if data is not None:
-                return data
+        (data,) = await self.read_all([(result_id, source)])
+        if data is not None:
+            return data
         raise NotFoundError(
             f"{self.directory}/{result_id}: the result file was removed or altered; the register "
             "still knows how the job ended"
         )
+
+    async def read_all(self, wanted: Sequence[tuple[str, Pointer]]) -> list[bytes | None]:
+        """Return the bytes of several committed results in one go, None for one that is gone."""
+        return await self._storage.run(lambda: [self._find(*each) for each in wanted])
 
     async def prune(self) -> None:
         """Remove the directory if nothing is left in it."""
@@ -78,6 +83,16 @@ class ResultStore:
     def clean_path(self, result_id: str) -> str:
         """Return where the file lies after that, if it is kept."""
         return f"{self.directory}/{result_id}{CLEAN_SUFFIX}"
+
+    def _find(self, result_id: str, source: Pointer) -> bytes | None:
+        for path in (source.path, self.dirty_path(result_id), self.clean_path(result_id)):
+            try:
+                data = self._storage.blocking.read(path)
+            except NotFoundError:
+                continue
+            if digest(data) == source.digest:
+                return data
+        return None
 
     async def _sound(self, path: str, expected_digest: str) -> bytes | None:
         try:

@@ -38,6 +38,8 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     state: str
     """``starting``, ``warm`` or ``busy``."""
     application_id: str = ""
+    profile: str = ""
+    """Digest of all that it was started with."""
     driver_pid: int = 0
     guardian_pid: int = 0
     jvm_pid: int = 0
@@ -305,6 +307,8 @@ class Accepted(Message, frozen=True, kw_only=True):
     """The submission, or the wish to cancel, is durable."""
 
     request: int
+    done: JobDone | None = None
+    """How the job ended, where it had finished before: so ``main`` need not ask once more."""
 
 
 class JobDone(Message, frozen=True, kw_only=True):

@@ -30,10 +30,12 @@ from understudy.model import (
     JobId,
     JobStatus,
     Outcome,
+    Pointer,
 )
 from understudy.rpc import messages
 from understudy.rpc.messages import LinkMessage, Submit
 from understudy.runtime.job_master import JobContext, JobMaster, read_outcome
+from understudy.runtime.past_results import PastResults
 from understudy.runtime.persist import persist
 from understudy.runtime.reporter import Reporter
 
@@ -77,8 +79,10 @@ class ApplicationJobs:
         self._reporter = reporter
         self._spawn = spawn
         self._tell = tell
+        self._past = PastResults(context.results, context.plans.entries)
         self._reaching = reaching.State(unreached_grace_s)
         self._takeover = _takeover(context.plans.entries, lost_at)
+        self._takeover_told = False
         self._shown: dict[JobId, tuple[JobStatus, int, bool]] = {}
 
     @property
@@ -100,6 +104,9 @@ class ApplicationJobs:
             master = self._employ(job.recovered(entry), entry)
             if entry.cancel_requested:
                 master.tell(job.Cancel())
+            elif recovery.is_outdated(entry, self.context.deployment):
+                _log.info("job %r: its attempt runs the code before: it is stopped", entry.name)
+                master.tell(job.Displace())
             if entry.intent and master.state.phase is Phase.RECONCILING:
                 self.context.resources.expect(entry.intent.taskmanager)
         self._settle_takeover()
@@ -132,20 +139,13 @@ class ApplicationJobs:
         """See `Jobs.submit`."""
         entry = self.entries.get(request.job_id)
         known = entry is not None and not entry.displaced
-        if entry is None:
+        if entry is None or recovery.needs_plan(entry, self.context.deployment):
             if request.plan is None:
                 return False
-            entry = JobEntry(
-                job_id=request.job_id,
-                name=request.name,
-                occurrence=request.occurrence,
-                plan=request.plan,
-                submitted_at=self.context.clock.wall(),
-            )
-            plans, term = self.context.plans, self.context.term
-            added = entry
-            await persist("store a job", lambda: plans.add(term, added))
-            self._employ(job.submitted(entry.job_id), entry)
+            if entry is None:
+                entry = await self._add(request, request.plan)
+            else:
+                entry = await self._bring_up_to_date(entry, request.plan)
         self._tell(life.JobReached(entry.job_id))
         self.marks.reached.add(entry.job_id)
         if entry.result:
@@ -159,6 +159,38 @@ class ApplicationJobs:
         )
         self._follow(commands)
         return True
+
+    async def _add(self, request: Submit, plan: Pointer) -> JobEntry:
+        plans, term = self.context.plans, self.context.term
+        entry = JobEntry(
+            job_id=request.job_id,
+            name=request.name,
+            occurrence=request.occurrence,
+            plan=plan,
+            submitted_at=self.context.clock.wall(),
+            deployment=self.context.deployment,
+        )
+        await persist("store a job", lambda: plans.add(term, entry))
+        self._employ(job.submitted(entry.job_id), entry)
+        return entry
+
+    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer) -> JobEntry:
+        """Let the job's next attempt run what the code of this deployment has submitted.
+
+        The plan before is removed with the application's directory: an attempt may be reading it.
+        """
+        plans, term, deployment = self.context.plans, self.context.term, self.context.deployment
+
+        def change(entry: JobEntry) -> JobEntry:
+            return entry if entry.result else replace(entry, plan=plan, deployment=deployment)
+
+        return await persist(
+            "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
+        )
+
+    async def finished(self, job_id: JobId) -> Outcome | None:
+        """See `Jobs.finished`."""
+        return await self._past.find(job_id)
 
     async def outcome(self, job_id: JobId) -> Outcome:
         """See `Jobs.outcome`."""
@@ -375,16 +407,23 @@ class ApplicationJobs:
         report = takeover.report(self._takeover, self.context.clock.now())
         if report:
             self.taken_over.set_result(report)
-            done = report.takeover
-            self._reporter.event(
-                "takeover",
-                seconds=round(report.seconds, 4),
-                adopted=list(done.adopted),
-                restarted=list(done.restarted),
-                skipped=list(done.skipped),
-                displaced=list(done.displaced),
-                term=self.context.term,
-            )
+
+    def tell_takeover(self) -> None:
+        """Tell what the takeover did, once it is over; not before it was told who leads."""
+        if self._takeover_told or not self.taken_over.done():
+            return
+        self._takeover_told = True
+        report = self.taken_over.result()
+        done = report.takeover
+        self._reporter.event(
+            "takeover",
+            seconds=round(report.seconds, 4),
+            adopted=list(done.adopted),
+            restarted=list(done.restarted),
+            skipped=list(done.skipped),
+            displaced=list(done.displaced),
+            term=self.context.term,
+        )
 
 
 def _occupied(state: JobState) -> bool:

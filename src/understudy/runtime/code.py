@@ -1,8 +1,8 @@
 """The application's code: gathered beside the script, stored as blobs, laid out to be imported.
 
-Laid out, ``app/`` holds the script and the modules beside it, ``files/`` what ``--py-files`` gave.
-A layout is named by the digest of its artifact list, is published whole, and is shared by all
-processes of a host.
+Laid out, ``app/`` holds the script and the modules beside it, ``files/`` what ``--py-files`` gave;
+a wheel becomes a directory of its name, so that packages find their data files. A layout is named
+by the digest of its artifact list, is published whole, and is shared by all processes of a host.
 """
 
 from __future__ import annotations
@@ -21,12 +21,19 @@ import msgspec
 from understudy.errors import UsageError
 from understudy.ha import layout
 from understudy.ha.blobs import BlobStore
+from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, LocalStorage, remove_tree
 from understudy.model import Artifact
+from understudy.runtime import archives
 
 CODE_BYTES_MAX = 10 << 20
 CODE_FILES_MAX = 1_000
 """What is stored with a script. More is not code that lies beside it, but data, or a home."""
+
+WHEEL = ".whl"
+
+LAYOUT_MARK = "understudy.layout"
+"""Lies in each layout: storage may be beneath the script's directory, and is no code of its own."""
 
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "spark-warehouse", "metastore_db"}
 
@@ -60,16 +67,26 @@ def beside(script: Path) -> list[SourceFile]:
 
 
 def py_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Return what ``--py-files`` names: .py files and .zip archives."""
+    """Return what ``--py-files`` names: .py files, .zip archives and wheels."""
     found = []
     for text in paths:
         path = Path(text)
-        if path.suffix not in {".py", ".zip"}:
-            raise UsageError(f"--py-files {text}: expected .py or .zip")
+        if path.suffix not in {".py", ".zip", WHEEL}:
+            raise UsageError(f"--py-files {text}: expected .py, .zip or .whl")
         if not path.is_file():
             raise UsageError(f"--py-files {text}: no such file")
-        found.append(SourceFile(path, f"files/{path.name}", on_path=path.suffix == ".zip"))
+        if path.suffix == WHEEL:
+            archives.check_wheel(path)
+        found.append(SourceFile(path, f"files/{path.name}", on_path=path.suffix != ".py"))
     return found
+
+
+def changed(stored: Iterable[Artifact], files: Iterable[SourceFile]) -> list[str]:
+    """Return the names of files that differ from those stored, came or went; sorted."""
+    before = {item.name: item.digest for item in stored}
+    now = {file.name: digest(file.path.read_bytes()) for file in files}
+    names = (name for name in {*before, *now} if before.get(name) != now.get(name))
+    return sorted(name.partition("/")[2] for name in names)
 
 
 def store(blobs: BlobStore, files: Iterable[SourceFile]) -> tuple[Artifact, ...]:
@@ -91,8 +108,8 @@ def code_digest(artifacts: tuple[Artifact, ...]) -> str:
 
 def python_path(directory: str, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:
     """Return what must be put on Python's path, in order."""
-    archives = tuple(f"{directory}/{item.name}" for item in artifacts if item.on_path)
-    return (f"{directory}/app", f"{directory}/files", *archives)
+    packed = tuple(f"{directory}/{item.name}" for item in artifacts if item.on_path)
+    return (f"{directory}/app", f"{directory}/files", *packed)
 
 
 def lay_out(
@@ -109,9 +126,13 @@ def lay_out(
         for artifact in artifacts:
             path = draft / artifact.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(blobs.get(artifact))
+            if artifact.on_path and path.suffix == WHEEL:
+                archives.unpack_wheel(blobs.get(artifact), path)
+            else:
+                path.write_bytes(blobs.get(artifact))
         (draft / "app").mkdir(parents=True, exist_ok=True)
         (draft / "files").mkdir(exist_ok=True)
+        (draft / LAYOUT_MARK).touch()
         try:
             draft.rename(target)
         except OSError:
@@ -145,6 +166,7 @@ def _modules(root: Path) -> Iterator[Path]:
             if name not in _SKIPPED
             and not name.startswith(".")
             and not (here / name / "pyvenv.cfg").exists()
+            and not (here / name / LAYOUT_MARK).exists()
         )
         package = (here / "__init__.py").exists() and here != root
         for name in sorted(files):

@@ -37,7 +37,7 @@ from understudy.model import (
     Tombstone,
 )
 from understudy.rpc import messages
-from understudy.runtime import code
+from understudy.runtime import code, redeployment
 from understudy.runtime.application import Application, ApplicationSettings
 from understudy.runtime.cleanup import Cleanup
 from understudy.runtime.effort import CleanupStrategy
@@ -45,6 +45,7 @@ from understudy.runtime.job_master import JobContext
 from understudy.runtime.liveness_lock import Locks
 from understudy.runtime.main_process import MainProcesses
 from understudy.runtime.persist import persist
+from understudy.runtime.redeployment import NO_CHANGES, Changes
 from understudy.runtime.reporter import Reporter
 from understudy.runtime.resource_manager import ResourceManager
 from understudy.runtime.retention import forget_expired, read_tombstone, sweep_tombstones
@@ -63,6 +64,8 @@ class Binding:
     wanted: RunId | None
     ephemeral: bool
     submission: Submission | None
+    changes: Changes = NO_CHANGES
+    """What the start of this process changes about the run that was unfinished then."""
     known_at_start: frozenset[RunId] = frozenset()
     bound: RunId | None = None
     """The run that was unfinished when this process saw the registry."""
@@ -215,7 +218,7 @@ class Dispatcher:
         around, body = self._around, stored.body
         plans = around.services.plans(stored)
         try:
-            await plans.claim(self._leadership.term)
+            await self._change(stored, plans)
             self.cleanup = self._cleanup(stored, plans)
             if body.result is None:
                 await self._execute(stored, plans, self.cleanup, publish)
@@ -234,6 +237,21 @@ class Dispatcher:
             # What remains of the cluster is its terms and its tombstones.
             await around.services.registry.record(self._leadership.term, lambda _: [])
         return Ended(tombstone.run_id, tombstone.status)
+
+    async def _change(self, stored: StoredApplication, plans: ExecutionPlanStore) -> None:
+        """Claim the jobs, and carry out what a person has changed by starting the run anew."""
+        around, term, changes = self._around, self._leadership.term, self._binding.changes
+        submission, now = self._binding.submission, around.clock.wall()
+        # The application first: jobs of another deployment are told by its number.
+        deployed = await redeployment.deploy(
+            around.services, stored, submission, changes, term, now
+        )
+        await plans.claim(term)
+        if stored.body.result is not None:
+            return
+        await redeployment.discard(around.services, plans, changes, term, around.reporter)
+        if deployed:
+            redeployment.report_deployment(stored, plans, changes, around.reporter)
 
     async def _execute(
         self,
@@ -256,15 +274,22 @@ class Dispatcher:
         )
         self.application = application
         self._resources.serve(application.jobs)
+        published = asyncio.Event()
+
+        async def publish_and_note() -> None:
+            await publish()
+            published.set()
+
         background = [
             asyncio.create_task(self._clean_ended_jobs(application, cleanup)),
-            asyncio.create_task(self._note_takeover(application)),
+            asyncio.create_task(self._note_takeover(application, published)),
             asyncio.create_task(around.locks.sweep(self._needed_locks(plans))),
         ]
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(publish())
+                group.create_task(publish_and_note())
                 group.create_task(application.run())
+            application.jobs.tell_takeover()
         finally:
             for task in background:
                 task.cancel()
@@ -284,9 +309,11 @@ class Dispatcher:
             while True:
                 group.create_task(cleanup.clean_job(await application.jobs.ended.get()))
 
-    async def _note_takeover(self, application: Application) -> None:
-        """Put the takeover's seconds into the history, once it is over."""
+    async def _note_takeover(self, application: Application, published: asyncio.Event) -> None:
+        """Tell of the takeover and put its seconds into the history, once it is over."""
         report = await application.jobs.taken_over
+        await published.wait()
+        application.jobs.tell_takeover()
         term = self._leadership.term
 
         def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
@@ -305,6 +332,7 @@ class Dispatcher:
             run_id=stored.body.run_id,
             cluster=around.services.locations.cluster,
             directory=stored.body.directory,
+            deployment=stored.body.deployment,
             result_size_max=around.configuration.get(options.RESULT_MAX_SIZE),
             strategy=Strategy.of(around.configuration),
             plans=plans,

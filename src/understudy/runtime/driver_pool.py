@@ -74,6 +74,7 @@ class Driver:
             slot=self.slot,
             state=self.state.value,
             application_id=self.prepare.application_id,
+            profile=self.prepare.profile.digest,
             driver_pid=self.process.pid,
             guardian_pid=self.process.guardian_pid,
             jvm_pid=self.warm.jvm_pid if self.warm else 0,

@@ -73,10 +73,13 @@ class MainLink(Protocol):
 class JobClient:
     """A handle to a submitted job."""
 
-    def __init__(self, link: MainLink, job_id: JobId, name: str) -> None:
+    def __init__(
+        self, link: MainLink, job_id: JobId, name: str, done: messages.JobDone | None = None
+    ) -> None:
         self._link = link
         self._job_id = job_id
         self._name = name
+        self._done = done
 
     @property
     def job_id(self) -> str:
@@ -101,15 +104,19 @@ class JobClient:
 
         Raises `JobFailed` with the remote traceback, or `JobCanceled`.
         """
-        answer = self._link.request(
-            lambda number: messages.AwaitJob(request=number, job_id=self._job_id)
-        )
-        done = _expect(answer, messages.JobDone)
+        done = self._done or self._await()
         if done.status is JobStatus.FINISHED:
             return JobExecutionResult(
                 json.loads(done.value), self._job_id, done.attempt, done.start_time, done.end_time
             )
         raise _failed(done, self._job_id, self._name)
+
+    def _await(self) -> messages.JobDone:
+        answer = self._link.request(
+            lambda number: messages.AwaitJob(request=number, job_id=self._job_id)
+        )
+        done: messages.JobDone = _expect(answer, messages.JobDone)
+        return done
 
     def cancel(self) -> None:
         """Cancel the job; returns once the wish is durable. `result` tells when it is over."""
@@ -161,8 +168,8 @@ class Environment:
             answer = self._submit(assigned, pointer)
             if isinstance(answer, messages.NeedPlan):
                 answer = self._submit(assigned, self._put_plan(assigned, function, args, kwargs))
-            _expect(answer, messages.Accepted)
-        return JobClient(self._link, assigned.job_id, assigned.name)
+            accepted: messages.Accepted = _expect(answer, messages.Accepted)
+        return JobClient(self._link, assigned.job_id, assigned.name, accepted.done)
 
     def _check_caller(self) -> None:
         """Raise `SubmissionError` unless ``main`` itself asks: another would wait for ever."""

@@ -55,6 +55,8 @@ class JobContext:
     run_id: RunId
     cluster: str
     directory: str
+    deployment: int
+    """Whose code is executed."""
     result_size_max: int
     strategy: Strategy
     plans: ExecutionPlanStore
@@ -173,6 +175,7 @@ class JobMaster:
             term=context.term,
             staged=layout.staged_path(context.cluster, context.directory, self.job_id, attempt),
             placed_at=context.clock.wall(),
+            deployment=context.deployment,
         )
 
         def change(entry: JobEntry) -> JobEntry:

@@ -21,6 +21,10 @@ class Jobs(Protocol):
         """Take a job in, durably; False where it is new and came without a plan."""
         ...
 
+    async def finished(self, job_id: JobId) -> Outcome | None:
+        """Return the outcome of a job that has FINISHED already; None where it cannot be told."""
+        ...
+
     async def outcome(self, job_id: JobId) -> Outcome:
         """Wait for a job's end and return how it ended; raises `NotFoundError`, `DataError`."""
         ...
@@ -86,24 +90,16 @@ class MainDesk:
         )
         if await self._jobs.submit(request):
             self._assignment = assignment
-            self._link.send(messages.Accepted(request=request.request))
+            outcome = await self._jobs.finished(request.job_id)
+            done = _done(request.request, outcome) if outcome else None
+            self._link.send(messages.Accepted(request=request.request, done=done))
         else:
             self._link.send(messages.NeedPlan(request=request.request))
 
     async def _await_job(self, wish: messages.AwaitJob) -> None:
         outcome = await self._jobs.outcome(wish.job_id)
         self._jobs.result_delivered(wish.job_id)
-        self._link.send(
-            messages.JobDone(
-                request=wish.request,
-                status=outcome.status,
-                attempt=outcome.attempt,
-                start_time=outcome.start_time,
-                end_time=outcome.end_time,
-                value=bytes(outcome.value),
-                failure=outcome.failure,
-            )
-        )
+        self._link.send(_done(wish.request, outcome))
 
     async def _tell_status(self, question: messages.AskStatus) -> None:
         status = self._jobs.job_status(question.job_id)
@@ -112,3 +108,15 @@ class MainDesk:
     async def _cancel(self, wish: messages.CancelJob) -> None:
         await self._jobs.cancel_job(wish.job_id)
         self._link.send(messages.Accepted(request=wish.request))
+
+
+def _done(request: int, outcome: Outcome) -> messages.JobDone:
+    return messages.JobDone(
+        request=request,
+        status=outcome.status,
+        attempt=outcome.attempt,
+        start_time=outcome.start_time,
+        end_time=outcome.end_time,
+        value=bytes(outcome.value),
+        failure=outcome.failure,
+    )

@@ -189,10 +189,14 @@ class ResourceManager:
 
     def _report(self, view: TaskManagerView, drivers: tuple[DriverReport, ...]) -> None:
         view.drivers = drivers
+        wanted = self._tenant.wanted() if self._tenant else None
+        profile = wanted.profile.digest if wanted else ""
         warm = tuple(
             report.driver
             for report in drivers
-            if report.state == "warm" and report.slot is not None
+            if report.state == "warm"
+            and report.slot is not None
+            and report.profile in {"", profile}
         )
         self._ledger, offers = slots.report(self._ledger, view.incarnation, warm)
         self._changed()

@@ -20,7 +20,9 @@ from tests.journeys.spark.conftest import Begin, left_behind, put
 pytestmark = pytest.mark.spark
 
 MODULES = ("with_modules.py", "neighbour.py", "parts")
-EXPECTED = [13, 26, "A!", "brought along", 3]
+EXPECTED = [13, 26, "A!", "brought along", 3, "knots"]
+UNIT = "from pathlib import Path\nUNIT = Path(__file__).with_name('unit.txt').read_text()\n"
+WHEEL = "gauge-1.0-py3-none-any.whl"
 FEW = ("--slots", "1", "-D", "taskmanager.spare-drivers=0")
 
 
@@ -34,6 +36,11 @@ def script(ground: Path) -> Path:
     (given / "spark.conf").write_text("spark.sql.session.timeZone  Asia/Tokyo\n")
     with zipfile.ZipFile(given / "library.zip", "w") as archive:
         archive.writestr("archived/__init__.py", "def third(number): return number // 3\n")
+    with zipfile.ZipFile(given / WHEEL, "w") as wheel:
+        wheel.writestr("gauge/__init__.py", UNIT)
+        wheel.writestr("gauge/unit.txt", "knots")
+    with zipfile.ZipFile(given / "model.zip", "w") as model:
+        model.writestr("weights.txt", "1 2 3")
     return put(ground, *MODULES)
 
 
@@ -44,13 +51,14 @@ def test_modules_beside_the_script_and_given_ones_are_there_in_every_process(
         script.name,
         options=(
             *FEW,
-            *("--py-files", "given/brought.py,given/library.zip"),
+            *("--py-files", f"given/brought.py,given/library.zip,given/{WHEEL}"),
+            *("--archives", "given/model.zip#model"),
             *("--files", "given/data.txt"),
             *("--properties-file", "given/spark.conf"),
         ),
     )
     run.running("compute")
-    for name in (*MODULES[:2], "given/brought.py", "given/library.zip"):
+    for name in (*MODULES[:2], "given/brought.py", "given/library.zip", f"given/{WHEEL}"):
         (ground / name).unlink()  # They are stored: nobody needs them any more.
     code = run.finish()
     left = left_behind(ground)
@@ -60,6 +68,7 @@ def test_modules_beside_the_script_and_given_ones_are_there_in_every_process(
     assert EXPECTED == found["driver"]
     assert [EXPECTED, [23, 46, *EXPECTED[2:]]] == found["tasks"]
     assert ("2", ["data.txt"], "Asia/Tokyo") == (found["partitions"], found["files"], found["own"])
+    assert ["1 2 3"] * 3 == found["archives"]
     assert ([2, 4], 4) == (found["elsewhere"], found["nameless"])
     assert ({}, []) == (left, stored(ground))
 
@@ -68,6 +77,9 @@ def test_the_same_script_runs_in_one_process(tmp_path: Path) -> None:
     script = put(tmp_path, *MODULES)
     (tmp_path / "brought.py").write_text('WORD = "brought along"\n')
     (tmp_path / "archived.py").write_text("def third(number): return number // 3\n")
+    (tmp_path / "gauge").mkdir()
+    (tmp_path / "gauge" / "__init__.py").write_text(UNIT)
+    (tmp_path / "gauge" / "unit.txt").write_text("knots")
     environment = harness.environment(tmp_path)
     done = subprocess.run(
         [sys.executable, script.name],

@@ -1,0 +1,48 @@
+"""A filesystem register that notes each swap, for ``high-availability.type=module:factory``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from understudy.ha.backends import filesystem
+from understudy.ha.register import Entry, Register
+
+SWAPS = "BENCHMARK_SWAPS"
+"""The environment variable that names the file of notes."""
+
+
+def open_register(cluster_id: str, settings: Mapping[str, str]) -> Register:
+    """Open the register that ships, with a note taken of what is written."""
+    register = filesystem.open_register(cluster_id, settings)
+    notes = os.environ.get(SWAPS)
+    return CountingRegister(register, Path(notes)) if notes else register
+
+
+class CountingRegister:
+    """Passes everything on; a swap that was done is noted with its key and size."""
+
+    def __init__(self, register: Register, notes: Path) -> None:
+        self._register = register
+        self._notes = notes
+
+    async def load(self, key: str) -> Entry | None:
+        """See `Register.load`."""
+        return await self._register.load(key)
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """See `Register.swap`."""
+        version = await self._register.swap(key, value, expected)
+        with self._notes.open("a") as file:
+            file.write(json.dumps({"key": key, "bytes": len(value or b"")}) + "\n")
+        return version
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See `Register.keys`."""
+        return await self._register.keys(prefix)
+
+    def changes(self, prefix: str) -> AsyncIterator[None]:
+        """See `Register.changes`."""
+        return self._register.changes(prefix)
