@@ -6,6 +6,7 @@ A run that measures less than everything writes below ``out`` unless it is told 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -45,6 +46,9 @@ def main() -> int:
     out: Path = arguments.out or ROOT / ("out/benchmarks" if partly else "docs")
     effort = Effort(arguments.quick, out / "benchmarks")
     began = time.monotonic()
+    command = "make bench" if not partly else " ".join(["python -m benchmarks", *sys.argv[1:]])
+    out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Clusters are ended.
     measured = []
     for name in arguments.only or ALL:
         with noise.measured() as foreign:
@@ -52,10 +56,8 @@ def main() -> int:
         measured.append((chapter, foreign.cores))
         told = f"{chapter.found} (Other work: {foreign.cores:.2f} cores.)"
         print(f"{time.monotonic() - began:6.0f} s  {told}", flush=True)
-    command = "make bench" if not partly else " ".join(["python -m benchmarks", *sys.argv[1:]])
-    minutes = (time.monotonic() - began) / 60
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "benchmarks.md").write_text(report.render(measured, command, "benchmarks", minutes))
+        minutes = (time.monotonic() - began) / 60
+        (out / "benchmarks.md").write_text(report.render(measured, command, "benchmarks", minutes))
     print(f"written: {out / 'benchmarks.md'}")
     return 0
 
