@@ -65,23 +65,24 @@ class Ground:
         result = JobResultEntry(status=status, attempt=1, source=source)
         self.entries[job_id] = replace(going_on(job_id), result=result)
 
-    def find(self, number: int) -> float | None:
-        outcome = run_virtual(self.past.find(JobId(f"job-{number}")))
-        return outcome.start_time if outcome else None
+    def read(self, number: int) -> dict[JobId, float]:
+        found = run_virtual(self.past.read(JobId(f"job-{number}")))
+        return {job_id: outcome.start_time for job_id, outcome in found.items()}
 
 
-def test_results_that_are_asked_for_in_order_are_read_several_at_once() -> None:
+def told(*numbers: int) -> dict[JobId, float]:
+    return {JobId(f"job-{number}"): float(number) for number in numbers}
+
+
+def test_a_job_and_the_next_ones_are_read_in_one_go() -> None:
     ground = Ground()
 
-    assert [float(number) for number in range(JOBS)] == [ground.find(n) for n in range(JOBS)]
-    assert JOBS // AHEAD == ground.storage.calls
+    assert told(*range(3, 3 + AHEAD)) == ground.read(3)
+    assert 1 == ground.storage.calls
 
 
-def test_a_result_is_found_in_whatever_order_main_comes_by() -> None:
-    ground = Ground()
-    order = [*range(JOBS - 1, -1, -1), 3, 3, 40]
-
-    assert [float(number) for number in order] == [ground.find(number) for number in order]
+def test_those_after_the_last_one_are_not_there() -> None:
+    assert told(JOBS - 2, JOBS - 1) == Ground().read(JOBS - 2)
 
 
 @pytest.mark.parametrize("how", ["removed", "altered"])
@@ -92,19 +93,21 @@ def test_a_result_that_is_gone_is_told_by_whoever_awaits_it(how: str) -> None:
     else:
         ground.files.publish("results/job-1_DIRTY.json", b"{}")
 
-    assert [0.0, None, 2.0] == [ground.find(number) for number in range(3)]
+    assert told(0, *range(2, AHEAD)) == ground.read(0)
+    assert {} == ground.read(1)
 
 
 def test_the_failure_of_a_job_is_delivered_only_when_main_asks_for_it() -> None:
     ground = Ground()
     ground.add(JobId("job-1"), 1, JobStatus.FAILED)
 
-    assert [0.0, None, 2.0] == [ground.find(number) for number in range(3)]
+    assert told(0, *range(2, AHEAD)) == ground.read(0)
+    assert {} == ground.read(1)
 
 
 def test_a_job_that_goes_on_has_no_result() -> None:
     ground = Ground()
     ground.entries[JobId("job-1")] = going_on(JobId("job-1"))
 
-    assert ground.find(1) is None
+    assert {} == ground.read(1)
     assert 0 == ground.storage.calls

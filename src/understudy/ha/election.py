@@ -124,6 +124,8 @@ class Election:
         self._state = lease.State(me.holder, timing)
         self._version: str | None = None
         self._died_at: dict[Incarnation, float] = {}
+        self._sent: Term = 0
+        """The term that this process has asked for, whether or not there was an answer."""
 
     async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
         """Contend, lead, lose and contend again, until a body returns by itself or raises.
@@ -132,7 +134,14 @@ class Election:
         when everything must be dead, and sees to it.
         """
         while True:
-            leadership = await self._acquire()
+            try:
+                leadership = await self._acquire()
+            except asyncio.CancelledError:
+                # Closed in the midst of a grant: whoever comes next need not wait for the lease.
+                if self._sent:
+                    await self._release(self._sent, for_good=False)
+                    self._hold(None)
+                raise
             work = asyncio.ensure_future(body(leadership))
             try:
                 reason = await self._renew_while(work, leadership)
@@ -202,6 +211,7 @@ class Election:
                 action = lease.decide(self._state, mine, self._clock.now())
                 if isinstance(action, lease.Wait):
                     return action
+                self._sent = action.record.term
                 await self._put(action)
         except Conflict:
             return None
@@ -316,6 +326,7 @@ class Election:
         finally:
             self._state = lease.State(self._me.holder, self._timing)
             self._version = None
+            self._sent = 0
 
 
 async def retrieve(

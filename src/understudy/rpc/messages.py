@@ -270,6 +270,14 @@ class Submit(Message, frozen=True, kw_only=True):
     plan: Pointer | None = None
 
 
+class ComeBy(Message, frozen=True, kw_only=True):
+    """``execute`` was called for a job of `Accepted.past`; it is not answered."""
+
+    job_id: JobId
+    name: str
+    occurrence: int
+
+
 class AwaitJob(Message, frozen=True, kw_only=True):
     """Answer once the job has ended."""
 
@@ -307,8 +315,8 @@ class Accepted(Message, frozen=True, kw_only=True):
     """The submission, or the wish to cancel, is durable."""
 
     request: int
-    done: JobDone | None = None
-    """How the job ended, where it had finished before: so ``main`` need not ask once more."""
+    past: dict[JobId, JobDone] = {}
+    """How this job and the next ones ended, where they had finished: ``main`` need not ask."""
 
 
 class JobDone(Message, frozen=True, kw_only=True):
@@ -343,6 +351,7 @@ MainMessage = (
     RunMain
     | Ready
     | Submit
+    | ComeBy
     | AwaitJob
     | AskStatus
     | CancelJob

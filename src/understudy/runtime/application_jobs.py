@@ -146,12 +146,11 @@ class ApplicationJobs:
                 entry = await self._add(request, request.plan)
             else:
                 entry = await self._bring_up_to_date(entry, request.plan)
+        if entry.result:
+            self.come_by(entry.job_id)
+            return True
         self._tell(life.JobReached(entry.job_id))
         self.marks.reached.add(entry.job_id)
-        if entry.result:
-            self.marks.skipped.add(entry.job_id)
-            self._show(entry.job_id, entry.name, entry.result.status, entry.result.attempt)
-            return True
         self.masters[entry.job_id].tell(job.Reached())
         now = self.context.clock.now()
         self._reaching, commands = reaching.reached(
@@ -188,9 +187,18 @@ class ApplicationJobs:
             "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
         )
 
-    async def finished(self, job_id: JobId) -> Outcome | None:
-        """See `Jobs.finished`."""
-        return await self._past.find(job_id)
+    async def past(self, job_id: JobId) -> dict[JobId, Outcome]:
+        """See `Jobs.past`."""
+        return await self._past.read(job_id)
+
+    def come_by(self, job_id: JobId) -> None:
+        """See `Jobs.come_by`."""
+        entry = self._entry(job_id)
+        assert entry.result is not None
+        self._tell(life.JobReached(job_id))
+        self.marks.reached.add(job_id)
+        self.marks.skipped.add(job_id)
+        self._show(job_id, entry.name, entry.result.status, entry.result.attempt)
 
     async def outcome(self, job_id: JobId) -> Outcome:
         """See `Jobs.outcome`."""

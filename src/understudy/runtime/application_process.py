@@ -65,6 +65,10 @@ class ClusterLink:
         self._link.send(message(number))
         return answer.wait()
 
+    def tell(self, message: MainMessage) -> None:
+        """See `MainLink.tell`."""
+        self._link.send(message)
+
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""
         name = digest(plan)

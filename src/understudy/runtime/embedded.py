@@ -235,6 +235,10 @@ class EmbeddedLink:
         self._cluster.send(message(number))
         return answer.result()
 
+    def tell(self, message: MainMessage) -> None:
+        """See `MainLink.tell`."""
+        self._cluster.send(message)
+
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""
         name = digest(plan)

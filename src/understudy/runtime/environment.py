@@ -65,6 +65,10 @@ class MainLink(Protocol):
         """Send the message made for a fresh request number, and wait for its answer."""
         ...
 
+    def tell(self, message: MainMessage) -> None:
+        """Send a message that is not answered."""
+        ...
+
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """Store a plan's bytes durably."""
         ...
@@ -138,6 +142,7 @@ class Environment:
         self._assignment = assignment
         self._submitting = threading.Lock()
         self._process = os.getpid()
+        self._past: dict[JobId, messages.JobDone] = {}
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the environment belongs to main, a job gets a JobContext instead")
@@ -162,6 +167,10 @@ class Environment:
         self._check_caller()
         with self._submitting:
             assigned = self._assign(matching.name_of(function, name))
+            done = self._past.pop(assigned.job_id, None)
+            if done:
+                self._come_by(assigned)
+                return JobClient(self._link, assigned.job_id, assigned.name, done)
             pointer = None
             if self._link.execution == 1:
                 pointer = self._put_plan(assigned, function, args, kwargs)
@@ -169,7 +178,9 @@ class Environment:
             if isinstance(answer, messages.NeedPlan):
                 answer = self._submit(assigned, self._put_plan(assigned, function, args, kwargs))
             accepted: messages.Accepted = _expect(answer, messages.Accepted)
-        return JobClient(self._link, assigned.job_id, assigned.name, accepted.done)
+            self._past = dict(accepted.past)
+            done = self._past.pop(assigned.job_id, None)
+        return JobClient(self._link, assigned.job_id, assigned.name, done)
 
     def _check_caller(self) -> None:
         """Raise `SubmissionError` unless ``main`` itself asks: another would wait for ever."""
@@ -199,6 +210,13 @@ class Environment:
     ) -> Pointer:
         plan = plans.encode_plan(assigned.name, function, args, kwargs)
         return self._link.put_plan(assigned.job_id, plan)
+
+    def _come_by(self, assigned: Assigned) -> None:
+        """Tell of a job whose end is known already: a main that has run before waits for nobody."""
+        told = messages.ComeBy(
+            job_id=assigned.job_id, name=assigned.name, occurrence=assigned.occurrence
+        )
+        self._link.tell(told)
 
     def _submit(self, assigned: Assigned, plan: Pointer | None) -> MainMessage:
         return self._link.request(

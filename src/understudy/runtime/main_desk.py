@@ -21,8 +21,12 @@ class Jobs(Protocol):
         """Take a job in, durably; False where it is new and came without a plan."""
         ...
 
-    async def finished(self, job_id: JobId) -> Outcome | None:
-        """Return the outcome of a job that has FINISHED already; None where it cannot be told."""
+    async def past(self, job_id: JobId) -> dict[JobId, Outcome]:
+        """Return how a job and the next ones have FINISHED already; none where it has not."""
+        ...
+
+    def come_by(self, job_id: JobId) -> None:
+        """Note that ``main`` has reached a job that was among the `past` ones."""
         ...
 
     async def outcome(self, job_id: JobId) -> Outcome:
@@ -67,6 +71,8 @@ class MainDesk:
                 case Submit() as request:
                     # In the order of arrival: the assignment of ids rests on it.
                     await self._guard(request.request, self._submit(request))
+                case messages.ComeBy() as told:
+                    await self._guard(0, self._come_by(told))
                 case messages.AwaitJob() as wish:
                     self._spawn(self._guard(wish.request, self._await_job(wish)))
                 case messages.AskStatus() as question:
@@ -90,11 +96,17 @@ class MainDesk:
         )
         if await self._jobs.submit(request):
             self._assignment = assignment
-            outcome = await self._jobs.finished(request.job_id)
-            done = _done(request.request, outcome) if outcome else None
-            self._link.send(messages.Accepted(request=request.request, done=done))
+            outcomes = await self._jobs.past(request.job_id)
+            past = {job_id: _done(request.request, one) for job_id, one in outcomes.items()}
+            self._link.send(messages.Accepted(request=request.request, past=past))
         else:
             self._link.send(messages.NeedPlan(request=request.request))
+
+    async def _come_by(self, told: messages.ComeBy) -> None:
+        self._assignment = matching.admitted(
+            self._assignment, told.job_id, told.name, told.occurrence
+        )
+        self._jobs.come_by(told.job_id)
 
     async def _await_job(self, wish: messages.AwaitJob) -> None:
         outcome = await self._jobs.outcome(wish.job_id)

@@ -1,11 +1,12 @@
-"""Results of jobs that had finished before ``main`` reached them, read ahead.
+"""Results of jobs that had finished before ``main`` reached them.
 
 After a takeover ``main`` comes by all of them, one by one, in the order in which it has submitted
-them: so several are read at once, and the next ones are there when they are asked for.
+them: so several are read at once, and told to ``main`` before it asks.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from itertools import dropwhile, islice
 
@@ -13,29 +14,25 @@ from understudy.errors import DataError, StorageError
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.model import JobEntry, JobId, JobStatus, Outcome
 
-AHEAD = 32
-"""Results read at once: at most 8 MB with the default limit of a value."""
+AHEAD = 64
+"""Results told at once: at most 16 MB with the default limit of a value."""
 
 
 class PastResults:
-    """The outcomes of finished jobs; `find` is told by one caller at a time."""
+    """The outcomes of finished jobs."""
 
     def __init__(self, results: ResultStore, entries: Mapping[JobId, JobEntry]) -> None:
         self._results = results
         self._entries = entries
-        self._ahead: dict[JobId, Outcome] = {}
 
-    async def find(self, job_id: JobId) -> Outcome | None:
-        """Return a finished job's outcome; None where it has none, or it cannot be read."""
-        result = self._entries[job_id].result
+    async def read(self, first: JobId) -> dict[JobId, Outcome]:
+        """Return how a job and those after it ended.
+
+        Only what has FINISHED and can be read; nothing if the first one has not, or cannot.
+        """
+        result = self._entries[first].result
         if result is None or result.status is not JobStatus.FINISHED:
-            return None
-        if job_id not in self._ahead:
-            await self._read(job_id)
-        return self._ahead.pop(job_id, None)
-
-    async def _read(self, first: JobId) -> None:
-        """Read the results from this job on; what was read before and not asked for is dropped."""
+            return {}
         wanted = [
             (entry.job_id, entry.result.source)
             for entry in islice(
@@ -43,15 +40,13 @@ class PastResults:
             )
             if entry.result and entry.result.status is JobStatus.FINISHED
         ]
-        self._ahead.clear()
         try:
             found = await self._results.read_all(wanted)
         except (OSError, TimeoutError, StorageError, DataError):
-            return  # Whoever awaits the job reads it again, and is told.
+            return {}  # Whoever awaits the job reads it again, and is told.
+        past = {}
         for (job_id, source), data in zip(wanted, found, strict=True):
-            if data is None:
-                continue
-            try:
-                self._ahead[job_id] = outcomes.load(data, source.path)
-            except DataError:
-                continue
+            with contextlib.suppress(DataError):
+                if data is not None:
+                    past[job_id] = outcomes.load(data, source.path)
+        return past if first in past else {}
