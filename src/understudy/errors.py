@@ -17,11 +17,14 @@ UnderstudyError
 ├── DataError                  durable data that cannot be taken for what it should be
 │   ├── CorruptDataError       truncated, altered, or not in the format at all
 │   ├── ForeignDataError       sound, but of another kind, cluster or application
-│   └── NewerFormatError       written by a later Understudy
+│   ├── NewerFormatError       written by a later Understudy
+│   ├── UnreadableDataError    there, but no file, or the file system does not give it out
+│   └── LostDataError          gone though it was there, or an older copy lies in its place
 ├── TooLargeError              a value would pass a backend's or an option's limit
 ├── NotFoundError              no such application, job, key or file
 ├── NoLeaderError              nobody leads the cluster just now
 ├── UnreachableError           a peer did not answer; what was asked may or may not have been done
+├── SessionLost                the JVM of a session was killed
 └── StorageError               the storage or file system does not keep what it promises
 
 Each class has a ``code``: stable, for REST answers and ``--json``. Errors of third parties are
@@ -161,6 +164,18 @@ class NewerFormatError(DataError):
     code = "newer-format"
 
 
+class UnreadableDataError(DataError):
+    """Something is there that the file system does not give out, or that is not a file."""
+
+    code = "unreadable-data"
+
+
+class LostDataError(DataError):
+    """Data that was there is gone, or an older copy of it lies in its place."""
+
+    code = "lost-data"
+
+
 class TooLargeError(UnderstudyError):
     """A value would pass a backend's or an option's limit; it was not sent."""
 
@@ -183,6 +198,12 @@ class UnreachableError(UnderstudyError):
     """A peer did not answer. What was asked may or may not have been done."""
 
     code = "unreachable"
+
+
+class SessionLost(UnderstudyError):  # noqa: N818
+    """The JVM of a session was killed: no fault of the settings or of a job."""
+
+    code = "session-lost"
 
 
 class StorageError(UnderstudyError):

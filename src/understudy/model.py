@@ -360,6 +360,8 @@ class LeaderRecord(Record, frozen=True):
     rest: str = ""
     rpc: str = ""
     """Empty until the leader has recovered and serves."""
+    settings: dict[str, str] = {}
+    """What all processes of the cluster must share."""
     since: float = 0.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import tracemalloc
 
 import pytest
 from rich.console import Console
@@ -163,6 +164,19 @@ def test_a_takeover_is_shown_while_it_goes_on_and_after(watched: Watched) -> Non
     assert "term 2 jobmanager-2 http://127.0.0.1:8082 takeovers: 1" in after[0]
     assert "last takeover in 0.08 s; adopted: load[1]; not run again: job 0, job 1" in after[1]
     assert after[1].endswith("job 9 and 4,990 more")
+
+
+def test_of_many_takeovers_with_many_jobs_only_the_last_is_kept(watched: Watched) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(40):
+            watched.story.hear(takeover(skipped=[f"job {number} {n}" for n in range(5000)]))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert "takeovers: 40" in watched.shown()[0]
+    assert held < 2_000_000
 
 
 def test_the_first_leader_takes_nothing_over(watched: Watched) -> None:

@@ -24,7 +24,12 @@ from understudy.model import (
 )
 from understudy.runtime import reporter
 from understudy.runtime.reporter import LogFiles
-from understudy.runtime.retention import forget_expired, sweep_tombstones, tombstones
+from understudy.runtime.retention import (
+    forget_expired,
+    sweep_tombstones,
+    tombstones,
+    tombstones_directory,
+)
 
 NOW = 1_000_000.0
 TTL_S = 100.0
@@ -58,6 +63,10 @@ async def bury(stores: HighAvailabilityServices, run: str, age_s: float) -> Tomb
     )
     await stores.registry.bury(1, application, stone)
     return stone
+
+
+async def listed(stores: HighAvailabilityServices) -> list[str]:
+    return await stores.storage.names(tombstones_directory(stores))
 
 
 def left(durable: Durable) -> list[str]:
@@ -109,7 +118,7 @@ def test_a_file_that_outlived_its_tombstone_goes_with_the_sweep() -> None:
     async def main() -> None:
         stores, _ = await buried(durable)
         registry = await stores.registry.forget(1, [RunId("old")])
-        await sweep_tombstones(stores, registry)
+        await sweep_tombstones(stores, registry, await listed(stores))
 
     run_virtual(main())
 
@@ -124,7 +133,7 @@ def test_the_file_of_an_application_that_is_being_buried_stays() -> None:
         await ground.submitted(stores)
         await bury(stores, ground.RUN, 0.0)
         registry = await stores.registry.forget(1, [ground.RUN])
-        await sweep_tombstones(stores, registry)
+        await sweep_tombstones(stores, registry, await listed(stores))
 
     run_virtual(main())
 
@@ -142,7 +151,7 @@ def test_what_is_no_tombstones_file_is_left_in_place(name: str) -> None:
         await stores.storage.publish(f"{ground.CLUSTER}/tombstones/{name}", data)
         registry = await stores.registry.read()
         assert registry is not None
-        await sweep_tombstones(stores, registry)
+        await sweep_tombstones(stores, registry, await listed(stores))
 
     run_virtual(main())
 

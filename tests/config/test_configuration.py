@@ -59,7 +59,7 @@ def test_unset_differs_from_false(text: str) -> None:
         ),
         (
             {"taskmanager.numberOfTaskSlots": "0"},
-            "taskmanager.numberOfTaskSlots is '0': expected a whole number of at least 1",
+            "taskmanager.numberOfTaskSlots is '0': expected a whole number from 1 to 1000",
         ),
         (
             {"restart-strategy.type": "sometimes"},
@@ -372,8 +372,8 @@ def test_flinks_off_is_understood_in_a_file(tmp_path: Path) -> None:
         ("io.tmp.dirs:\n", "io.tmp.dirs has no value"),
         ("io: {tmp: {dirs: null}}", "io.tmp.dirs has no value"),
         ("io.tmp.dirs: /a\nio: {tmp.dirs: /b}", "io.tmp.dirs is there twice"),
-        ("io.tmp.dirs: [{a: b}]", "io.tmp.dirs must be a list of plain values"),
-        ("io.tmp.dirs: [~]", "io.tmp.dirs must be a list of plain values"),
+        ("rest.bind-port: [{a: b}]", "rest.bind-port must be a list of plain values"),
+        ("rest.bind-port: [~]", "rest.bind-port must be a list of plain values"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(

@@ -152,6 +152,7 @@ def test_a_size_is_read_as_flink_reads_it(text: str, expected: int) -> None:
 
 A_DURATION = "a duration such as '20 s', '1 min' or '500 ms'"
 A_SIZE = "a size such as '256 kb' or '1 gb'"
+PRINTABLE = "printable text, without line breaks and control characters"
 A_PORT = "a port, a list '50100,50101' or a range '50100-50200'"
 IN_RANGE = "ports between 0 and 65535, the lower one first"
 
@@ -163,7 +164,24 @@ IN_RANGE = "ports between 0 and 65535, the lower one first"
         (option.BOOLEAN, "", "true or false"),
         (option.INTEGER, "1.5", "a whole number"),
         (option.INTEGER, "", "a whole number"),
-        (option.INTEGER, "9" * 5000, "a whole number"),
+        (option.INTEGER, "9" * 5000, "a whole number of at most 2147483647"),
+        (option.COUNT, "2147483648", "a whole number of at most 2147483647"),
+        (option.INTEGER, "1_000", "a whole number"),
+        (option.INTEGER, "٣", "a whole number"),
+        (option.FACTOR, "1_0", "a number"),
+        (option.FACTOR, "٣", "a number"),
+        (option.LONG_PERIOD, "999 ms", "a duration of at least 1 s"),
+        (option.LONG_PERIOD, "x", A_DURATION),
+        (option.bounded(1, 65535), "0", "a whole number from 1 to 65535"),
+        (option.bounded(1, 65535), "65536", "a whole number from 1 to 65535"),
+        (option.bounded(1, 65535), "x", "a whole number from 1 to 65535"),
+        (option.HEX_ID, "0" * 31, "32 hexadecimal digits"),
+        (option.HEX_ID, "../../x", "32 hexadecimal digits"),
+        (option.TEXT, "a\nb", PRINTABLE),
+        (option.TEXT, "a\0b", PRINTABLE),
+        (option.TEXT, "\u202ea", PRINTABLE),
+        (option.TEXT, "\udcff", PRINTABLE),
+        (option.TEXT, "x" * 4097, "at most 4,096 characters"),
         (option.COUNT, "-1", "a whole number that is not negative"),
         (option.COUNT, "x", "a whole number"),
         (option.POSITIVE, "0", "a whole number of at least 1"),
@@ -240,9 +258,12 @@ KINDS = [
     option.FACTOR,
     option.DURATION,
     option.PERIOD,
+    option.LONG_PERIOD,
     option.SIZE,
     option.PORTS,
     option.WORDS,
+    option.HEX_ID,
+    option.bounded(0, 1000),
     LEVEL,
 ]
 

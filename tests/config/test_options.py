@@ -124,11 +124,9 @@ def test_the_failure_rate_has_flinks_spellings(spelling: str) -> None:
     "option",
     [
         options.RATE_INTERVAL,
-        options.MAIN_HEARTBEAT,
         options.ORPHAN_TIMEOUT,
-        options.DRIVER_HEARTBEAT,
-        options.DRIVER_START,
         options.HEARTBEAT_INTERVAL,
+        options.CLIENT_TIMEOUT,
     ],
     ids=lambda option: option.key,
 )
@@ -205,7 +203,7 @@ def test_the_page_names_every_key() -> None:
 @pytest.mark.parametrize(
     "expected",
     [
-        "| `taskmanager.spare-drivers` | Integer (0 or more) | `1` | Warm drivers",
+        "| `taskmanager.spare-drivers` | Integer (0 to 1000) | `1` | Warm drivers",
         "| (unset) |",
         "| (empty) |",
         "| not there |\n",

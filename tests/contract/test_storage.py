@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 from collections.abc import Callable
@@ -13,8 +15,13 @@ from tests.contract.actors import DONE
 from tests.support import system_calls
 from tests.support.memory_storage import MemoryStorage
 from tests.support.zygote import Zygote
-from understudy.errors import ConfigurationError, NotFoundError, StorageError, TooLargeError
-from understudy.ha import storage as storages
+from understudy.errors import (
+    ConfigurationError,
+    NotFoundError,
+    StorageError,
+    UnreadableDataError,
+)
+from understudy.ha import drafts, plain_files
 from understudy.ha.storage import (
     BlockingStorage,
     FsspecStorage,
@@ -274,14 +281,35 @@ def test_a_full_disk_leaves_the_old_file_and_no_draft(
 def test_what_killed_writers_left_does_not_keep_a_directory(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.publish("a/b/file", b"data")
-    (tmp_path / "a/b/.draft-of-the-dead").write_bytes(b"half")
     storage.delete("a/b/file")
+    with (tmp_path / "a/b/.draft-of-the-living").open("xb") as draft:
+        drafts.hold(draft.fileno())
+        storage.prune("a/b")
+
+        assert (tmp_path / "a/b").exists(), "its writer still lives"
+
     storage.prune("a/b")
 
-    assert (tmp_path / "a/b").exists(), "its writer may still live"
+    assert [] == os.listdir(tmp_path)
 
-    os.utime(tmp_path / "a/b/.draft-of-the-dead", (0, 0))
-    storage.prune("a/b")
+
+def test_where_locks_do_not_work_a_draft_is_judged_by_its_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    storage = LocalStorage(tmp_path)
+    storage.publish("a/file", b"data")
+    storage.delete("a/file")
+    (tmp_path / "a/.draft-of-somebody").write_bytes(b"half")
+    storage.prune("a")
+
+    assert (tmp_path / "a").exists(), "its writer may still live"
+
+    os.utime(tmp_path / "a/.draft-of-somebody", (0, 0))
+    storage.prune("a")
 
     assert [] == os.listdir(tmp_path)
 
@@ -297,11 +325,11 @@ def test_a_draft_is_no_file(tmp_path: Path) -> None:
 def test_a_file_that_is_absurdly_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storages, "FILE_BYTES_MAX", 3)
+    monkeypatch.setattr(plain_files, "FILE_BYTES_MAX", 3)
     storage = LocalStorage(tmp_path)
     storage.publish("file", b"1234")
 
-    with pytest.raises(TooLargeError, match="larger than anything written here"):
+    with pytest.raises(UnreadableDataError, match="larger than anything written here"):
         storage.read("file")
 
 

@@ -11,7 +11,9 @@ from understudy.core.drivers import (
     Promote,
     Seat,
     Start,
+    Starts,
     arrange,
+    hopeless,
     start_pause_s,
 )
 from understudy.model import Incarnation
@@ -106,12 +108,28 @@ def test_seats_may_come_from_any_iterable() -> None:
     ("failures", "expected"),
     [(0, 0.0), (1, 1.0), (2, 2.0), (3, 4.0), (6, 32.0), (7, 60.0), (8, 60.0), (5000, 60.0)],
 )
+@pytest.mark.parametrize("killed", [0, 1, 5000])
 def test_the_pause_after_failed_starts_doubles_up_to_a_minute(
-    failures: int, expected: float
+    failures: int, killed: int, expected: float
 ) -> None:
-    actual = start_pause_s(failures)
+    killed = min(killed, failures)
+
+    actual = start_pause_s(Starts(failed=failures - killed, killed=killed))
 
     assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("failed", "killed", "expected"),
+    [
+        *[(0, 0, False), (2, 0, False), (3, 0, True), (4, 0, True)],
+        *[(0, 19, False), (0, 20, True), (2, 17, False), (2, 18, True), (3, 1, True)],
+    ],
+)
+def test_starts_are_given_up_sooner_where_drivers_end_by_themselves_than_where_they_are_killed(
+    failed: int, killed: int, expected: bool
+) -> None:
+    assert expected is hopeless(Starts(failed, killed))
 
 
 class DriversExplored(RuleBasedStateMachine):

@@ -73,6 +73,36 @@ def test_what_is_json_comes_back_as_it_was(value: object) -> None:
     assert repr(expected) == repr(actual)
 
 
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        ("x" * 100_000_000, 100_000_002),
+        ([0] * 12_000_000, 12_000_001),
+        ({"key": ["é" * 3_000_000]}, 3_000_012),
+    ],
+    ids=["text", "numbers", "a dictionary"],
+)
+def test_what_is_far_too_large_is_refused_before_it_is_encoded(value: object, size: int) -> None:
+    expected = (
+        f"$: the value is at least {size} bytes of JSON, job.result.max-size is {SIZE_MAX}: "
+        "return less, and put data into files or tables"
+    )
+
+    actual = refusal(value)
+
+    assert expected == actual
+
+
+@EXPLORE
+@given(VALUES)
+def test_what_is_taken_for_too_large_is(value: object) -> None:
+    size = len(bytes(encode_value([value] * 3, SIZE_MAX)))
+
+    encode_value([value] * 3, size)
+
+    assert f"is {size} bytes" in refusal([value] * 3, size - 1)
+
+
 @EXPLORE
 @given(VALUES)
 def test_what_was_decoded_is_encoded_to_the_same_bytes(value: object) -> None:

@@ -12,9 +12,15 @@ from tests.support.faulty_register import Call, Durable, Faults
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.config import Configuration
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.model import JobId
+from understudy.model import (
+    ApplicationResultEntry,
+    ApplicationStatus,
+    JobId,
+    Pointer,
+)
 from understudy.runtime.cleanup import Cleanup
 from understudy.runtime.effort import CleanupStrategy
+from understudy.runtime.retention import read_tombstone
 
 PATIENT = CleanupStrategy("exponential-delay", 100, 1.0, 10.0)
 ENTRY = ground.job(1, attempt=3)
@@ -154,3 +160,31 @@ def test_the_configured_strategy_says_when_to_try_again(
     strategy = CleanupStrategy.of(Configuration(settings))
 
     assert pauses == [strategy.pause_s(failures) for failures in (1, 2, 3, 4)]
+
+
+def test_an_application_whose_results_bytes_are_lost_ends_with_what_the_register_knows() -> None:
+    async def main() -> None:
+        durable = Durable()
+        stores = ground.services(durable)
+        cleanup, _, job_id = await ended(durable)
+        registry = await stores.registry.claim(1, ephemeral=False)
+        (stored,) = (await stores.applications.recover(1, registry)).sound
+        source = Pointer(path="flights/lost.json", digest="sha256:0", size=7)
+        lost = ApplicationResultEntry(
+            status=ApplicationStatus.FAILED, source=source, end_time=300.0
+        )
+        await stored.update(1, lambda body: replace(body, status=lost.status, result=lost))
+        plans = stores.plans(stored)
+        await plans.claim(1)
+        cleanup = Cleanup(stored, plans, stores, 1, PATIENT, keep_results=False)
+        stone = await cleanup.finish()
+        file = await read_tombstone(stores, stone)
+
+        assert (ApplicationStatus.FAILED, 300.0) == (stone.status, stone.ended_at)
+        assert (ApplicationStatus.FAILED, None) == (file.result.status, file.result.failure)
+        assert [(job_id, b'{"rows":336776}')] == [
+            (job.job_id, bytes(job.value)) for job in file.jobs
+        ], "what is known of its jobs is kept"
+        assert [f"{ground.RUN}.json"] == files(durable)
+
+    run_virtual(main())

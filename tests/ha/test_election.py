@@ -8,9 +8,12 @@ import random
 import pytest
 
 from tests.ha.electorate import TIMING, Electorate, lost, two
+from tests.support.virtual_time import Machine
 from understudy.core.lease import Timing
-from understudy.ha.election import LEADER_KEY, Leadership, serving_leader
+from understudy.ha.election import LEADER_KEY, LEAP, Leadership, serving_leader
+from understudy.ha.format import Format
 from understudy.ha.registry import Registry
+from understudy.model import Incarnation, LeaderRecord
 
 LEASE_S, DEADLINE_S, RETRY_S = TIMING.lease_s, TIMING.renew_deadline_s, TIMING.retry_s
 
@@ -389,20 +392,53 @@ def test_a_record_that_a_third_party_removes_ends_the_term(them: Electorate) -> 
     assert 2 == max(them.terms)
 
 
-def test_a_damaged_record_is_left_in_place_and_elects_nobody_until_it_is_removed(
+def damaged(them: Electorate, value: bytes) -> tuple[Machine, str]:
+    """Put something in place of the leader's record."""
+    person = them.world.machine("person")
+    entry = them.register._entries.get(LEADER_KEY)
+    writing = person.spawn(them.register.swap(LEADER_KEY, value, entry.version if entry else None))
+    them.world.run(writing.done)
+    return person, writing.result()
+
+
+def test_a_damaged_record_is_replaced_once_its_lease_must_have_run_out(them: Electorate) -> None:
+    world = them.world.machine("elsewhere")
+    claiming = world.spawn(Registry(them.register, "flights").claim(41, ephemeral=False))
+    them.world.run(claiming.done)
+    damaged(them, b"garbage")
+    began = them.world.now
+    leader = them.contender("leader")
+    led_at = them.until_led()
+
+    assert led_at - began >= LEASE_S, "whoever wrote it may still lead"
+    assert 42 + LEAP == leader.term, "somebody may have been granted 42, and died"
+
+
+def test_a_record_that_is_damaged_under_a_living_leader_ends_its_term_and_no_term_falls(
     them: Electorate,
 ) -> None:
-    machine = them.world.machine("person")
-    writing = machine.spawn(them.register.swap(LEADER_KEY, b"garbage", None))
-    them.world.run(writing.done)
+    leader, _ = two(them)
+    damaged(them, b"")
+    them.world.run(lambda: leader.tenures[0].ended_at is not None, 60)
+    them.until_led()
+
+    assert 2 + LEAP == max(them.terms)
+
+
+def test_a_record_of_a_later_version_is_left_in_place_until_it_is_removed(
+    them: Electorate,
+) -> None:
+    later: Format[LeaderRecord] = Format("leader", LeaderRecord, version=2)
+    newer = later.dump(LeaderRecord(Incarnation("new"), 7, "session"))
+    machine, version = damaged(them, newer)
     contender = them.contender("leader")
     them.later(60)
 
     assert [] == contender.tenures
-    assert b"garbage" == them.register._entries[LEADER_KEY].value
+    assert newer == them.register._entries[LEADER_KEY].value
     assert not contender.task.done()
 
-    removing = machine.spawn(them.register.swap(LEADER_KEY, None, writing.result()))
+    removing = machine.spawn(them.register.swap(LEADER_KEY, None, version))
     them.world.run(removing.done)
 
     assert them.until_led() > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from msgspec.structs import replace
 
 from tests.ha import ground
 from tests.support.faulty_register import Durable, Fault, Faults
@@ -14,6 +15,7 @@ from understudy.ha.registry import (
     APPLICATION_PREFIX,
     HISTORY_MAX,
     SEGMENT_PREFIX,
+    TOMBSTONES_BYTES_MAX,
     Registry,
     application_document,
     nonce,
@@ -263,5 +265,38 @@ def test_the_sweep_keeps_every_segment_while_a_linked_application_cannot_be_read
 
         assert [orphan] == await ground.services(durable).registry.sweep(2)
         assert before == await stores.register.keys("")
+
+    run_virtual(main())
+
+
+def test_when_tombstones_fill_the_registry_the_oldest_go_and_it_can_still_be_written() -> None:
+    async def main() -> None:
+        stores = ground.services(Durable())
+        await stores.registry.claim(1, ephemeral=False)
+        for number in range(12):
+            stone = replace(
+                STONE,
+                run_id=RunId(f"run-{number}"),
+                ended_at=float(number),
+                left_behind=("x" * (TOMBSTONES_BYTES_MAX // 10),),
+            )
+            body = await stores.registry.bury(1, ground.APPLICATION, stone)
+        await stores.registry.claim(2, ephemeral=False)
+        linked = await stores.registry.link(2, ground.APPLICATION, LINK)
+
+        assert [f"run-{number}" for number in range(3, 12)] == list(body.tombstones)
+        assert body.tombstones == linked.tombstones
+
+    run_virtual(main())
+
+
+def test_a_single_tombstone_is_kept_however_large() -> None:
+    async def main() -> None:
+        stores = ground.services(Durable())
+        await stores.registry.claim(1, ephemeral=False)
+        stone = replace(STONE, left_behind=("x" * TOMBSTONES_BYTES_MAX,))
+        body = await stores.registry.bury(1, ground.APPLICATION, stone)
+
+        assert [ground.RUN] == list(body.tombstones)
 
     run_virtual(main())

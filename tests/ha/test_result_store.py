@@ -60,6 +60,15 @@ def test_a_clean_result_is_not_published_dirty_again() -> None:
     assert {CLEAN: DATA} == results(durable)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_marking_clean_what_is_not_there_makes_nothing(keep: bool) -> None:
+    durable = staged()
+    run_virtual(opened(durable).mark_clean("job", keep=keep))
+
+    assert {} == results(durable)
+    assert DATA == run_virtual(opened(durable).read("job", STAGED)), "its staged bytes stay"
+
+
 @pytest.mark.parametrize("fault", [Fault.DIES_BEFORE, Fault.DIES_AFTER])
 @pytest.mark.parametrize("number", [1, 2])
 def test_marking_clean_cut_short_never_leaves_the_result_without_a_file(

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,13 @@ class GoneError(AssertionError):
 class Run:
     """A running ``understudy run-application --json``."""
 
-    def __init__(self, command: list[str], place: Path, log: Path) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        place: Path,
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.place = place
         self.events: list[Event] = []
         self.log = log
@@ -59,7 +65,7 @@ class Run:
         self.process = subprocess.Popen(
             command,
             cwd=place,
-            env=environment(place),
+            env={**environment(place), **(variables or {})},
             stdout=subprocess.PIPE,
             stderr=log.open("w"),
             text=True,
@@ -250,7 +256,7 @@ def descendants_of(pids: set[int]) -> set[int]:
     """Return the living processes that descend from these, themselves included."""
     found = {pid for pid in pids if Path(f"/proc/{pid}").exists()}
     while True:
-        more = {pid for pid in _processes() if _parent(pid) in found} - found
+        more = {pid for pid in _processes() if parent(pid) in found} - found
         if not more:
             return found
         found |= more
@@ -272,7 +278,8 @@ def _processes() -> Iterator[int]:
     return (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit())
 
 
-def _parent(pid: int) -> int:
+def parent(pid: int) -> int:
+    """Return the process that a process descends from; 0 if it is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, IndexError):

@@ -154,10 +154,11 @@ def test_a_job_that_ends_while_nobody_leads_is_not_run_again(start: Start) -> No
     assert len(run.lines("main.txt")) == 2
 
 
-def test_the_process_of_main_is_killed_and_the_job_is_adopted(start: Start) -> None:
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_to_main_is_its_loss_and_the_job_is_adopted(start: Start, name: str) -> None:
     run = start("three.py")
     run.running("second job")
-    os.kill(run.main_pid(), signal.SIGKILL)
+    os.kill(run.main_pid(), signal.Signals[name])
     run.grown("main.txt", 2)
     run.release()
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,35 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import COMMAND, SESSION_LESS, command, stored
 
+Begin = Callable[..., subprocess.Popen[bytes]]
+
 NAMED = ("-D", "high-availability.cluster-id=flights", "--run-id", "monday")
+
+
+@pytest.fixture
+def begin(place: Path) -> Iterator[Begin]:
+    """Return a function that starts a single process of a cluster, in the foreground."""
+    members: list[subprocess.Popen[bytes]] = []
+
+    def start(role: str, *arguments: str, patient: bool = False) -> subprocess.Popen[bytes]:
+        timeouts = [] if patient else harness.impatient()
+        with (place / f"{role}.log").open("ab") as log:
+            member = subprocess.Popen(
+                [*COMMAND, role, *timeouts, *SESSION_LESS, *arguments],
+                cwd=place,
+                env=harness.environment(place),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        members.append(member)
+        return member
+
+    yield start
+    for member in members:
+        member.kill()
+        member.wait(10)
+    harness.kill(harness.processes_of(place))
 
 
 def write(place: Path, word: str) -> None:
@@ -88,27 +116,59 @@ def test_a_script_that_is_edited_while_it_runs_is_not_deployed_by_a_failover(
     assert ["old", "old"] == run.lines("main.txt")
 
 
-def test_what_runs_is_stopped_when_a_jobmanager_with_other_code_takes_over(place: Path) -> None:
+def test_what_runs_is_stopped_when_a_jobmanager_with_other_code_takes_over(
+    begin: Begin, place: Path
+) -> None:
     write(place, "old")
     script = harness.put_app(place, "version.py")
-    members = [_foreground(place, "jobmanager", str(script)), _foreground(place, "taskmanager")]
-    try:
-        _until(lambda: len(_lines(place)) == 2)
-        write(place, "new")
-        members.append(_foreground(place, "jobmanager", str(script)))
-        _until(lambda: (place / "jobmanager.log").read_text().count("jobmanager-ready") == 2)
-        harness.kill(harness.descendants_of({members[0].pid}) - {members[0].pid})
-        _until(lambda: len(_lines(place)) == 3)
-        (place / "go").touch()
-        code = members[2].wait(harness.PATIENCE_S)
-    finally:
-        for member in members:
-            member.kill()
-            member.wait(10)
-        harness.kill(harness.processes_of(place))
+    first = begin("jobmanager", str(script))
+    begin("taskmanager")
+    _until(lambda: len(_lines(place)) == 2)
+    write(place, "new")
+    second = begin("jobmanager", str(script))
+    _standing_by(place, 2)
+    _lose(first)
+    _until(lambda: len(_lines(place)) == 3)
+    (place / "go").touch()
+    code = second.wait(harness.PATIENCE_S)
 
     assert 0 == code
     assert ["quick old 1", "long old 1", "long new 2"] == _lines(place)
+
+
+def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deployed_since(
+    begin: Begin, place: Path
+) -> None:
+    write(place, "old")
+    script = harness.put_app(place, "version.py")
+    first = begin("jobmanager", str(script), patient=True)
+    begin("taskmanager", patient=True)
+    _until(lambda: len(_lines(place)) == 2)
+    write(place, "older")
+    older = begin("jobmanager", str(script), patient=True)
+    _standing_by(place, 2)
+    write(place, "new")
+    newer = begin("jobmanager", str(script), patient=True)
+    _standing_by(place, 3)
+    frozen = harness.descendants_of({older.pid})  # So that the newer one leads first.
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    _lose(first)
+    _until(lambda: len(_lines(place)) == 3)
+    harness.thaw(frozen)
+    _lose(newer)
+    _until(lambda: len(_lines(place, "main.txt")) == 3)
+    shown = json.loads(command(place, "list", "--json").stdout)["applications"]
+    (place / "go").touch()
+    code = older.wait(harness.PATIENCE_S)
+
+    assert 0 == code
+    assert ["RUNNING"] == [one["status"] for one in shown]
+    assert ["quick old 1", "long old 1", "long new 2"] == _lines(place)
+    assert ["old", "new", "new"] == _lines(place, "main.txt")
+    told = (place / "jobmanager.log").read_text()
+    assert 1 == told.count("application-redeployed")
+    assert "has been deployed anew since this process was started" in told
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -129,6 +189,30 @@ def test_a_discarded_result_is_made_again_once(start: Start, place: Path, kill: 
     assert "result of job 'first job' (attempt 1) is discarded" in run.log.read_text()
 
 
+def test_a_jobmanager_that_is_started_over_an_unfinished_run_discards_a_result_once_it_leads(
+    begin: Begin, place: Path
+) -> None:
+    script = harness.put_app(place, "three.py")
+    first = begin("jobmanager", str(script))
+    begin("taskmanager")
+    _until(lambda: _lines(place) == ["first 1", "long 1"])
+    line = ("jobmanager", *harness.impatient(), "--rerun", "third job", str(script))
+    unknown = command(place, *line, code=2).stderr
+    second = begin("jobmanager", "--rerun", "first job", str(script))
+    _standing_by(place, 2)
+    before = _lines(place)
+    _lose(first)
+    _until(lambda: "first 2" in _lines(place))
+    (place / "go").touch()
+    code = second.wait(harness.PATIENCE_S)
+
+    assert 0 == code
+    assert "has no result of a job of that name; it has those of 'first job'" in unknown
+    assert ["first 1", "long 1"] == before
+    assert ["first 1", "long 1", "first 2", "third 1"] == _lines(place)
+    assert "as soon as a JobManager of this start leads" in (place / "jobmanager.log").read_text()
+
+
 def test_a_result_that_is_not_there_cannot_be_discarded(start: Start, place: Path) -> None:
     closed(start, place, "three.py", 2)
     line = ("run-application", *NAMED, "--rerun", "second job", "three.py")
@@ -143,8 +227,8 @@ def test_a_result_that_is_not_there_cannot_be_discarded(start: Start, place: Pat
     assert "no run is unfinished here" in nameless
 
 
-def _lines(place: Path) -> list[str]:
-    path = place / "jobs.txt"
+def _lines(place: Path, name: str = "jobs.txt") -> list[str]:
+    path = place / name
     return path.read_text().splitlines() if path.exists() else []
 
 
@@ -155,13 +239,13 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def _foreground(place: Path, role: str, *arguments: str) -> subprocess.Popen[bytes]:
-    log = (place / f"{role}.log").open("ab")
-    return subprocess.Popen(
-        [*COMMAND, role, *harness.impatient(), *SESSION_LESS, *arguments],
-        cwd=place,
-        env=harness.environment(place),
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
+def _standing_by(place: Path, jobmanagers: int) -> None:
+    """Wait until so many JobManagers have said that they are ready."""
+    log = place / "jobmanager.log"
+    _until(lambda: log.read_text().count("jobmanager-ready") == jobmanagers)
+
+
+def _lose(member: subprocess.Popen[bytes]) -> None:
+    """Kill all of a JobManager but its guardian, which tells."""
+    harness.kill(harness.descendants_of({member.pid}) - {member.pid})
+    member.wait(harness.PATIENCE_S)

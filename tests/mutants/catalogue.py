@@ -8,24 +8,11 @@ damaged data is named, 10 terms never fall.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.mutants.crashes import CRASHES
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import mutant as _mutant
 
-
-@dataclass(frozen=True)
-class Mutant:
-    """One fault: ``before`` occurs once in ``path`` (below ``src/understudy``)."""
-
-    name: str
-    invariant: int
-    path: str
-    before: str
-    after: str
-    tests: tuple[str, ...]
-
-
-def _mutant(name: str, invariant: int, path: str, before: str, after: str, *tests: str) -> Mutant:
-    return Mutant(name, invariant, path, before, after, tests)
-
+__all__ = ["MUTANTS", "Mutant"]
 
 LEASE = "core/lease.py"
 DOCUMENTS = "ha/documents.py"
@@ -40,6 +27,7 @@ CLEANUP = "runtime/cleanup.py"
 
 CORE = "tests/core/test_"
 HA = "tests/ha/test_"
+WORLDS = "tests/sim/test_worlds.py"
 CONTRACT = "tests/contract/test_register.py"
 
 MUTANTS = (
@@ -149,7 +137,7 @@ MUTANTS = (
     ),
     _mutant(
         "a claim does not stamp", 1, DOCUMENTS,
-        "if known and known.term == term:",
+        "if known and known.term == term and not anew:",
         "if known and known.term <= term:",
         HA + "documents.py",
     ),
@@ -264,10 +252,10 @@ MUTANTS = (
     # --- the register in a directory
     _mutant(
         "a create overwrites", 7, FILESYSTEM,
-        "                    if _token(directory) is not None:\n"
-        '                        raise Conflict(f"{key}: expected to be absent") from None\n',
-        "                    if _token(directory) is not None:\n"
-        "                        return self._replace(key, value, _token(directory) or '')\n",
+        "                if _token(directory) is not None:\n"
+        '                    raise Conflict(f"{key}: expected to be absent") from None\n',
+        "                if _token(directory) is not None:\n"
+        "                    return self._replace(key, value, _token(directory) or '')\n",
         CONTRACT,
     ),
     _mutant(
@@ -282,8 +270,8 @@ MUTANTS = (
     ),
     _mutant(
         "the next writer's draft is removed", 7, FILESYSTEM,
-        'not mine and name[len(_VALUE) :].split(".")[0] <= number:',
-        "not mine:",
+        'not kept and name[len(_VALUE) :].split(".")[0] <= number:',
+        "not kept:",
         CONTRACT, "tests/contract/test_register_processes.py",
     ),
     _mutant(
@@ -373,6 +361,30 @@ MUTANTS = (
         "if now >= at + silence.grace_s",
         "if now >= at",
         CORE + "liveness.py",
+    ),
+    _mutant(
+        "half the adoption grace is enough", 3, "core/liveness.py",
+        "if now >= at + silence.grace_s",
+        "if now >= at + silence.grace_s / 2",
+        CORE + "liveness.py",
+    ),
+    _mutant(
+        "orphans run on for twice their time", 3, "core/liveness.py",
+        "return answered_request_sent_at + orphan_s",
+        "return answered_request_sent_at + 2 * orphan_s",
+        CORE + "liveness.py",
+    ),
+    _mutant(
+        "the death of another attempt counts", 3, JOB,
+        "case Lost() if event.attempt == state.attempt and _awaits_end(state):",
+        "case Lost() if _awaits_end(state):",
+        CORE + "job.py", CORE + "job_steps.py",
+    ),
+    _mutant(
+        "a TaskManager obeys an older leader", 1, "runtime/task_manager.py",
+        "if envelope.term < self._highest_term:",
+        "if False:",
+        WORLDS,
     ),
     _mutant(
         "a slot is given twice", 3, "core/slots.py",
@@ -468,4 +480,5 @@ MUTANTS = (
         "record = replace(record, first_job_id='')",
         HA + "redeployment.py",
     ),
+    *CRASHES,
 )  # fmt: skip

@@ -1,6 +1,8 @@
 """Apply each mutant to a copy of the source, and show that a test fails: ``make mutants [ONLY=…]``.
 
-A mutant that no test notices is printed, and makes the exit code 1.
+A mutant that no test notices is printed, and makes the exit code 1. What other tests than those of
+the catalogue notice is asked for with ``--with``, for example what simulated worlds find alone:
+``python -m tests.mutants.run core --with tests/sim/test_worlds.py --worlds 500 --shrink 0``.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DEADLINE_S = 180.0
 """A mutant that hangs its tests has been noticed, too."""
+
+WITH = "--with"
 
 NOTICED, NO_TESTS = 1, 5
 """Exit codes of pytest: some tests failed; none was found."""
@@ -68,12 +72,13 @@ def outcome(mutant: Mutant | None, tests: tuple[str, ...]) -> str:
 
 def main(words: list[str]) -> int:
     """Try the mutants whose name contains one of the words (all without words)."""
+    words, others = _split(words)
     chosen = [
         mutant
         for mutant in MUTANTS
         if not words or any(word in f"{mutant.name} {mutant.path}" for word in words)
     ]
-    every = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
+    every = others or tuple(sorted({test for mutant in chosen for test in mutant.tests}))
     if (healthy := outcome(None, every)) != "survived":
         print(f"the tests fail without any mutant: {healthy}")
         return 2
@@ -81,7 +86,7 @@ def main(words: list[str]) -> int:
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for mutant, told in zip(
-            chosen, pool.map(lambda one: outcome(one, one.tests), chosen), strict=True
+            chosen, pool.map(lambda one: outcome(one, others or one.tests), chosen), strict=True
         ):
             failures += told != "noticed"
             print(f"{told:>9}  §{mutant.invariant:<2} {mutant.path}: {mutant.name}", flush=True)
@@ -90,6 +95,14 @@ def main(words: list[str]) -> int:
         f"in {time.monotonic() - began:.0f} s"
     )
     return 1 if failures else 0
+
+
+def _split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return which mutants to try, and what to run instead of the tests of the catalogue."""
+    if WITH not in words:
+        return words, ()
+    at = words.index(WITH)
+    return words[:at], tuple(words[at + 1 :])
 
 
 if __name__ == "__main__":

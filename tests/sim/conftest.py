@@ -1,44 +1,53 @@
-"""How many worlds, and which: ``pytest tests/sim --worlds 20000``, ``… --seed 17``."""
+"""How many worlds, and which: ``pytest tests/sim --worlds 20000``, ``… --seed 17`` (`spec`)."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.sim.shrink import FAILED, KEPT, SHRINK_S, Patience, kept
+from tests.sim.spec import Spec
 
 WORLDS = 2_000
 BATCH = 50
 """Worlds in one test: so many that a batch is worth a test, so few that workers share them."""
 
-KEPT = Path(__file__).with_name("seeds.txt")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the simulation."""
     group = parser.getgroup("sim", "simulated worlds")
-    group.addoption("--seed", type=int, default=None, help="run this one world, and tell its story")
+    group.addoption("--seed", default=None, help="run this one world, and tell its story")
     group.addoption("--worlds", type=int, default=WORLDS, help=f"how many worlds ({WORLDS})")
-
-
-def kept_seeds() -> list[int]:
-    """Return the seeds of worlds that have failed once."""
-    lines = KEPT.read_text().splitlines()
-    return [int(line.partition("#")[0]) for line in lines if line.partition("#")[0].strip()]
+    group.addoption(
+        "--shrink", type=float, default=SHRINK_S, help=f"seconds for shrinking ({SHRINK_S:g})"
+    )
+    group.addoption("--first", type=int, default=0, help="the seed of the first world (0)")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Spread the worlds over batches."""
     seed = metafunc.config.getoption("--seed", None)
-    worlds = metafunc.config.getoption("--worlds", WORLDS)
+    first = metafunc.config.getoption("--first", 0)
+    end = first + metafunc.config.getoption("--worlds", WORLDS)
     if "batch" in metafunc.fixturenames:
-        batches = [range(first, min(first + BATCH, worlds)) for first in range(0, worlds, BATCH)]
+        batches = [
+            [Spec(seed) for seed in range(begin, min(begin + BATCH, end))]
+            for begin in range(first, end, BATCH)
+        ]
         if seed is not None:
-            batches = [range(seed, seed + 1)]
-        ids = [f"{one[0]}-{one[-1]}" for one in batches]
+            batches = [[Spec.parse(seed)]]
+        ids = [f"{one[0]}-{one[-1].seed}" for one in batches]
         metafunc.parametrize("batch", batches, ids=ids)
-    if "kept_seed" in metafunc.fixturenames:
-        metafunc.parametrize("kept_seed", kept_seeds() if seed is None else [])
+    if "kept_world" in metafunc.fixturenames:
+        worlds = dict.fromkeys((*kept(FAILED), *kept(KEPT))) if seed is None else {}
+        metafunc.parametrize("kept_world", worlds, ids=str)
+
+
+@pytest.fixture(scope="session")
+def patience(pytestconfig: pytest.Config) -> Patience:
+    """Return how long this process may go on shrinking worlds."""
+    return Patience(pytestconfig.getoption("--shrink", SHRINK_S))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -7,6 +7,7 @@ whatever has become of the caller meanwhile: what a dead process has sent may st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tests.sim.hosts import SimProcess
 from tests.sim.program import Odds
+from understudy.errors import NotFoundError
 from understudy.ha.election import LEADER_KEY
 from understudy.ha.register import Conflict, Entry
 from understudy.ha.storage import InlineStorage
@@ -25,7 +27,20 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FATES = ("crash", "pause", "stale", "fails", "request_lost", "answer_lost", "late", "slow")
+FATES = (
+    "crash",
+    "pause",
+    "stale",
+    "fails",
+    "request_lost",
+    "answer_lost",
+    "late",
+    "slow",
+    "repeated",
+)
+
+SINGLE = ("create", "write", "remove", "publish", "delete", "delete_tree", "prune")
+"""Requests that something on the way may send again by itself."""
 
 LATE_S_MAX = 9.0
 SLOW_S = 3.0
@@ -53,16 +68,7 @@ class Calls:
             return effect()
         there_s, back_s = latency / 2, latency / 2
         drawn = chance.random()
-        for fate in (
-            "crash",
-            "pause",
-            "stale",
-            "fails",
-            "request_lost",
-            "answer_lost",
-            "late",
-            "slow",
-        ):
+        for fate in FATES:
             drawn -= getattr(odds, fate)
             if drawn < 0:
                 break
@@ -87,12 +93,27 @@ class Calls:
                 self._world.pause(self._process, f"before it would {what}", lasts_s, guardian=True)
                 await asyncio.sleep(0)
                 return await self._travel(effect, 0.0, 0.0, deadline_s)
+            case "repeated" if what.startswith(SINGLE):
+                self._again(what, effect, chance.uniform(0, LATE_S_MAX))
             case "crash" | "pause":
                 return await self._strike(fate, what, effect, deadline_s)
         if fate == "answer_lost":
             self._tell(f"loses the answer to {what}")
             back_s = -1.0
         return await self._travel(effect, there_s, back_s, deadline_s)
+
+    def _again(self, what: str, effect: Callable[[], R], after_s: float) -> None:
+        """Let the request arrive once more, whatever has become of its sender."""
+        world = self._world
+        self._tell(f"wants to {what}, which arrives once more {after_s:.1f} s later")
+
+        def arrive() -> None:
+            world.overdue = True
+            with contextlib.suppress(Conflict, OSError, NotFoundError):
+                effect()
+            world.overdue = False
+
+        world.time.after(after_s, arrive)
 
     async def _strike(self, fate: str, what: str, effect: Callable[[], R], deadline_s: float) -> R:
         """Crash, or be paused, just before or just after the effect."""
@@ -152,7 +173,7 @@ class SimRegister:
     def __init__(self, world: World, process: SimProcess) -> None:
         self._world = world
         self._process = process
-        self._calls = Calls(world, process, "register")
+        self._calls = world.calls(world, process, "register")
         self._deadline_s = 2 * world.profile.register_deadline_s
 
     async def load(self, key: str) -> Entry | None:
@@ -201,7 +222,7 @@ class SimStorage(InlineStorage):
         super().__init__(world.storage, world.profile.storage_deadline_s)
         self._world = world
         self._process = process
-        self._calls = Calls(world, process, "storage")
+        self._calls = world.calls(world, process, "storage")
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """See `Storage.run`; code is laid out nowhere, as nothing here imports it."""

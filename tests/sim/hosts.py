@@ -49,6 +49,15 @@ class Host:
         """Return at which true time its clock shows ``local``."""
         return (local - self.offset) / self.rate
 
+    def jump(self, seconds: float) -> None:
+        """Put its clock forward."""
+        self.offset += seconds
+
+    def drift(self, rate: float) -> None:
+        """Let its clock run at another rate from now on."""
+        self.offset += self.time.now * (self.rate - rate)
+        self.rate = rate
+
 
 class Told(Protocol):
     """Who hears of what happens to processes."""
@@ -183,6 +192,11 @@ class SimProcess:
             return release()
 
         return thaw
+
+    def clock_changed(self) -> None:
+        """Let its guardian look at its host's clock."""
+        self._looking_at = None
+        self._look()
 
     @property
     def frozen(self) -> bool:

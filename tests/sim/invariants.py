@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tests.sim.deploying import version_of
 from tests.sim.hosts import SimProcess
+from tests.sim.known import BODIES, FORMATS, Application, Body, Known, Living
 from understudy.core import lease
-from understudy.ha.documents import Stamped
+from understudy.errors import DataError
+from understudy.ha.application_store import _format as records
 from understudy.ha.election import LEADER_KEY
 from understudy.ha.election import _format as leader_format
-from understudy.ha.format import Format, digest
+from understudy.ha.format import digest
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.result_store import outcomes
 from understudy.model import (
     ApplicationDocument,
+    ApplicationRecord,
     Incarnation,
     JobEntry,
     JobId,
@@ -31,37 +35,14 @@ from understudy.model import (
     Segment,
 )
 from understudy.rpc.messages import Deploy, JobDone
+from understudy.runtime.redeployment import Changes
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-Body = RegistryBody | ApplicationDocument | Segment
-BODIES: dict[str, type[Body]] = {
-    "registry": RegistryBody,
-    "application": ApplicationDocument,
-    "jobs": Segment,
-}
-FORMATS = {kind: Format(kind, Stamped) for kind in BODIES}
-
 
 class InvariantError(AssertionError):
     """An invariant does not hold."""
-
-
-@dataclass
-class Living:
-    """An attempt, or an execution of ``main``, that may still have effects."""
-
-    process: SimProcess
-    number: int
-
-
-@dataclass
-class Known:
-    """A document as it was written last."""
-
-    term: int
-    body: Body
 
 
 @dataclass
@@ -72,6 +53,8 @@ class Watch:
     term: int = 0
     holders: dict[int, Incarnation] = field(default_factory=dict)
     released: set[int] = field(default_factory=set)
+    serving: int = 0
+    """The newest term that has recovered all there was, and published its addresses."""
     removed: bool = False
     """The leader's record was removed once: only the registry knows the highest term."""
     documents: dict[str, Known] = field(default_factory=dict)
@@ -86,14 +69,68 @@ class Watch:
     left_late: set[str] = field(default_factory=set)
     """What a process that was dead, or out of time, has brought into being."""
     first_run: RunId | None = None
+    _torn_until: float = 0.0
     cancelled: bool = False
     """Somebody has asked for it."""
+    deployments: dict[int, int] = field(default_factory=lambda: {1: 0})
+    """Whose program each deployment is."""
+    over: set[str] = field(default_factory=set)
+    """Digests of records that a person has started other code over."""
+    rerun: dict[JobId, str] = field(default_factory=dict)
+    """Results that a person has discarded, if they are still there."""
 
     def demand(self, holds: bool, text: str) -> None:
         """Raise `InvariantError` unless it holds."""
         if not holds:
             self.world.tell(f"VIOLATION: {text}")
             raise InvariantError(text)
+
+    # --- people -----------------------------------------------------------------------------------
+
+    def expect(self, changes: Changes) -> None:
+        """A person wants this to be changed, once."""
+        if changes.over:
+            self.over.add(changes.over)
+        self.rerun.update(changes.rerun)
+
+    def spoilt(self, what: str) -> None:
+        """A person has deleted or edited it: an outcome that is gone was never staged."""
+        for job_id in [job_id for job_id in self.staged if f"/staged/{job_id}-" in what]:
+            del self.staged[job_id]
+
+    def lease_is_gone(self) -> None:
+        """A person has removed the leader's record: for a lease, two may believe that they lead."""
+        self.removed = True
+        profile = self.world.profile
+        longest = max(one.lease_s for one in (profile.timing, profile.other_timing) if one)
+        self._torn_until = self.world.time.now + 1.5 * longest
+
+    @property
+    def torn(self) -> bool:
+        """Say whether a person has made it possible that two lead at once."""
+        return self.world.time.now < self._torn_until
+
+    def is_spoilt(self, *paths: str) -> bool:
+        """Say whether a person has deleted or edited one of these."""
+        return not self.world.person.spoilt.isdisjoint(paths)
+
+    def applications(self) -> list[Application]:
+        """Return the applications that are linked, with who has written them last."""
+        registry = self._the_registry()
+        links = registry.applications.values() if registry else ()
+        known = [self.documents.get(link.document) for link in links]
+        return [
+            Application(one.term, one.body)
+            for one in known
+            if one and isinstance(one.body, ApplicationDocument)
+        ]
+
+    def record(self, path: str) -> ApplicationRecord | None:
+        """Return a record if it can be read."""
+        try:
+            return records.load(self.world.storage.files[path], path)
+        except (KeyError, DataError):
+            return None
 
     # --- the register -----------------------------------------------------------------------------
 
@@ -121,12 +158,19 @@ class Watch:
             self.released.add(record.term)
             self.world.tell(f"{process.name} steps down from term {record.term}")
             return
+        if record.rpc:
+            self.serving = max(self.serving, record.term)
         if record.term == self.term and record.holder == self.holders[record.term]:
             return
         if record.term <= self.term and self.removed:
             # Created by a request from before the record was removed. The registry's stamp says
             # that the term is over; whoever writes under it all the same is found out there.
             self.world.tell(f"{process.name} mints term {record.term} once more")
+            written = max((known.term for known in self.documents.values()), default=0)
+            known = self.world.overdue or REGISTRY_KEY in self.world.person.spoilt
+            self.demand(known or record.term > written, f"term {record.term} after {written}")
+            if not self.documents:  # Nobody has written under it, so nothing could tell.
+                self.term, self.holders[record.term] = record.term, record.holder
             return
         self.demand(
             record.term > self.term, f"{process.name} mints term {record.term} after {self.term}"
@@ -135,7 +179,8 @@ class Watch:
         self.holders[record.term] = record.holder
         self.world.tell(f"{process.name} is granted term {record.term}")
         for other in self.world.leading():
-            self.demand(other is process, f"{other.name} leads still, by its own clock")
+            alone = other is process or self.torn
+            self.demand(alone, f"{other.name} leads still, by its own clock")
 
     def _written(self, process: SimProcess, key: str, value: bytes) -> None:
         kind = key.partition("-")[0]
@@ -147,6 +192,10 @@ class Watch:
             self.demand(
                 term >= before.term, f"{process.name}: term {term} writes {key} of {before.term}"
             )
+            late = term < self.serving and not self.world.person.spoilt
+            self.demand(
+                not late, f"{process.name}: term {term} writes {key}, {self.serving} serves"
+            )
         holder = self.holders.get(term)
         self.demand(holder == process.incarnation, f"{process.name} writes under {holder}'s {term}")
         self.documents[key] = Known(term, body)
@@ -156,7 +205,7 @@ class Watch:
             case ApplicationDocument():
                 self._application(before.body if before else None, body)
             case Segment():
-                self._segment(body, before.body if before else None)
+                self._segment(body, before.body if before else None, term)
 
     def _removed(self, key: str) -> None:
         self.world.tell(f"{key} is removed")
@@ -198,6 +247,7 @@ class Watch:
         if not isinstance(before, ApplicationDocument):
             return
         self.demand(body.executions >= before.executions, "executions are forgotten")
+        self._deployed(before, body)
         kept = body.segments[: len(before.segments)] == before.segments
         self.demand(kept, "a segment is unlinked")
         old, new = before.result, body.result
@@ -210,15 +260,30 @@ class Watch:
             self.demand(new.clean or not old.clean, "the application's result is dirty again")
         else:
             self.world.tell(f"the application's result is {new.status.value}")
-            self.demand(new.source.path in self.world.storage.files, "its result is not staged")
+            there = new.source.path in self.world.storage.files
+            self.demand(there or self.is_spoilt(new.source.path), "its result is not staged")
             for entry in self._entries(body):
                 done = entry.result is not None
                 self.demand(done, f"{entry.name} has no result, but its application has")
-            self.demand(self.main is None or self._over(self.main), "main lives on")
+            over = self.main is None or self._over(self.main)
+            self.demand(over or self.torn, "main lives on")
         if new.clean:
             for entry in self._entries(body):
                 clean = entry.result is not None and entry.result.clean
                 self.demand(clean, f"{entry.name} is not clean, but its application is")
+
+    def _deployed(self, before: ApplicationDocument, body: ApplicationDocument) -> None:
+        if body.record == before.record:
+            self.demand(body.deployment == before.deployment, "the same code is deployed again")
+            return
+        number = body.deployment
+        self.demand(number == before.deployment + 1, f"deployment {number} comes unannounced")
+        self.demand(before.record.digest in self.over, "nobody has started other code over this")
+        self.over.remove(before.record.digest)
+        record = self.record(body.record.path)
+        if record:
+            self.deployments[number] = version_of(record)
+            self.world.tell(f"deployment {number}: version {version_of(record)}")
 
     def _entries(self, body: ApplicationDocument) -> list[JobEntry]:
         segments = [self.documents[key].body for key in body.segments]
@@ -226,7 +291,7 @@ class Watch:
             entry for one in segments if isinstance(one, Segment) for entry in one.jobs.values()
         ]
 
-    def _segment(self, body: Segment, before: Body | None) -> None:
+    def _segment(self, body: Segment, before: Body | None, term: int) -> None:
         if isinstance(before, Segment):
             lost = set(before.jobs) - set(body.jobs)
             self.demand(not lost, f"jobs are lost: {sorted(lost)}")
@@ -236,10 +301,12 @@ class Watch:
                 continue
             self.jobs[job_id] = entry
             if old:
-                self._job(old, entry)
+                self._job(old, entry, term)
 
-    def _job(self, old: JobEntry, new: JobEntry) -> None:
+    def _job(self, old: JobEntry, new: JobEntry, term: int) -> None:
         name = new.name
+        if old.result and new.result is None and self._is_discarded(old, old.result):
+            return
         self.demand(new.attempt >= old.attempt, f"{name}: attempts are forgotten")
         if new.attempt > old.attempt:
             self.demand(old.result is None, f"{name} has ended, and is attempted again")
@@ -247,6 +314,7 @@ class Watch:
             living = self.attempts.get(old.job_id)
             dead = living is None or self._over(living)
             self.demand(dead, f"{name}: attempt {new.attempt}, and the last one lives")
+            self._intended(new, term)
         if new.result and not old.result:
             self._committed(new, new.result)
         elif old.result:
@@ -259,8 +327,28 @@ class Watch:
             if b.clean:
                 self._cleaned(new)
 
+    def _intended(self, entry: JobEntry, term: int) -> None:
+        """Demand that an attempt is of the code that is deployed, unless somebody deploys now."""
+        assert entry.intent is not None
+        for application in self.applications():
+            if application.term == term:
+                deployed = application.body.deployment
+                found = (entry.intent.deployment, entry.deployment)
+                self.demand(found == (deployed, deployed), f"{entry.name} is of {found}")
+
+    def _is_discarded(self, entry: JobEntry, result: JobResultEntry) -> bool:
+        """Say whether a person has wanted a result to be discarded that is gone now."""
+        if self.rerun.get(entry.job_id) != result.source.digest:
+            return False
+        self.world.tell(f"{entry.name}: its result is discarded")
+        for memory in (self.rerun, self.staged, self.told):
+            memory.pop(entry.job_id, None)
+        return True
+
     def _committed(self, entry: JobEntry, result: JobResultEntry) -> None:
         self.world.tell(f"{entry.name}: {result.status.value} in attempt {result.attempt}")
+        if self.is_spoilt(result.source.path):
+            return
         data = self.world.storage.files.get(result.source.path)
         self.demand(data is not None, f"{entry.name}: its result is not staged")
         assert data is not None
@@ -281,11 +369,13 @@ class Watch:
 
     def published(self, path: str, data: bytes) -> None:
         """Take in that a file was written."""
+        self.world.person.noticed()
         if self.writer and (self.world.overdue or not self.in_good_standing(self.writer)):
             self.left_late.add(path)
         if "/staged/" in path and not path.endswith(("-canceled.json", "-failed.json")):
             outcome = outcomes.load(data, path)
-            if outcome.status is JobStatus.FINISHED:
+            if outcome.status is JobStatus.FINISHED and not self.world.overdue:
+                # What arrives when its sender is dead may be too late to be found.
                 self.staged.setdefault(outcome.job_id, outcome.attempt)
                 self.world.tell(f"{outcome.job_name}: success of attempt {outcome.attempt} staged")
 
@@ -299,7 +389,8 @@ class Watch:
         """Take in that a file, or a tree, was removed: what it held must be elsewhere by now."""
         for entry in self.jobs.values():
             if entry.result is None:
-                gone = path in entry.plan.path
+                needed = entry.deployment in self.deployments
+                gone = needed and path in entry.plan.path
                 self.demand(not gone, f"{entry.name}: its plan is removed before it has a result")
             elif not self._retrievable(entry.job_id, entry.result):
                 self.demand(False, f"{entry.name}: its result is lost with {path}")
@@ -311,13 +402,16 @@ class Watch:
             f"{here.job_results}/{job_id}_DIRTY.json",
             f"{here.job_results}/{job_id}.json",
         ]
+        tombstones = [path for path in self.world.person.spoilt if "/tombstones/" in path]
+        if tombstones or self.is_spoilt(*paths):
+            return True
         if any(path in files and digest(files[path]) == result.source.digest for path in paths):
             return True
         return any(path.startswith(f"{here.cluster}/tombstones/") for path in files)
 
     # --- attempts, and main -----------------------------------------------------------------------
 
-    def entered(self, process: SimProcess, deploy: Deploy) -> None:
+    def entered(self, process: SimProcess, deploy: Deploy, version: int | None) -> None:
         """An attempt's function is entered."""
         self.world.tell(f"{process.name} runs {deploy.name}, attempt {deploy.attempt}")
         entry = self.jobs.get(deploy.job_id)
@@ -334,6 +428,10 @@ class Watch:
         intent = entry.intent
         known = intent is not None and intent.attempt >= deploy.attempt
         self.demand(known, f"{deploy.name}: attempt {deploy.attempt} runs without an intent")
+        if intent and intent.attempt == deploy.attempt and intent.deployment in self.deployments:
+            expected = self.deployments[intent.deployment]
+            right = version in {expected, None}
+            self.demand(right, f"{deploy.name} runs the code of version {version}")
 
     def left(self, job_id: JobId, attempt: int) -> None:
         """An attempt has ended by itself."""
@@ -341,15 +439,17 @@ class Watch:
         if living and living.number == attempt:
             del self.attempts[job_id]
 
-    def main_began(self, process: SimProcess, execution: int) -> None:
+    def main_began(self, process: SimProcess, execution: int, version: int) -> None:
         """An execution of ``main`` begins."""
         self.world.tell(f"{process.name} executes main for the {execution}. time")
         over = self.main is None or self._over(self.main)
-        self.demand(over, "main is executed twice at once")
+        self.demand(over or self.torn, "main is executed twice at once")
         self.main = Living(process, execution)
         for known in self.documents.values():
             if isinstance(known.body, ApplicationDocument) and self.in_good_standing(process):
                 self.demand(known.body.result is None, "main is executed after its end")
+                expected = self.deployments.get(known.body.deployment, version)
+                self.demand(version == expected, f"main is of version {version}")
 
     def answered(self, done: JobDone, job_id: JobId) -> None:
         """``main`` learns how a job ended: the same each time, and what is stored."""

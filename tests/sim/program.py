@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from understudy.config import Configuration
+from understudy.core.drivers import KILLED_MAX
 from understudy.core.lease import Timing
-from understudy.runtime.driver_pool import BROKEN_STARTS
 
 ORPHAN_S = 30.0
 GRACE_S = 40.0
@@ -46,6 +47,10 @@ class Program:
     """What it does instead in its second, third … execution."""
     catches: bool = False
     """It goes on after a failed job."""
+    lasts_s: float = 0.0
+    """How long it does something of its own after its last job."""
+    raises: bool = False
+    """It ends by an exception of its own."""
 
     def path(self, execution: int) -> tuple[tuple[Job, ...], ...]:
         """Return the stages of an execution of ``main``, from 1."""
@@ -61,7 +66,7 @@ class Program:
     @property
     def must_finish(self) -> bool:
         """Say whether only FINISHED is right."""
-        return not self.detours and all(
+        return not (self.detours or self.raises) and all(
             job.raises <= 3 and not job.cancelled for job in self.jobs()
         )
 
@@ -84,6 +89,8 @@ class Odds:
     pause: float = 0.0
     stale: float = 0.0
     """A write is held up, with its sender and the guardian, until others have gone on."""
+    repeated: float = 0.0
+    """A request arrives a second time, later: something on the way has sent it again."""
     latency_s: float = 0.002
 
     @property
@@ -98,6 +105,7 @@ class Odds:
             or self.crash
             or self.pause
             or self.stale
+            or self.repeated
         )
 
 
@@ -105,11 +113,38 @@ class Odds:
 class Blow:
     """Something that befalls the cluster at a moment drawn beforehand."""
 
+    number: int
     at: float
     kind: str
     target: int
     """Which process, counted round among those there are."""
     lasts_s: float
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a person does to what is stored, as soon as there is such a thing, from a moment on."""
+
+    number: int
+    at: float
+    kind: str
+    target: int
+    lasts_s: float
+    """After this the person puts right what the cluster cannot do without."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A person starts some JobManagers anew, over the unfinished run."""
+
+    number: int
+    at: float
+    version: int
+    """Whose program they bring; the one that runs already: no other code."""
+    replaces: int
+    """How many JobManagers, at most."""
+    rerun: bool
+    """... and discards the result of a job, if there is one."""
 
 
 @dataclass
@@ -132,6 +167,15 @@ class Profile:
     register: Odds
     storage: Odds
     blows: list[Blow] = field(default_factory=list)
+    acts: list[Act] = field(default_factory=list)
+    deployments: list[Deployment] = field(default_factory=list)
+    other_timing: Timing | None = None
+    """What every second JobManager is configured with."""
+    revised: tuple[Program, ...] = ()
+    """What ``main`` does in the versions after the first, which is `program`."""
+    clients: int = 0
+    strikes: float = 0.0
+    """How often a process crashes just before or after it sends a message."""
     wire_s: float = 0.001
     cancel_at: float | None = None
     faults_end: float = 0.0
@@ -158,9 +202,15 @@ class Profile:
 
     @property
     def must_finish(self) -> bool:
-        """Say whether only FINISHED is right: three drivers that do not start fail the run."""
+        """Say whether only FINISHED is right: drivers killed again and again fail the run."""
         killed = sum(blow.kind == "crash a driver" for blow in self.blows)
-        return self.program.must_finish and killed < BROKEN_STARTS
+        finish = all(program.must_finish for program in self.programs)
+        return finish and killed < KILLED_MAX and not self.strikes
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Return what ``main`` does, by version."""
+        return (self.program, *self.revised)
 
     @property
     def bound_s(self) -> float:
@@ -169,11 +219,13 @@ class Profile:
         A takeover; then nobody who is silent is waited for longer than the grace; every call has
         come to its deadline; every pause of a restart or a cleanup is over; the rest is work.
         """
-        takeover_s = 2 * (self.timing.lease_s + 3 * self.timing.retry_s)
+        slowest = max(self.timing, self.other_timing or self.timing, key=lambda one: one.lease_s)
+        takeover_s = 2 * (slowest.lease_s + 3 * slowest.retry_s)
         silence_s = GRACE_S + ORPHAN_S
         calls_s = 3 * self.storage_deadline_s + 4 * self.register_deadline_s
         pauses_s = 4 * 60.0
-        return takeover_s + silence_s + calls_s + pauses_s + 2 * self.program.longest_s
+        work_s = 2 * sum(program.longest_s for program in self.programs)
+        return takeover_s + silence_s + calls_s + pauses_s + work_s
 
 
 def draw(seed: int) -> Profile:
@@ -206,7 +258,74 @@ def draw(seed: int) -> Profile:
     if not calm:
         profile.faults_end = chance.uniform(15, 90)
         profile.blows = _blows(chance, profile)
+        _draw_people(random.Random(f"people {seed}"), profile)
+        _draw_more_faults(random.Random(f"more faults {seed}"), profile)
     return profile
+
+
+def _draw_people(chance: random.Random, profile: Profile) -> None:
+    """Draw who meddles, who deploys and who asks: apart, so that the rest of a world stays."""
+    first = min(profile.faults_end, 40.0)
+    if chance.random() < 0.2:
+        for number in range(chance.choice((1, 1, 2, 3))):
+            kind, at = chance.choice(ACTS), chance.uniform(0, 0.8) * first
+            profile.acts.append(Act(number, at, kind, chance.randrange(100), chance.uniform(5, 60)))
+    if chance.random() < 0.15:
+        names = iter("qrstuvwxyz")
+        for number in range(chance.choice((1, 1, 2))):
+            version = number + (chance.random() < 0.8)
+            if version > len(profile.revised):
+                profile.revised += (_revised(chance, profile.programs[-1], names),)
+            at, replaces = chance.uniform(2, first), chance.randint(1, profile.jobmanagers)
+            rerun = chance.random() < 0.4
+            profile.deployments.append(
+                Deployment(number, at, min(version, len(profile.revised)), replaces, rerun)
+            )
+        profile.deployments.sort(key=lambda one: one.at)
+    if chance.random() < 0.1:
+        profile.clients = chance.choice((1, 2))
+
+
+def _draw_more_faults(chance: random.Random, profile: Profile) -> None:
+    """Draw what is rarer, apart as well."""
+    if chance.random() < 0.2:
+        profile.register.repeated = chance.uniform(0, 0.1)
+        profile.storage.repeated = chance.uniform(0, 0.1)
+    if not profile.one_host and chance.random() < 0.12:
+        _isolate(chance, profile)
+    if chance.random() < 0.1:
+        profile.other_timing = Timing(*chance.choice(LEASES))
+    if chance.random() < 0.1:
+        profile.strikes = chance.uniform(0.002, 0.02)
+    if chance.random() < 0.25:
+        for number in range(len(profile.blows), len(profile.blows) + chance.choice((1, 2, 4))):
+            at, kind = chance.uniform(0, profile.faults_end), chance.choice(RARE_BLOWS)
+            profile.blows.append(Blow(number, at, kind, chance.randrange(100), 0.0))
+        profile.blows.sort(key=lambda blow: blow.at)
+
+
+def _isolate(chance: random.Random, profile: Profile) -> None:
+    """Let a TaskManager be cut off around its timeout, with a job that runs for longer."""
+    if not profile.program.stages:
+        return
+    (first, *others), *later = profile.program.stages
+    long = replace(first, runs_s=chance.uniform(40, 80), raises=0, kills=0)
+    profile.program = replace(profile.program, stages=((long, *others), *later))
+    at, lasts_s = chance.uniform(6, 20), ORPHAN_S * chance.uniform(0.6, 1.5)
+    kind, number = "cut a TaskManager off", len(profile.blows)
+    profile.blows.append(Blow(number, at, kind, chance.randrange(100), lasts_s))
+    profile.blows.sort(key=lambda blow: blow.at)
+    profile.faults_end = max(profile.faults_end, at + lasts_s + 10)
+
+
+def _revised(chance: random.Random, program: Program, names: Iterator[str]) -> Program:
+    """Return a program that a person has changed: a stage less, another job, another order."""
+    stages = [stage for stage in program.stages if chance.random() < 0.8]
+    if chance.random() < 0.6:
+        stages.insert(chance.randrange(len(stages) + 1), (_job(chance, next(names)),))
+    if chance.random() < 0.2:
+        chance.shuffle(stages)
+    return Program(tuple(stages), (), program.catches)
 
 
 def _program(chance: random.Random) -> Program:
@@ -267,13 +386,42 @@ BLOWS = (
     "the storage is down",
 )
 
+RARE_BLOWS = (
+    "the wall clock of a host jumps",
+    "the clock of a host jumps ahead",
+    "the clock of a host runs at another rate",
+    "the connections of a host are reset",
+)
+
+ACTS = (
+    "delete a result file",
+    "edit a result file",
+    "delete a staged file",
+    "edit a staged file",
+    "delete a plan",
+    "edit a plan",
+    "delete the record",
+    "edit the record",
+    "delete a tombstone's file",
+    "edit a tombstone's file",
+    "delete a document",
+    "edit a document",
+    "edit the registry",
+    "edit the leader's record",
+    "delete the leader's record",
+    "put foreign files",
+    "put foreign documents",
+    "cancel a job",
+    "cancel the application",
+)
+
 
 def _blows(chance: random.Random, profile: Profile) -> list[Blow]:
     kinds = chance.sample(BLOWS, chance.randint(1, 6))
     blows = []
-    for _ in range(chance.choice((0, 1, 2, 4, 8))):
+    for number in range(chance.choice((0, 1, 2, 4, 8))):
         # Most of what matters happens early, while there is still something to be lost.
         at = min(chance.expovariate(1 / 12), profile.faults_end)
         lasts_s = chance.choice(LIMITS) * chance.uniform(0.4, 1.6)
-        blows.append(Blow(at, chance.choice(kinds), chance.randrange(100), lasts_s))
+        blows.append(Blow(number, at, chance.choice(kinds), chance.randrange(100), lasts_s))
     return sorted(blows, key=lambda blow: blow.at)

@@ -12,18 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.shrink import Patience, keep, told
+from tests.sim.spec import Spec
 from tests.sim.world import World
 
-STORY_LINES_MAX = 400
 STORIES = [3, 11, 40, 45, 82, 110, 216, 496]
 
 Record = Callable[[str, object], None]
 
 
 def test_no_fault_breaks_an_invariant_and_every_run_ends(
-    batch: range, record_property: Record, request: pytest.FixtureRequest
+    batch: list[Spec],
+    patience: Patience,
+    record_property: Record,
+    request: pytest.FixtureRequest,
 ) -> None:
-    failures = _run(batch, record_property)
+    failures = _run(batch, patience, record_property)
 
     if request.config.getoption("--seed", None) is not None and not failures:
         print(_story(batch[0]))
@@ -32,9 +36,9 @@ def test_no_fault_breaks_an_invariant_and_every_run_ends(
 
 
 def test_a_world_that_has_failed_once_does_not_fail_again(
-    kept_seed: int, record_property: Record
+    kept_world: Spec, patience: Patience, record_property: Record
 ) -> None:
-    failures = _run([kept_seed], record_property)
+    failures = _run([kept_world], patience, record_property)
 
     if failures:
         pytest.fail("\n\n".join(failures), pytrace=False)
@@ -58,19 +62,22 @@ def test_the_same_seed_tells_the_same_story_in_every_process() -> None:
 
 def stories(seeds: Iterable[int]) -> str:
     """Return the digest of several worlds' stories."""
-    return hashlib.sha256("\n".join(_story(seed) for seed in seeds).encode()).hexdigest()
+    return hashlib.sha256("\n".join(_story(Spec(seed)) for seed in seeds).encode()).hexdigest()
 
 
-def _run(seeds: Iterable[int], record_property: Record) -> list[str]:
-    failures = []
+def _run(specs: Iterable[Spec], patience: Patience, record_property: Record) -> list[str]:
+    """Run worlds; return how they failed: of the first failure the smallest world there is."""
+    failures: list[str] = []
     began = time.process_time()
     virtual_s, worlds = 0.0, 0
-    for seed in seeds:
-        world = World(seed)
+    for spec in specs:
+        world = World(spec.seed, spec.profile())
         try:
             world.run()
         except Exception as error:
-            failures.append(_told(seed, world, error))
+            small = spec if failures else patience.shrink(spec)
+            keep(small, error)
+            failures.append(told(small, error, whole=not failures))
         virtual_s += world.time.now
         worlds += 1
     record_property("worlds", worlds)
@@ -79,19 +86,8 @@ def _run(seeds: Iterable[int], record_property: Record) -> list[str]:
     return failures
 
 
-def _told(seed: int, world: World, error: Exception) -> str:
-    story = world.story
-    if len(story) > STORY_LINES_MAX:
-        story = [f"({len(story) - STORY_LINES_MAX} lines before)", *story[-STORY_LINES_MAX:]]
-    lines = "\n".join(story)
-    return (
-        f"world {seed} failed: {type(error).__name__}: {error}\n{world.profile}\n{lines}\n"
-        f"to see it again: pytest tests/sim --seed {seed}"
-    )
-
-
-def _story(seed: int) -> str:
-    world = World(seed)
+def _story(spec: Spec) -> str:
+    world = World(spec.seed, spec.profile())
     try:
         world.run()
     except AssertionError as error:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tests.sim.hosts import SimProcess
+from tests.sim.hosts import Host, SimProcess
 from understudy.errors import UnreachableError
 from understudy.model import Incarnation, Term
 from understudy.rpc.gateway import Envelope, Serve
@@ -19,6 +20,8 @@ M = TypeVar("M")
 
 Listening = tuple[SimProcess, Serve[Any]]
 
+_numbers = itertools.count()
+
 CONNECT_S = 1.0
 """After which a host that is cut off counts as unreachable."""
 
@@ -27,6 +30,7 @@ class SimLink(Generic[M]):
     """One end; see `Link`."""
 
     def __init__(self, world: World, owner: SimProcess) -> None:
+        self.number = next(_numbers)
         self._world = world
         self._owner = owner
         self._inbox: asyncio.Queue[Envelope[M] | None] = asyncio.Queue()
@@ -38,8 +42,18 @@ class SimLink(Generic[M]):
 
     def send(self, message: M, term: Term = 0) -> None:
         """See `Link.send`."""
-        if not self._closed:
-            self._deliver(Envelope(self._owner.incarnation, term, message))
+        if self._closed or self._owner.machine.paused:
+            return  # The latter has just crashed: what it does until it waits has no effect.
+        strikes, owner = self._world.strikes, self._owner
+        if not strikes or owner.chance.random() >= strikes:
+            self._deliver(Envelope(owner.incarnation, term, message))
+            return
+        what = type(message).__name__
+        if owner.chance.random() < 0.5:
+            owner.crash_now(f"before it would send {what}")
+        else:
+            self._deliver(Envelope(owner.incarnation, term, message))
+            owner.crash_now(f"when it has sent {what}")
 
     async def receive(self) -> Envelope[M] | None:
         """See `Link.receive`."""
@@ -55,8 +69,22 @@ class SimLink(Generic[M]):
             self._closed = True
             if self.close in self._owner.on_reaped:
                 self._owner.on_reaped.remove(self.close)
+            self._world.links.discard(self)
             self._inbox.put_nowait(None)
             self._deliver(None)
+
+    def touches(self, host: Host) -> bool:
+        """Say whether one of its ends is on that host."""
+        return host in (self._owner.host, self._peer._owner.host)
+
+    def reset(self) -> None:
+        """Break, for both ends, with all that is on its way."""
+        for end in (self, self._peer):
+            if not end._closed:
+                end._closed = True
+                self._world.links.discard(end)
+                if end._owner.alive:
+                    end._inbox.put_nowait(None)
 
     def _deliver(self, envelope: Envelope[M] | None) -> None:
         world, peer = self._world, self._peer
@@ -103,6 +131,7 @@ class SimNetwork(Generic[M]):
             raise UnreachableError(f"{address}: no answer")
         ends: tuple[SimLink[M], SimLink[M]] = link_pair(self._world, self._process, server)
         mine, theirs = ends
+        self._world.links.add(mine)
         server.machine.create_task(_serve(serve, theirs))
         return mine
 

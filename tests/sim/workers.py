@@ -21,8 +21,9 @@ from tests.sim.wire import SimLink, link_pair
 from tests.support.memory_storage import MemoryStorage
 from understudy.core import matching
 from understudy.core.matching import Assignment
+from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.ha.format import digest
-from understudy.model import Failure, JobStatus, Pointer
+from understudy.model import Failure, JobId, JobStatus, Pointer
 from understudy.rpc import messages
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, MainMessage, Prepare
 from understudy.runtime.attempt import Attempt
@@ -46,7 +47,8 @@ class SimPool(DriverPool):
     process: SimProcess
 
     async def _start(self, prepare: Prepare, slot: int | None) -> None:
-        path = await self._python_path(prepare)
+        # Code is laid out nowhere, as nothing here imports it.
+        path = () if prepare.artifacts else await self._python_path(prepare)
         child = self.world.process("driver", self.process)
         ends: tuple[SimLink[DriverMessage], SimLink[DriverMessage]] = link_pair(
             self.world, self.process, child
@@ -65,7 +67,7 @@ class SimPool(DriverPool):
                 storage="",
             )
         )
-        child.machine.spawn(SimDriver(self.world, child, ends[1]).serve())
+        self.world.live(child, SimDriver(self.world, child, ends[1]).serve())
         listening = self._spawn(self._listen(one))
         self._spawn(self._await_death(one, listening))
         self._listener.drivers_changed()
@@ -118,12 +120,13 @@ class SimDriver:
         draft = MemoryStorage()
         attempt = Attempt(deploy, order.term, draft, self._process.machine.clock)
         self._link.send(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
-        self._world.watch.entered(self._process, deploy)
+        self._world.watch.entered(self._process, deploy, self._version(deploy))
         try:
+            self._read_plan(deploy)
             await self._call(deploy)
             value = msgspec.Raw(msgspec.json.encode({deploy.name: deploy.attempt}))
             ended, reason = attempt.finished(value), ""
-        except (ValueError, asyncio.CancelledError) as error:
+        except (ValueError, NotFoundError, DataError, asyncio.CancelledError) as error:
             if self._interrupted:
                 ended, reason = attempt.interrupted(), "its job was cancelled"
             else:
@@ -131,6 +134,18 @@ class SimDriver:
         for path, data in draft.files.items():
             await persist("stage", functools.partial(self._storage.publish, path, data))
         return ended, reason
+
+    def _read_plan(self, deploy: Deploy) -> None:
+        """Read what is to run; raises `NotFoundError` or `CorruptDataError`."""
+        data = self._world.storage.read(deploy.plan.path)
+        if digest(data) != deploy.plan.digest:
+            raise CorruptDataError(f"{deploy.plan.path}: the plan was altered since it was stored")
+
+    def _version(self, deploy: Deploy) -> int | None:
+        """Return whose code the plan is, as far as can be told."""
+        data = self._world.storage.files.get(deploy.plan.path, b"")
+        version = data.rpartition(b" ")[2]
+        return int(version) if digest(data) == deploy.plan.digest else None
 
     async def _call(self, deploy: Deploy) -> None:
         """Do what the job's function does."""
@@ -175,7 +190,7 @@ class SimMains:
         self._taken.append(child)
         if self.held_until is not None:
             child.until(self.held_until)
-        child.machine.spawn(SimMain(self._world, child, ends[1]).serve())
+        self._world.live(child, SimMain(self._world, child, ends[1]).serve())
         return MainProcess(child, ends[0])
 
 
@@ -194,6 +209,8 @@ class SimMain:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[MainMessage]] = {}
         self._plans = ""
+        self._version = 0
+        self._past: dict[JobId, messages.JobDone] = {}
 
     async def serve(self) -> None:
         """Wait for an application, execute it, say how it ended, and exit."""
@@ -204,7 +221,8 @@ class SimMain:
             return
         run = envelope.message
         self._plans = run.plans
-        self._world.watch.main_began(self._process, run.execution)
+        self._version = int(run.conf.get("version", 0))
+        self._world.watch.main_began(self._process, run.execution, self._version)
         self._process.machine.spawn(self._receive())
         failure = None
         try:
@@ -217,7 +235,7 @@ class SimMain:
         self._process.exit(1 if failure else 0)
 
     async def _main(self, run: messages.RunMain) -> None:
-        program = self._world.profile.program
+        program = self._world.profile.programs[self._version]
         assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
         for stage in program.path(run.execution):
             waits: list[Callable[[], Awaitable[None]]] = []
@@ -231,14 +249,26 @@ class SimMain:
                 except JobError:
                     if not program.catches:
                         raise
+        if program.lasts_s:
+            await asyncio.sleep(program.lasts_s)
+        if program.raises:
+            raise ValueError("main raises")
 
     async def _submit(self, job: Job, assigned: matching.Assigned, *, first: bool) -> None:
+        """See `Environment.execute_async`."""
+        if assigned.job_id in self._past:
+            told = messages.ComeBy(
+                job_id=assigned.job_id, name=assigned.name, occurrence=assigned.occurrence
+            )
+            self._link.send(told)
+            return
         pointer = await self._put_plan(assigned) if first else None
         answer = await self._ask(assigned, pointer)
         if isinstance(answer, messages.NeedPlan):
             answer = await self._ask(assigned, await self._put_plan(assigned))
         if not isinstance(answer, messages.Accepted):
             raise RuntimeError(f"{job.name} was not accepted: {answer}")
+        self._past = dict(answer.past)
         self._world.watch.acknowledged.add(assigned.job_id)
         if job.cancelled:
             await self._request(
@@ -257,8 +287,10 @@ class SimMain:
         )
 
     def _awaiter(self, job: Job, assigned: matching.Assigned) -> Callable[[], Awaitable[None]]:
+        past = self._past.pop(assigned.job_id, None)
+
         async def wait() -> None:
-            done = await self._request(
+            done = past or await self._request(
                 lambda number: messages.AwaitJob(request=number, job_id=assigned.job_id)
             )
             if not isinstance(done, messages.JobDone):
@@ -270,7 +302,7 @@ class SimMain:
         return wait
 
     async def _put_plan(self, assigned: matching.Assigned) -> Pointer:
-        plan = f"plan of {assigned.name}".encode()
+        plan = f"plan of {assigned.name}, version {self._version}".encode()
         path = f"{self._plans}/{assigned.job_id}-{digest(plan)[-16:]}"
         await persist("store a plan", lambda: self._storage.publish(path, plan))
         return Pointer(path=path, digest=digest(plan), size=len(plan))

@@ -17,16 +17,20 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from tests.sim import blows
+from tests.sim.clients import Client
 from tests.sim.clockwork import SimTime
-from tests.sim.effects import SimRegister, SimStorage
+from tests.sim.deploying import Start, deploy
+from tests.sim.effects import Calls, SimRegister, SimStorage
 from tests.sim.ending import check_end
 from tests.sim.hosts import Host, SimGuardianLink, SimProcess
 from tests.sim.invariants import InvariantError, Watch
+from tests.sim.person import Person
 from tests.sim.program import LIMITS, Job, Odds, Profile, draw
-from tests.sim.wire import Listening, SimNetwork
+from tests.sim.wire import Listening, SimLink, SimNetwork
 from tests.sim.workers import SimMains, SimPool
 from tests.support.memory_storage import MemoryStorage
 from understudy.config import options
+from understudy.core.lease import Timing
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.election import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
@@ -46,6 +50,7 @@ RUN = RunId("run-1")
 LOCATIONS = Locations(CLUSTER, f"job-result-store/{CLUSTER}", f"app-result-store/{CLUSTER}")
 WELL = Odds()
 DOWN = Odds(request_lost=1.0)
+FIRST = Start()
 SETTLE_S = 40.0
 """By then whatever was still under way at the end has arrived."""
 
@@ -61,6 +66,10 @@ class WatchedStorage(MemoryStorage):
         """See `BlockingStorage.publish`."""
         super().publish(path, data)
         self._watch.published(path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file as somebody who is not of the cluster."""
+        super().publish(path, data)
 
     def delete(self, path: str) -> None:
         """See `BlockingStorage.delete`."""
@@ -105,12 +114,26 @@ class SimLocks:
 class World:
     """A cluster, and all that befalls it."""
 
-    def __init__(self, seed: int) -> None:
-        self.profile: Profile = draw(seed)
+    calls = Calls
+    """What becomes of calls to the register and the storage."""
+    submission = Submission("flights", "app.py", "/app.py", (), "", ())
+    start_s = (0.0, 1.0)
+    """When the processes start, after the first."""
+    restart_s = (0.5, 25.0)
+    """How soon a person starts a process in place of a dead one."""
+
+    def __init__(self, seed: int, profile: Profile | None = None) -> None:
+        self.profile: Profile = profile or draw(seed)
         self.chance = random.Random(f"world {seed}")
         self.story: list[str] = []
         self.time = SimTime()
         self.watch = Watch(self)
+        self.person = Person(self, seed)
+        self.rests: dict[Incarnation, Any] = {}
+        """What answers over REST."""
+        self.rest_chance = random.Random(f"rest {seed}")
+        self.starts: dict[Incarnation, Start] = {}
+        """With what those that take the place of JobManagers are to be started."""
         self.register = EmbeddedRegister()
         self.storage = WatchedStorage(self.watch)
         self.locations = LOCATIONS
@@ -124,8 +147,11 @@ class World:
         self.overdue = False
         """What takes effect just now was sent by somebody who is dead, or waits no longer."""
         self.down = {"register": 0.0, "storage": 0.0}
+        self.links: set[SimLink[Any]] = set()
+        """Connections between hosts."""
         self.hosts: list[Host] = []
-        self._jobs = {job.name: job for job in self.profile.program.jobs()}
+        programs = self.profile.programs
+        self._jobs = {job.name: job for program in programs for job in program.jobs()}
         self._numbers: dict[str, int] = {}
         self._odds = {"register": self.profile.register, "storage": self.profile.storage}
         self.done_at = 0.0
@@ -158,8 +184,9 @@ class World:
             self.roots.remove(process)
         if self._over or process.parent or self.managers.get(process.incarnation) in self._done:
             return
-        delay_s = self.chance.uniform(0.5, 25.0)
-        self.time.after(delay_s, lambda: self._start(process.kind, process.host))
+        delay_s = self.chance.uniform(*self.restart_s)
+        start = self.starts.get(process.incarnation, FIRST)
+        self.time.after(delay_s, lambda: self._start(process.kind, process.host, start))
 
     def pause(
         self, process: SimProcess, why: str, lasts_s: float, *, guardian: bool = False
@@ -188,9 +215,31 @@ class World:
         return DOWN if now < self.down[service] else self._odds[service]
 
     @property
+    def faulty(self) -> bool:
+        """Say whether anything may go wrong just now."""
+        return self.time.now < self.profile.faults_end
+
+    @property
+    def strikes(self) -> float:
+        """Return how often just now a process crashes when it sends a message."""
+        return self.profile.strikes if self.faulty else 0.0
+
+    @property
     def wire_s(self) -> float:
         """Return how long a message takes just now."""
-        return self.profile.wire_s if self.time.now < self.profile.faults_end else 0.001
+        return self.profile.wire_s if self.faulty else 0.001
+
+    def live(self, process: SimProcess, work: Coroutine[Any, Any, None]) -> None:
+        """Let a process do its work; an error in it is one of the simulation."""
+
+        async def attempt() -> None:
+            try:
+                await work
+            except Exception as error:
+                self.tell(f"{process.name} fails: {error!r}")
+                self.broken = self.broken or error
+
+        process.machine.spawn(attempt())
 
     # --- what there is ----------------------------------------------------------------------------
 
@@ -201,6 +250,16 @@ class World:
     def process(self, kind: str, parent: SimProcess) -> SimProcess:
         """Start a guarded child."""
         return SimProcess(kind, self._name(kind), parent.host, self, parent)
+
+    def processes(self) -> list[SimProcess]:
+        """Return all that live, those with guardians of their own first."""
+        roots = [one for one in self.roots if one.alive]
+        return [*roots, *(child for root in roots for child in root.children if child.alive)]
+
+    def timing_of(self, process: SimProcess) -> Timing:
+        """Return how a JobManager is configured to hold and to take the lease."""
+        second = int(process.name.rpartition("-")[2]) % 2 == 0
+        return (second and self.profile.other_timing) or self.profile.timing
 
     def leading(self) -> list[SimProcess]:
         """Return the JobManagers that may act, by what they know and their clock shows."""
@@ -213,8 +272,14 @@ class World:
 
     def swap(self, process: SimProcess, key: str, value: bytes | None, expected: str | None) -> str:
         """Let a write take effect."""
-        version = _at_once(self.register.swap(key, value, expected))
+        version = self.write(key, value, expected)
         self.watch.swapped(process, key, value)
+        self.person.noticed()
+        return version
+
+    def write(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """Let a write take effect, whoever makes it."""
+        version = _at_once(self.register.swap(key, value, expected))
         if key == "leader":
             for reader, event in self.watchers:
                 delay_s = reader.chance.uniform(0, 0.02)
@@ -234,18 +299,24 @@ class World:
         kinds = ["jm"] * profile.jobmanagers + ["tm"] * profile.taskmanagers
         for number, kind in enumerate(kinds):
             host = self.hosts[0 if profile.one_host else number]
-            start = chance.uniform(0, 1) if number else 0.0
+            start = chance.uniform(*self.start_s) if number else 0.0
             self.time.at(start, lambda kind=kind, host=host: self._start(kind, host))  # type: ignore[misc]
         for blow in profile.blows:
             self.time.at(blow.at, lambda blow=blow: blows.strike(self, blow))  # type: ignore[misc]
+        self.person.begin()
+        for number in range(profile.clients):
+            Client(self, number + 1).begin()
+        for one in profile.deployments:
+            self.time.at(one.at, lambda one=one: deploy(self, one))  # type: ignore[misc]
         if profile.cancel_at is not None:
             self.time.at(profile.cancel_at, lambda: blows.cancel(self))
         self.time.at(profile.faults_end, lambda: self.tell("--- the faults end ---"))
 
-    def _start(self, kind: str, host: Host) -> None:
+    def _start(self, kind: str, host: Host, start: Start = FIRST) -> None:
         if self._over:
             return
         process = SimProcess(kind, self._name(kind), host, self)
+        self.starts[process.incarnation] = start
         self.roots.append(process)
         self.locks[process.incarnation] = process
         self.tell(f"{process.name} starts on {host.name}")
@@ -267,8 +338,13 @@ class World:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            if process.machine.crashed:
+                return  # What was waited for at its death is thrown away, at whatever moment.
             self.tell(f"{process.name} fails: {error!r}")
-            self.broken = self.broken or error
+            if self.person.excuses(process, error):
+                process.exit(1)
+            else:
+                self.broken = self.broken or error
             return
         self.tell(f"{process.name} is done: {ended.status.value}")
         self.ended.append(ended)
@@ -277,13 +353,13 @@ class World:
         process.exit(0)
 
     def _jobmanager(self, process: SimProcess) -> JobManager:
-        profile = self.profile
+        profile, timing = self.profile, self.timing_of(process)
         network: SimNetwork[Any] = SimNetwork(self, process)
         me = LeaderRecord(
             holder=process.incarnation,
             term=0,
             session="",
-            lease_s=profile.timing.lease_s,
+            lease_s=timing.lease_s,
             name=process.name,
             rest=f"http://{process.name}",
             rpc=network.address_of(process.incarnation),
@@ -300,13 +376,12 @@ class World:
             process.machine.clock,
             process.chance,
         )
-        submission = Submission("flights", "app.py", "/app.py", (), "", ())
-        binding = Binding(self._wanted_run(), ephemeral=False, submission=submission)
+        start = self.starts[process.incarnation]
+        submission = start.submission(self.submission)
+        binding = Binding(self._wanted_run(), False, submission, start.changes)
         grace_s = profile.configuration.get(options.ADOPTION_GRACE)
         guardian = SimGuardianLink(process)
-        return JobManager(
-            me, around, binding, profile.timing, grace_s, network, SimLocks(self), guardian
-        )
+        return JobManager(me, around, binding, timing, grace_s, network, SimLocks(self), guardian)
 
     def _wanted_run(self) -> RunId | None:
         """Return the run id that a person gives: always, or only to start a process again."""

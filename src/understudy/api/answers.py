@@ -13,6 +13,9 @@ from understudy.errors import UsageError
 RETRY_AFTER_S = 1
 """An election among the processes of one host is over in less."""
 
+ELECTION = "Service temporarily unavailable due to an ongoing leader election. Please refresh."
+"""Flink's words."""
+
 DIGITS_MAX = 15
 """More than any log has bytes, and quick to read."""
 
@@ -39,11 +42,9 @@ def error(status: int, message: str) -> Response:
     )
 
 
-def unavailable() -> Response:
-    """Return what is said while nobody leads, in Flink's words."""
-    response = error(
-        503, "Service temporarily unavailable due to an ongoing leader election. Please refresh."
-    )
+def unavailable(message: str = ELECTION) -> Response:
+    """Return what is said while nobody leads, or nobody can tell: ask again."""
+    response = error(503, message)
     response.headers["retry-after"] = str(RETRY_AFTER_S)
     return response
 

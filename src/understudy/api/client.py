@@ -6,6 +6,7 @@ What storage can tell is the same JSON as the leader's, without what only a lead
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from understudy.api.directory import Directory
 from understudy.api.views import Json
 from understudy.clock import SystemClock
 from understudy.errors import (
+    CorruptDataError,
     DataError,
     NoLeaderError,
     NotFoundError,
@@ -95,26 +97,48 @@ class ClusterClient:
     # --- without a leader -------------------------------------------------------------------------
 
     async def stored_overview(self) -> Json:
-        """Return the applications that storage knows."""
-        registry = await self._directory.registry()
+        """Return the applications that storage knows, and what needs a person."""
+        problems = await self._directory.problems()
+        answer: Json = {"leader": None, "attention": views.attention(problems)}
+        registry = None
+        with contextlib.suppress(DataError):
+            registry = await self._directory.registry()
         if registry is None:
-            return {"applications": [], "leader": None}
+            return {"applications": [], **answer}
         facts = await self._directory.stored(registry)
         listed = [views.application_overview(one) for one in facts]
+        listed += directory.unreadable(registry, facts, problems)
         listed += [views.buried_overview(stone) for stone in registry.tombstones.values()]
-        return {"applications": listed, "leader": None}
+        return {"applications": listed, **answer}
 
     async def stored_application(self, wanted: str) -> Json:
-        """Return one application that storage knows; raises `NotFoundError`."""
+        """Return one application that storage knows; raises `NotFoundError` or `DataError`."""
+        problems = await self._directory.problems()
+        if damage := problems.get("registry"):
+            raise CorruptDataError(damage)
         registry = await self._directory.registry()
         if registry is None:
             raise NotFoundError(f"there is no application {wanted!r} here")
         facts = await self._directory.stored(registry)
         stones = {str(run): stone for run, stone in registry.tombstones.items()}
-        found = directory.find_application(wanted, facts, stones)
+        try:
+            found = directory.find_application(wanted, facts, stones)
+        except NotFoundError:
+            unreadable = directory.unreadable(registry, facts, problems)
+            if one := directory.find_unreadable(wanted, unreadable):
+                return one
+            raise
         if isinstance(found, Tombstone):
-            return views.buried_detail(found, await self._directory.buried(found))
+            return await self._directory.buried_detail(found)
         return views.application_detail(found)
+
+    async def attention(self) -> list[Json]:
+        """Return what needs a person: as the leader knows, or as the data shows."""
+        try:
+            told: list[Json] = (await self.get("/ha/status"))["attention"]
+        except NoLeaderError:
+            return views.attention(await self._directory.problems())
+        return told
 
     async def stored_results(self, wanted: str) -> list[Json]:
         """Return how the jobs of an application (or one job) ended, as far as storage knows."""
@@ -130,7 +154,13 @@ class ClusterClient:
                     found.append(views.execution_result(one, job_id, outcome, missing))
         for stone in stones.values():
             whole = stone.application_id.startswith(wanted) or stone.run_id == wanted
-            for record in (await self._directory.buried(stone)).jobs:
+            try:
+                records = (await self._directory.buried(stone)).jobs
+            except (DataError, NotFoundError):
+                if whole:
+                    raise
+                continue
+            for record in records:
                 if whole or record.job_id.startswith(wanted):
                     found.append(views.recorded_result(record))
         return found

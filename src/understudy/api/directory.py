@@ -15,6 +15,7 @@ from understudy.api.views import ApplicationFacts, JobLive, Json
 from understudy.clock import Clock
 from understudy.core import job
 from understudy.errors import DataError, NotFoundError
+from understudy.ha import layout
 from understudy.ha.registry import application_document, segment_document
 from understudy.ha.result_store import application_results, outcomes
 from understudy.ha.services import HighAvailabilityServices
@@ -29,9 +30,12 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
+from understudy.runtime import attention
 from understudy.runtime.application import Application
+from understudy.runtime.attention import Problems
+from understudy.runtime.cleanup import RESULT_LOST
 from understudy.runtime.job_master import read_outcome
-from understudy.runtime.retention import read_tombstone
+from understudy.runtime.retention import read_tombstone, tombstones
 from understudy.runtime.submission import configuration_of
 
 
@@ -73,18 +77,28 @@ class Directory:
         )
 
     async def stored(self, registry: RegistryBody) -> list[ApplicationFacts]:
-        """Return the applications that the register holds, as far as they can be read."""
-        found = []
-        for link in registry.applications.values():
-            body = await application_document(self._services.register, link.document).read()
+        """Return the applications that the register holds, as far as they can be read.
+
+        What cannot, is told by `problems`.
+        """
+        found, register = [], self._services.register
+        for application, link in registry.applications.items():
+            body = None
+            with contextlib.suppress(DataError):
+                body = await application_document(register, link.document, application).read()
             if body is None:
                 continue
             entries: dict[JobId, JobEntry] = {}
             for key in body.segments:
-                segment = await segment_document(self._services.register, key).read()
-                entries.update(segment.jobs if segment else {})
+                with contextlib.suppress(DataError):
+                    segment = await segment_document(register, key, application).read()
+                    entries.update(segment.jobs if segment else {})
             found.append(ApplicationFacts(body, entries, body.status, self._clock.wall()))
         return found
+
+    async def problems(self) -> Problems:
+        """Return what needs a person, where nobody leads."""
+        return await attention.inspect(self._services)
 
     async def outcome(self, facts: ApplicationFacts, job_id: JobId) -> tuple[Outcome | None, str]:
         """Return how a job ended, or why its result cannot be read."""
@@ -94,7 +108,30 @@ class Directory:
         try:
             return await read_outcome(self._services.job_results, job_id, result), ""
         except (NotFoundError, DataError) as error:
-            return None, str(error)
+            recorded = await self._recorded(facts, job_id)
+            return recorded, "" if recorded else str(error)
+
+    async def _recorded(self, facts: ApplicationFacts, job_id: JobId) -> Outcome | None:
+        """Return what the tombstone's file says: it is written before the result files go."""
+        body = facts.body
+        path = layout.tombstone_path(self._services.locations.cluster, body.run_id)
+        with contextlib.suppress(NotFoundError, DataError):
+            file = tombstones.load(await self._services.storage.read(path), path)
+            for record in file.jobs:
+                if record.job_id == job_id and not record.note.startswith(RESULT_LOST):
+                    return Outcome(
+                        job_id=job_id,
+                        job_name=record.name,
+                        application_id=body.application_id,
+                        run_id=body.run_id,
+                        status=record.status,
+                        attempt=record.attempt,
+                        start_time=record.start_time,
+                        end_time=record.end_time,
+                        value=record.value,
+                        failure=record.failure,
+                    )
+        return None
 
     async def failures(self, facts: ApplicationFacts, job_id: JobId) -> list[Failure]:
         """Return why attempts of a job failed: what was staged, and what the leader saw."""
@@ -150,6 +187,13 @@ class Directory:
         record = found.record or await self._services.applications.record(found.body)
         return configuration_of(record)
 
+    async def buried_detail(self, tombstone: Tombstone) -> Json:
+        """Return a buried application; without its jobs where its file cannot be read."""
+        try:
+            return views.buried_detail(tombstone, await self.buried(tombstone))
+        except (DataError, NotFoundError) as error:
+            return {**views.buried_overview(tombstone), "jobs": [], "problem": str(error)}
+
     async def buried(self, tombstone: Tombstone) -> TombstoneFile:
         """Read a tombstone's file; raises `NotFoundError` or `DataError`."""
         return await read_tombstone(self._services, tombstone)
@@ -175,6 +219,24 @@ def find_application(
     if not found:
         raise NotFoundError(f"there is no application {wanted!r} here")
     raise NotFoundError(f"{wanted!r} begins the ids of {len(found)} applications: give more of it")
+
+
+def unreadable(
+    registry: RegistryBody, facts: list[ApplicationFacts], problems: Problems
+) -> list[Json]:
+    """Return the applications of which only the registry knows, as they stand in lists."""
+    known = {one.body.application_id for one in facts}
+    return [
+        views.unreadable_overview(application, link, problems.get(application, ""))
+        for application, link in registry.applications.items()
+        if application not in known
+    ]
+
+
+def find_unreadable(wanted: str, found: list[Json]) -> Json | None:
+    """Return the one application of these that has this id or run id."""
+    matching = [one for one in found if _matches(wanted, one["id"], one["run-id"])]
+    return {**matching[0], "jobs": []} if len(matching) == 1 else None
 
 
 def find_job(wanted: str, facts: list[ApplicationFacts]) -> tuple[ApplicationFacts, JobId] | None:

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from understudy.api import answers, directory
 from understudy.api.directory import Directory
-from understudy.api.views import ApplicationFacts
-from understudy.errors import DataError, NotFoundError
-from understudy.model import JobId, JobRecord, Tombstone, TombstoneFile
+from understudy.api.views import ApplicationFacts, Json
+from understudy.errors import CorruptDataError, DataError, NotFoundError
+from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
 from understudy.runtime.job_manager import JobManager
 
 
@@ -62,7 +62,7 @@ class Leading:
     async def facts(self) -> tuple[list[ApplicationFacts], dict[str, Tombstone]]:
         """Return all applications: those that are linked, and tombstones by run id."""
         dispatcher = self.manager.dispatcher
-        registry = await self.directory.registry()
+        registry = await self.registry()
         buried = registry.tombstones if registry else {}
         tombstones = {str(run): stone for run, stone in buried.items()}
         if dispatcher and dispatcher.application:
@@ -72,10 +72,34 @@ class Leading:
             return [live], tombstones
         return (await self.directory.stored(registry) if registry else []), tombstones
 
+    async def registry(self) -> RegistryBody | None:
+        """Return the registry; None also where it cannot be read, which is told elsewhere."""
+        with contextlib.suppress(DataError):
+            return await self.directory.registry()
+        return None
+
+    async def unreadable(self) -> list[Json]:
+        """Return the applications of which nothing but their link can be read."""
+        dispatcher, registry = self.manager.dispatcher, await self.registry()
+        if dispatcher is None or dispatcher.application or registry is None:
+            return []
+        facts = await self.directory.stored(registry)
+        return directory.unreadable(registry, facts, await dispatcher.problems())
+
     async def application(self, wanted: str) -> ApplicationFacts | Tombstone:
         """Return the application with this id; raises `NotFoundError`."""
         facts, tombstones = await self.facts()
-        return directory.find_application(wanted, facts, tombstones)
+        try:
+            return directory.find_application(wanted, facts, tombstones)
+        except NotFoundError:
+            await self._say_what_is_damaged()
+            raise
+
+    async def _say_what_is_damaged(self) -> None:
+        """Raise `DataError` where nobody can tell what there is, for the registry is damaged."""
+        dispatcher = self.manager.dispatcher
+        if dispatcher and (why := dispatcher.attention.get("registry")):
+            raise CorruptDataError(why)
 
     async def job(self, wanted: str) -> LinkedJob | BuriedJob:
         """Return the job with this id; raises `NotFoundError`."""
@@ -88,4 +112,5 @@ class Leading:
                 for record in file.jobs:
                     if record.job_id == wanted:
                         return BuriedJob(stone, file, record)
+        await self._say_what_is_damaged()
         raise NotFoundError(f"Job {wanted} not found")

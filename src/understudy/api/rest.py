@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 
@@ -25,7 +26,13 @@ from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
 from understudy.api.routes import Handler
-from understudy.errors import ConfigurationError, DataError, NotFoundError, UsageError
+from understudy.errors import (
+    ConfigurationError,
+    DataError,
+    LeadershipLost,
+    NotFoundError,
+    UsageError,
+)
 from understudy.runtime.job_manager import JobManager
 
 FORWARD_S = 10.0
@@ -34,6 +41,10 @@ FORWARD_S = 10.0
 HANDED_ON = "x-understudy-handed-on"
 HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
 """Headers of the leader's answer that a standby gives back, beside those that are ours."""
+
+_NO_STORES = "The register or the storage does not answer just now ({}). Please try again."
+
+_log = logging.getLogger(__name__)
 
 
 class Rest:
@@ -72,6 +83,10 @@ class Rest:
                     return answers.error(404, str(error))
                 except DataError as error:
                     return answers.error(500, str(error))
+                except (OSError, TimeoutError) as error:
+                    return answers.unavailable(_NO_STORES.format(str(error) or "timeout"))
+                except LeadershipLost as error:
+                    _log.info("a request is handed on: %s", error)
                 except AttributeError:
                     # Leadership ended in the middle of the answer.
                     if self._leading.serves:

@@ -7,9 +7,10 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, failures, logs, views
+from understudy.api import answers, directory, failures, logs, views
 from understudy.api.leading import Leading
 from understudy.api.routes import Routes
+from understudy.errors import NotFoundError
 from understudy.model import ApplicationStatus, Tombstone
 
 
@@ -34,14 +35,20 @@ class ApplicationRoutes:
     async def _overview(self, request: Request) -> Response:
         facts, tombstones = await self._leading.facts()
         listed = [views.application_overview(one) for one in facts]
+        listed += await self._leading.unreadable()
         listed += [views.buried_overview(stone) for stone in tombstones.values()]
         return self._leading.json({"applications": listed})
 
     async def _detail(self, request: Request) -> Response:
-        found = await self._leading.application(_id(request))
+        try:
+            found = await self._leading.application(_id(request))
+        except NotFoundError:
+            unreadable = await self._leading.unreadable()
+            if one := directory.find_unreadable(_id(request), unreadable):
+                return self._leading.json(one)
+            raise
         if isinstance(found, Tombstone):
-            file = await self._leading.directory.buried(found)
-            return self._leading.json(views.buried_detail(found, file))
+            return self._leading.json(await self._leading.directory.buried_detail(found))
         return self._leading.json(views.application_detail(found))
 
     async def _cancel(self, request: Request) -> Response:
@@ -49,6 +56,9 @@ class ApplicationRoutes:
         if status is ApplicationStatus.CANCELED:
             return self._leading.json({}, 202)
         dispatcher = self._leading.manager.dispatcher
+        if not status.is_terminal and dispatcher and not dispatcher.application:
+            why = "; ".join(dispatcher.attention.values()) or "it is being recovered"
+            return answers.error(409, f"The application cannot be cancelled just now: {why}")
         if status.is_terminal or dispatcher is None or dispatcher.application is None:
             return answers.error(409, f"The application is {status.value} already.")
         await dispatcher.application.cancel()

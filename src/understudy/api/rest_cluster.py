@@ -87,7 +87,7 @@ class ClusterRoutes:
         leadership, dispatcher = manager.leadership, manager.dispatcher
         assert leadership is not None
         assert dispatcher is not None
-        registry = await self._leading.directory.registry()
+        registry = await self._leading.registry()
         me = manager.me
         leader = {
             "id": me.name,
@@ -121,8 +121,6 @@ class ClusterRoutes:
                 "leader": leader,
                 "standbys": standbys,
                 "history": [views.span(item) for item in (registry.history if registry else ())],
-                "attention": [
-                    {"id": key, "problem": why} for key, why in dispatcher.attention.items()
-                ],
+                "attention": views.attention(await dispatcher.problems()),
             }
         )

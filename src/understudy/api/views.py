@@ -16,6 +16,7 @@ import msgspec
 from understudy.core.values import decode_value
 from understudy.model import (
     ApplicationDocument,
+    ApplicationId,
     ApplicationRecord,
     ApplicationStatus,
     Failure,
@@ -24,6 +25,7 @@ from understudy.model import (
     JobRecord,
     JobStatus,
     LeadershipSpan,
+    Link,
     Outcome,
     Tombstone,
     TombstoneFile,
@@ -31,6 +33,9 @@ from understudy.model import (
 from understudy.rpc.messages import DriverReport, Progress
 
 Json = dict[str, Any]
+
+UNREADABLE = "UNREADABLE"
+"""The status of an application of which nothing but its link can be read."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +248,26 @@ def application_detail(facts: ApplicationFacts) -> Json:
         },
         "jobs": [job_details(facts, job_id) for job_id in facts.entries],
     }
+
+
+def unreadable_overview(application: ApplicationId, link: Link, problem: str) -> Json:
+    """Return an application of which nothing but its link can be read, as it stands in lists."""
+    return {
+        "id": application,
+        "name": "?",
+        "status": UNREADABLE,
+        "start-time": -1,
+        "end-time": -1,
+        "duration": 0,
+        "jobs": {},
+        "run-id": link.run_id,
+        "problem": problem,
+    }
+
+
+def attention(problems: Mapping[str, str]) -> list[Json]:
+    """Return what needs a person (``/ha/status``)."""
+    return [{"id": subject, "problem": why} for subject, why in problems.items()]
 
 
 def buried_overview(tombstone: Tombstone) -> Json:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from understudy.cli import ask, cleanup, destroy, run
 from understudy.errors import UnderstudyError, UsageError
+from understudy.runtime.reporter import printable_lines
 from understudy.version import VERSION
 
 app = typer.Typer(
@@ -46,11 +47,8 @@ def main() -> None:
     """Run the command that was typed; exit with its code."""
     try:
         app(standalone_mode=True)
-    except UsageError as error:
-        typer.echo(f"understudy: {error}", err=True)
-        sys.exit(2)
     except UnderstudyError as error:
-        typer.echo(f"understudy: {error}", err=True)
-        sys.exit(1)
+        typer.echo(f"understudy: {printable_lines(str(error))}", err=True)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

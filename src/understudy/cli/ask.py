@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
@@ -31,9 +32,10 @@ from understudy.cli.common import (
 from understudy.cli.compose import EXIT_CODES, open_services
 from understudy.cli.tail import follow
 from understudy.config import Configuration, options
-from understudy.errors import NoLeaderError, NotFoundError, UnderstudyError
+from understudy.errors import DataError, NoLeaderError, NotFoundError, UnderstudyError
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
+from understudy.runtime.reporter import printable, printable_lines
 
 NOT_ENDED = 4
 """Exit code of `result` for what has not ended yet."""
@@ -55,14 +57,19 @@ def list_applications(
 ) -> None:
     """List the applications of the cluster, running and ended."""
     configuration = configured(config_dir, overrides)
-    found = asyncio.run(_gather(configuration, _overview))
+    found = asyncio.run(_gather(configuration))
     applications = [
         {**one, "cluster-id": cluster_id, "leader": answer.get("leader")}
         for cluster_id, answer in found
         for one in answer["applications"]
     ]
+    attention = [
+        {**one, "cluster-id": cluster_id}
+        for cluster_id, answer in found
+        for one in answer["attention"]
+    ]
     if as_json:
-        print_json({"applications": applications})
+        print_json({"applications": applications, "attention": attention})
         return
     table = Table("application", "run", "name", "status", "started", "duration", "jobs", "cluster")
     for one in applications:
@@ -70,14 +77,15 @@ def list_applications(
         table.add_row(
             one["id"][:12],
             one["run-id"],
-            one["name"],
+            _cell(one["name"]),
             one["status"],
-            _when(one["start-time"]),
+            _when(one["start-time"]) if one["start-time"] >= 0 else "",
             _long(one["duration"]),
             counts,
             one["cluster-id"],
         )
     Console().print(table if applications else "no applications")
+    _print_attention(attention)
 
 
 def info(
@@ -85,30 +93,37 @@ def info(
 ) -> None:
     """Show an application with its jobs: reached, adopted, skipped, not reached."""
     configuration = configured(config_dir, overrides)
-    _, found = find_one(configuration, wanted, application_named)
+    cluster_id, found = find_one(configuration, wanted, application_named)
+    told = asyncio.run(with_client(configuration, cluster_id, ClusterClient.attention))
+    about = {found["id"], found["run-id"], *(job["jid"] for job in found["jobs"])}
+    about |= {"registry", "leader", "storage"}
+    found["attention"] = [one for one in told if one["id"] in about]
     if as_json:
         print_json(found)
         return
     console = Console()
     console.print(
-        f"{found['name']}  {found['status']}  run {found['run-id']}  application {found['id']}"
+        _cell(
+            f"{found['name']}  {found['status']}  run {found['run-id']}  application {found['id']}"
+        )
     )
     if found.get("deployment", 1) > 1:
         console.print(f"its code was deployed anew: deployment {found['deployment']}")
     table = Table("job", "id", "state", "attempt", "duration", "in this execution of main")
     for job in found["jobs"]:
         table.add_row(
-            job["name"],
+            _cell(job["name"]),
             job["jid"][:12],
             job["state"],
             str(job["attempt"]),
             _long(job["duration"]),
-            _mark(job),
+            _cell(_mark(job)),
         )
     console.print(table)
+    _print_attention(found["attention"])
     failure = found.get("failure")
     if failure:
-        console.print(failure["stack-trace"], markup=False, highlight=False)
+        console.print(Text(printable_lines(failure["stack-trace"])))
 
 
 def cancel(
@@ -154,9 +169,9 @@ def result(
     if as_json:
         print_json(answer)
     else:
-        typer.echo(f"{found['name']}: {status}")
+        typer.echo(printable(f"{found['name']}: {status}"))
         for one in results:
-            typer.echo(_result_line(one))
+            typer.echo(printable_lines(_result_line(one)))
     ended = status in {one.value for one in EXIT_CODES}
     raise typer.Exit(EXIT_CODES[ApplicationStatus(status)] if ended else NOT_ENDED)
 
@@ -241,17 +256,25 @@ async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -
         await client.close()
 
 
-async def _gather(configuration: Configuration, ask: Ask) -> list[tuple[str, Any]]:
-    return [
-        (cluster_id, await with_client(configuration, cluster_id, ask))
-        async for cluster_id in clusters_of(configuration)
-    ]
+async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
+    """Return the applications of all clusters; one that cannot be asked hides no other."""
+    found: list[tuple[str, JsonObject]] = []
+    async for cluster_id in clusters_of(configuration):
+        try:
+            answer = await with_client(configuration, cluster_id, _overview)
+        except (UnderstudyError, OSError, TimeoutError) as error:
+            problem = {"id": cluster_id, "problem": str(error) or "does not answer in time"}
+            answer = {"applications": [], "leader": None, "attention": [problem]}
+        found.append((cluster_id, answer))
+    return found
 
 
 def find_one(
     configuration: Configuration, wanted: str, ask_for: Callable[[str], Ask]
 ) -> tuple[str, JsonObject]:
     """Return what was found in the one cluster that knows it."""
+
+    damage: list[DataError] = []
 
     async def look() -> list[tuple[str, JsonObject]]:
         found = []
@@ -260,10 +283,15 @@ def find_one(
                 answer = await with_client(configuration, cluster_id, ask_for(wanted))
             except NotFoundError:
                 continue
+            except DataError as error:
+                damage.append(error)
+                continue
             found.append((cluster_id, answer))
         return found
 
     found = asyncio.run(look())
+    if not found and damage:
+        raise damage[0]
     if not found:
         raise NotFoundError(f"there is no {wanted!r} in {configuration.storage_dir}")
     if len(found) > 1:
@@ -287,8 +315,13 @@ async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
     if not isinstance(storage, LocalStorage):
         raise UnderstudyError(f"set {options.CLUSTER_ID.key}: the storage is not on this host")
     for name in await asyncio.to_thread(storage.names, ""):
-        if await asyncio.to_thread(storage.exists, f"{name}/register"):
+        if await asyncio.to_thread(_is_cluster, storage, name):
             yield name
+
+
+def _is_cluster(storage: LocalStorage, name: str) -> bool:
+    """Say whether a directory is that of a cluster: also one that has lost its register."""
+    return any(storage.exists(f"{name}/{part}") for part in ("register", "applications"))
 
 
 # --- printing -------------------------------------------------------------------------------------
@@ -309,7 +342,17 @@ def _result_line(one: JsonObject) -> str:
     if "failure-cause" in answer:
         cause = answer["failure-cause"]
         text = f"{cause['class']}: {cause['message']}"
-    return f"  {answer['name']}: {status} in attempt {answer['attempt']}: {text}"
+    return f"  {printable(answer['name'])}: {status} in attempt {answer['attempt']}: {text}"
+
+
+def _print_attention(attention: list[JsonObject]) -> None:
+    for one in attention:
+        typer.echo(printable(f"needs attention: {one['id']}: {one['problem']}"))
+
+
+def _cell(text: str) -> Text:
+    """Return text as it is: it neither moves the cursor nor says how it looks."""
+    return Text(printable(text))
 
 
 def _mark(job: JsonObject) -> str:

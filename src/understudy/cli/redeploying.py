@@ -23,6 +23,7 @@ from understudy.ha.services import HighAvailabilityServices
 from understudy.model import JobId
 from understudy.runtime import code
 from understudy.runtime.redeployment import NO_CHANGES, Changes
+from understudy.runtime.reporter import printable
 
 
 def changes_of(
@@ -52,15 +53,15 @@ def changes_of(
     if over:
         typer.echo(
             f"understudy: run {run} is unfinished, and this is other code "
-            f"({', '.join(files)}): its results are kept, what is not finished runs with the new "
-            "code as soon as a JobManager of this start leads",
+            f"({printable(', '.join(files))}): its results are kept, what is not finished runs "
+            "with the new code as soon as a JobManager of this start leads",
             err=True,
         )
     for job_id in discarded:
         entry = unfinished.entries[job_id]
         typer.echo(
             f"understudy: the result of job {entry.name!r} (attempt {entry.attempt}) is "
-            "discarded: it runs again",
+            "discarded, and it runs again, as soon as a JobManager of this start leads",
             err=True,
         )
     return Changes(over, files, discarded)

@@ -23,22 +23,39 @@ from understudy.cli.common import (
     configured,
 )
 from understudy.cli.compose import EXIT_CODES, check_startable, open_services
+from understudy.cli.joining import START_WAY_OUT, check_joinable
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
 from understudy.cli.show import LiveView, PlainView, View
 from understudy.cli.spark_submit import SparkSubmit, takes_spark_flags
-from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
-from understudy.cli.story import Event, Story
+from understudy.cli.spec import (
+    ApplicationSpec,
+    WorkerSpec,
+    check_handed_on,
+    guarded,
+    new_worker,
+)
+from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
-from understudy.errors import UsageError
+from understudy.config.configuration import quoted
+from understudy.errors import (
+    DataError,
+    ForeignDataError,
+    NotFoundError,
+    UnderstudyError,
+    UsageError,
+)
 from understudy.ha import layout
-from understudy.model import ApplicationStatus, RegistryBody
+from understudy.model import ApplicationStatus, RegistryBody, TombstoneFile
 from understudy.runtime import processes
 from understudy.runtime.memory import check_drivers_fit
 from understudy.runtime.retention import read_tombstone
 
 RUN_ID_MAX = 64
+
+MEMBERS_MAX = 100
+"""More JobManagers or TaskManagers than one machine has a use for."""
 
 App = Annotated[str, typer.Argument(help="A script, or module:function.")]
 Args = Annotated[list[str] | None, typer.Argument(help="Arguments of the application.")]
@@ -70,9 +87,10 @@ def run_application(
     said: SparkSubmit,
     args: Args = None,
     jobmanagers: Annotated[
-        int | None, typer.Option(min=1, help="JobManagers: one leads.", show_default="2")
+        int | None,
+        typer.Option(min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default="2"),
     ] = None,
-    taskmanagers: Annotated[int, typer.Option(min=1, help="TaskManagers.")] = 1,
+    taskmanagers: Annotated[int, typer.Option(min=1, max=MEMBERS_MAX, help="TaskManagers.")] = 1,
     slots: Annotated[
         int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
     ] = None,
@@ -92,6 +110,7 @@ def run_application(
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
     spec = application_spec(app, args or (), said)
+    check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration)
     ephemeral = cluster_id is None
     cluster_id = cluster_id or f"run-{uuid.uuid4().hex[:12]}"
@@ -104,7 +123,7 @@ def run_application(
         _answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
         run_id = _continued_run(registry, run_id)
         ephemeral = registry.ephemeral
-    check_startable(configuration, cluster_id)
+    _check_startable(configuration, cluster_id)
     plan = ClusterPlan(
         configuration,
         cluster_id,
@@ -124,17 +143,19 @@ def jobmanager(
     said: SparkSubmit,
     args: Args = None,
     run_id: RunId = None,
+    rerun: Rerun = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
     """Be a JobManager, in the foreground: several with one storage directory form a cluster."""
     configuration = configured(config_dir, overrides)
     spec = application_spec(app, args or (), said)
+    check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     run_id = _checked_run_id(run_id)
-    check_startable(configuration, cluster_id)
-    changes = changes_of(configuration, cluster_id, run_id, spec)
+    _check_startable(configuration, cluster_id)
+    changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
     _become(
         new_worker(
             "jobmanager",
@@ -152,12 +173,21 @@ def taskmanager(overrides: Overrides = None, config_dir: ConfigDir = None) -> No
     """Be a TaskManager, in the foreground: it finds the leader through the storage directory."""
     configuration = configured(config_dir, overrides)
     check_drivers_fit(configuration)
+    check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
-    check_startable(configuration, cluster_id)
+    _check_startable(configuration, cluster_id)
     _become(
         new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
     )
+
+
+def _check_startable(configuration: Configuration, cluster_id: str) -> None:
+    """Raise `UsageError` for what would make each process of the cluster fail at its start."""
+    check_startable(configuration, cluster_id)
+    if not configuration.is_standalone:
+        services = open_services(configuration, cluster_id)
+        asyncio.run(check_joinable(configuration, services))
 
 
 def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
@@ -174,17 +204,24 @@ def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
 def _checked_run_id(run_id: str | None) -> str | None:
     if run_id is None:
         return None
-    allowed = all(character.isalnum() or character in "._-" for character in run_id)
+    allowed = run_id.isascii() and all(
+        character.isalnum() or character in "._-" for character in run_id
+    )
     if not run_id or not allowed or len(run_id) > RUN_ID_MAX or not run_id[0].isalnum():
         raise UsageError(
-            f"--run-id {run_id!r}: use up to {RUN_ID_MAX} letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit"
+            f"--run-id {quoted(run_id)}: use up to {RUN_ID_MAX} letters (a to z), digits, '.', "
+            "'_' and '-', beginning with a letter or digit"
         )
     return run_id
 
 
 async def _registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
-    return await open_services(configuration, cluster_id).registry.read()
+    try:
+        return await open_services(configuration, cluster_id).registry.read()
+    except ForeignDataError as error:
+        raise UsageError(str(error)) from error
+    except DataError as error:
+        raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
 
 
 def _answer_ended_run(
@@ -199,7 +236,12 @@ def _answer_ended_run(
     stone = {str(run): stone for run, stone in registry.tombstones.items()}.get(run_id or "")
     if stone is None:
         return
-    file = asyncio.run(read_tombstone(open_services(configuration, cluster_id), stone))
+    file: TombstoneFile | None = None
+    damage = ""
+    try:
+        file = asyncio.run(read_tombstone(open_services(configuration, cluster_id), stone))
+    except (DataError, NotFoundError) as error:
+        damage = str(error)
     story = Story(time.time)
 
     def say(text: str) -> None:
@@ -207,11 +249,14 @@ def _answer_ended_run(
 
     with PlainView(sys.stdout if as_json else None) as view, notifier(configuration, say) as posts:
         say(f"run {run_id} has ended: {stone.status.value}")
+        if damage:
+            say(f"what is known of its jobs cannot be read: {damage}")
         told = story.hear(
             {
                 "event": "application-finished",
                 "run_id": run_id,
                 "status": stone.status.value,
+                "failure": reason_of(file.result.failure) if file else None,
                 "jobs": [
                     {
                         "job_id": job.job_id,
@@ -219,7 +264,7 @@ def _answer_ended_run(
                         "status": job.status.value,
                         "attempt": job.attempt,
                     }
-                    for job in file.jobs
+                    for job in (file.jobs if file else ())
                 ],
             }
         )

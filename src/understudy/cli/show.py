@@ -141,8 +141,8 @@ class Standing:
         yield _line(f"● {_leader(story)}", style="bold")
         if story.taking_over:
             yield _line("  another one leads: it takes over", style="yellow")
-        elif story.takeovers:
-            yield _line(f"  last {_takeover(story.takeovers[-1])}")
+        elif story.last_takeover:
+            yield _line(f"  last {_takeover(story.last_takeover)}")
         running = [line for line in story.jobs.values() if line.status not in _OVER]
         yield _jobs(running[:LINES_SHOWN], story.now(), options.max_width)
         if len(running) > LINES_SHOWN:
@@ -180,7 +180,7 @@ def _line(text: str, style: str = "") -> Text:
 def _leader(story: Story) -> str:
     leader = f"term {story.term}  {story.leader}  {story.rest}" if story.leader else "nobody yet"
     status = story.status or "starting"
-    return f"{status}   leader: {leader}   takeovers: {len(story.takeovers)}"
+    return f"{status}   leader: {leader}   takeovers: {story.takeovers}"
 
 
 def _cells(line: JobLine, now: float, bar_width: int) -> tuple[str, str, str, str, str, str]:
@@ -219,6 +219,9 @@ def describe(event: Event) -> str:
             return str(event["line"])
         case "cluster-started":
             return f"understudy: cluster {event['cluster_id']} started, {', '.join(event['rest'])}"
+        case "driver-ended":
+            where = f"in slot {event['slot']}" if event["slot"] else "to spare"
+            return f"understudy: driver {event['pid']} {where} {event['reason']}"
         case "leader":
             return f"understudy: {event['id']} leads, term {event['term']}, {event['rest']}"
         case "application-redeployed":
@@ -231,6 +234,8 @@ def describe(event: Event) -> str:
             return _describe_job(event)
         case "takeover":
             return f"understudy: {_takeover(event)}"
+        case "application-finished" if event.get("failure"):
+            return f"understudy: the application failed: {printable(event['failure'])}"
     return ""
 
 

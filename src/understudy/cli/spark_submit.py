@@ -158,6 +158,8 @@ def _read_properties(path: str) -> dict[str, str]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UsageError(f"--properties-file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--properties-file {path}: not text in UTF-8") from error
     found = {}
     for line in lines:
         text = line.strip()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from understudy.cli.compose import directory_of
 from understudy.config import Configuration
+from understudy.config.configuration import quoted
+from understudy.errors import UsageError
 from understudy.ha import layout
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import Incarnation
@@ -19,6 +21,10 @@ from understudy.runtime.processes import Spec
 from understudy.runtime.redeployment import NO_CHANGES, Changes
 
 WORKER = "UNDERSTUDY_WORKER"
+
+HANDED_ON_BYTES_MAX = 100_000
+"""A worker is described in one variable of its environment: Linux takes 128 KiB of it, and the
+names of jobs that are to run again come on top."""
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
@@ -31,6 +37,34 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     name: str
     py_files: tuple[str, ...]
     conf: dict[str, str]
+
+
+def check_handed_on(
+    configuration: Configuration, application: ApplicationSpec | None = None
+) -> None:
+    """Raise `UsageError` for what a worker could not be started with."""
+    for what, text in _pieces(application) if application else ():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{what} is {quoted(text)}, which is no UTF-8: rename it, or pass it in a file"
+            ) from None
+    size = len(msgspec.json.encode((configuration.settings, application)))
+    if size > HANDED_ON_BYTES_MAX:
+        raise UsageError(
+            f"the arguments and settings take {size:,} bytes, and {HANDED_ON_BYTES_MAX:,} can be "
+            "handed to a process: put what is long into a file"
+        )
+
+
+def _pieces(application: ApplicationSpec) -> Iterator[tuple[str, str]]:
+    yield "the application", application.app
+    yield "the current directory", application.cwd
+    yield from ((f"argument {n}", text) for n, text in enumerate(application.args, start=1))
+    yield from (("--py-files", text) for text in application.py_files)
+    yield from (("a key of --conf", key) for key in application.conf)
+    yield from application.conf.items()
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):

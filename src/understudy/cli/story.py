@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from understudy.model import Failure
+
 Event = dict[str, Any]
 
 PUBLIC = (
@@ -18,6 +20,7 @@ PUBLIC = (
     "jobmanager-started",
     "jobmanager-ready",
     "taskmanager-started",
+    "driver-ended",
     "leader",
     "application-redeployed",
     "result-discarded",
@@ -27,6 +30,19 @@ PUBLIC = (
     "application-finished",
 )
 """The events that ``--json`` prints; the others are for the terminal."""
+
+
+REASON_CHARS_MAX = 500
+"""Of what an application failed with, so much is told; all of it is in its result."""
+
+
+def reason_of(failure: Failure | None) -> str | None:
+    """Return on one line what an application failed with; None where it did not fail."""
+    if failure is None:
+        return None
+    text = f"{failure.type}: {failure.message}" if failure.message else failure.type
+    text = " ".join(text.split())
+    return text if len(text) <= REASON_CHARS_MAX else f"{text[:REASON_CHARS_MAX]}…"
 
 
 RATE_S = 10.0
@@ -90,8 +106,9 @@ class Story:
     run_id: str = ""
     status: str = ""
     jobs: dict[str, JobLine] = field(default_factory=dict)
-    takeovers: list[Event] = field(default_factory=list)
-    leaders: list[Event] = field(default_factory=list)
+    takeovers: int = 0
+    last_takeover: Event | None = None
+    """It names every job: of a thousand takeovers only one is kept."""
     finished: Event | None = None
     taking_over: bool = False
     """Another one leads, and has not told yet what became of the jobs."""
@@ -130,7 +147,6 @@ class Story:
             case "leader":
                 self.taking_over = bool(self.leader) and event["term"] != self.term
                 self.leader, self.rest, self.term = event["id"], event["rest"], event["term"]
-                self.leaders.append(event)
             case "application-status":
                 self.application_id = event["application_id"]
                 self.run_id, self.status = event["run_id"], event["status"]
@@ -146,7 +162,8 @@ class Story:
                     line.progress(done, total, event["stage"], self.now())
             case "takeover":
                 self.taking_over = False
-                self.takeovers.append(event)
+                self.takeovers += 1
+                self.last_takeover = event
             case "application-finished":
                 self.taking_over = False
                 self.finished = event

@@ -9,6 +9,8 @@ from pathlib import Path
 from understudy.cli.spark_submit import SparkSubmit
 from understudy.cli.spec import ApplicationSpec
 from understudy.config import Configuration, options
+from understudy.config.configuration import quoted
+from understudy.core.matching import NAME_BYTES_MAX
 from understudy.errors import UsageError
 from understudy.runtime import code
 from understudy.runtime.code import SourceFile
@@ -27,11 +29,21 @@ def application_spec(app: str, args: Iterable[str], said: SparkSubmit) -> Applic
             raise UsageError(f"{app}: only Python applications can be run")
         target, title = str(path.absolute()), path.stem
     settings = dict(said.conf)
-    title = said.name or settings.get("spark.app.name") or title
+    title = _checked_title(said.name or settings.get("spark.app.name") or title)
     settings["spark.app.name"] = title
     spec = ApplicationSpec(target, tuple(args), str(Path.cwd()), title, said.py_files, settings)
     source_files(spec)  # Refuse now what could not be stored later.
     return spec
+
+
+def _checked_title(title: str) -> str:
+    """Return what an application may be called: it is shown in tables, logs and pages."""
+    if not title.isprintable() or not title.strip() or len(title.encode()) > NAME_BYTES_MAX:
+        raise UsageError(
+            f"the application's name is {quoted(title)}: use up to {NAME_BYTES_MAX:,} bytes of "
+            "printable text, given with --name"
+        )
+    return title
 
 
 def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submission:
@@ -46,7 +58,7 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
         files=tuple(source_files(spec)),
         conf={**configuration.passed_on("spark."), **spec.conf},
         configuration=dict(configuration.redacted()),
-        first_job_id=_first_job_id(configuration),
+        first_job_id=configuration.find(options.FIRST_JOB_ID) or "",
     )
 
 
@@ -79,10 +91,3 @@ def source_files(spec: ApplicationSpec) -> list[SourceFile]:
 def _is_function(app: str) -> bool:
     module, _, name = app.partition(":")
     return bool(name) and not Path(app).exists() and module.replace(".", "_").isidentifier()
-
-
-def _first_job_id(configuration: Configuration) -> str:
-    text = (configuration.find(options.FIRST_JOB_ID) or "").lower()
-    if text and (len(text) != 32 or any(digit not in "0123456789abcdef" for digit in text)):
-        raise UsageError(f"{options.FIRST_JOB_ID.key} is {text!r}: expected 32 hexadecimal digits")
-    return text

@@ -21,10 +21,11 @@ from pathlib import Path
 
 from understudy.api import rest
 from understudy.cli.compose import EXIT_CODES, open_services, standalone_rpc
+from understudy.cli.joining import shared_settings
 from understudy.cli.notify import NoNotifier, Notifier, notifier
 from understudy.cli.spec import WorkerSpec, received
 from understudy.cli.standalone import rest_ports, standing_alone
-from understudy.cli.story import Event, Story
+from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import submission_of
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
@@ -181,6 +182,7 @@ def _leader_record(parts: Parts, rest_url: str, rpc_address: str) -> LeaderRecor
         lock=parts.spec.lock,
         rest=rest_url,
         rpc=rpc_address,
+        settings=shared_settings(parts.configuration),
     )
 
 
@@ -274,11 +276,13 @@ async def run_taskmanager(parts: Parts) -> int:
 async def _tell_end(parts: Parts, ended: Ended) -> None:
     """Tell how the run ended, with each of its jobs."""
     jobs: list[dict[str, object]] = []
+    reason = None
     with contextlib.suppress(OSError, TimeoutError, DataError, NotFoundError):
         registry = await parts.services.registry.read()
         stone = registry.tombstones.get(ended.run_id) if registry else None
         if stone:
             file = await read_tombstone(parts.services, stone)
+            reason = reason_of(file.result.failure)
             jobs = [
                 {
                     "job_id": job.job_id,
@@ -289,7 +293,11 @@ async def _tell_end(parts: Parts, ended: Ended) -> None:
                 for job in file.jobs
             ]
     parts.reporter.event(
-        "application-finished", run_id=ended.run_id, status=ended.status.value, jobs=jobs
+        "application-finished",
+        run_id=ended.run_id,
+        status=ended.status.value,
+        failure=reason,
+        jobs=jobs,
     )
 
 

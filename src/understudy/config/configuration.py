@@ -37,6 +37,15 @@ _THIS_HOST = ("localhost", "127.0.0.1", "::1")
 RATE_FAILURES_MAX = 100
 """Failures that failure-rate remembers for a job: the register holds 200 jobs to a document."""
 
+RESULT_BYTES_MAX = 32 << 20
+"""What ``job.result.max-size`` may be: a value travels to ``main`` in one message of the wire."""
+
+SHOWN_CHARS_MAX = 80
+"""Of a key or a value that is refused, so much is shown."""
+
+NESTED_MAX = 50
+"""Deeper than any key; a YAML file may contain itself."""
+
 _SECRET_PARTS = (
     "password",
     "secret",
@@ -130,18 +139,19 @@ class Configuration:
             elif reason := flink.reason_without_meaning(key):
                 self.warnings.append(f"{key} does nothing here: {reason}")
             else:
-                raise ConfigurationError(f"unknown option {key!r}{_nearest(key)}")
+                raise ConfigurationError(f"unknown option {quoted(key)}{_nearest(key)}")
         return resolved
 
     def _parsed(self, key: str, text: str) -> object:
         option = _BY_KEY.get(key)
         if option is None:
+            _check_passed_on(key, text)
             return text
         try:
             return option.parse(text)
         except ValueError as error:
             shown = _shown(key, text, ())
-            shown = shown if shown == REDACTED else repr(shown)
+            shown = shown if shown == REDACTED else quoted(shown)
             written = self._written.get(key, key)
             raise ConfigurationError(f"{written} is {shown}: expected {error}") from None
 
@@ -181,6 +191,12 @@ class Configuration:
             raise ConfigurationError(
                 f"{options.EXPONENTIAL_JITTER.key} is {jitter:g}: it must be at most 1, or pauses "
                 "would be negative"
+            )
+        result_size = self.get(options.RESULT_MAX_SIZE)
+        if result_size > RESULT_BYTES_MAX:
+            raise ConfigurationError(
+                f"{options.RESULT_MAX_SIZE.key} is {result_size} bytes: it must be at most "
+                f"{RESULT_BYTES_MAX >> 20} mb, larger data belongs in files or tables"
             )
         self._check_failure_rate()
         self._check_standalone()
@@ -225,7 +241,7 @@ def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Conf
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not key.strip():
-            raise ConfigurationError(f"-D {override!r}: expected key=value")
+            raise ConfigurationError(f"-D {quoted(override)}: expected key=value")
         given[key.strip()] = text
     settings = {} if directory is None else _read_file(directory / CONFIG_FILE)
     # An override wins over the file, whichever spelling either of them has.
@@ -245,6 +261,13 @@ def redact(settings: Mapping[str, str], further: Iterable[str] = ()) -> dict[str
     """
     parts = tuple(part.lower() for part in further)
     return {key: _shown(key, text, parts) for key, text in settings.items()}
+
+
+def quoted(text: str) -> str:
+    """Return text as it may be shown in an error: on one line, and not much of it."""
+    if len(text) <= SHOWN_CHARS_MAX:
+        return repr(text)
+    return f"{text[:SHOWN_CHARS_MAX]!r}… ({len(text):,} characters)"
 
 
 def state_home() -> Path:
@@ -272,7 +295,22 @@ def _shown(key: str, text: str, further: tuple[str, ...]) -> str:
     return f"{address.scheme}://{address.netloc}/{REDACTED}"
 
 
+def _check_passed_on(key: str, text: str) -> None:
+    """Raise `ConfigurationError` for what cannot be handed to another process."""
+    for part in (key, text):
+        if "\0" in part or _is_no_text(part):
+            raise ConfigurationError(
+                f"{quoted(key)} holds a NUL or what is no UTF-8: no process can be given that"
+            )
+
+
+def _is_no_text(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _nearest(key: str) -> str:
+    if len(key) > SHOWN_CHARS_MAX:
+        return "; docs/configuration.md lists all options"
     known = [*_BY_KEY, *flink.SUCCESSORS]
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all options"
@@ -292,26 +330,36 @@ def _read_file(path: Path) -> dict[str, str]:
         loaded = yaml.load(path.read_text(encoding="utf-8"), _TextLoader)  # noqa: S506 -- a safe one
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: not valid YAML: {error}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise ConfigurationError(f"{path}: not valid YAML: {said}") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{path}: not valid YAML: it is nested too deeply") from error
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
         raise ConfigurationError(f"{path}: expected keys and values, found {type(loaded).__name__}")
     settings: dict[str, str] = {}
-    for key, text in _flattened("", loaded, path):
+    for key, text in _flattened("", loaded, path, NESTED_MAX):
         if key in settings:
             raise ConfigurationError(f"{path}: {key} is there twice")
         settings[key] = text
     return settings
 
 
-def _flattened(prefix: str, node: Mapping[object, object], path: Path) -> Iterable[tuple[str, str]]:
+def _flattened(
+    prefix: str, node: Mapping[object, object], path: Path, deeper: int
+) -> Iterable[tuple[str, str]]:
+    if not deeper:
+        raise ConfigurationError(f"{path}: {quoted(prefix)} is nested deeper than {NESTED_MAX}")
     for name, value in node.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict):
-            yield from _flattened(f"{key}.", value, path)
+            yield from _flattened(f"{key}.", value, path, deeper - 1)
         elif isinstance(value, list):
+            option = _BY_KEY.get(flink.SUCCESSORS.get(key, key))
+            if option and not option.kind.takes_lists:
+                raise ConfigurationError(f"{path}: {key} must be one value, not a list")
             if not all(isinstance(item, str) for item in value):
                 raise ConfigurationError(f"{path}: {key} must be a list of plain values")
             yield key, ",".join(value)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from unicodedata import category
 from urllib.parse import urlsplit
 
 T = TypeVar("T")
@@ -56,7 +57,12 @@ _DURATION_MAX_S = 100_000 * 86400.0
 """Longer than anything is meant to run, and short enough for every clock and timer."""
 
 _SIZE_DIGITS_MAX = 18
+_TEXT_CHARS_MAX = 4096
+"""The kernel takes no longer path."""
+
 _WORD = re.compile(r"[!-~]+")
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_HEX_32 = re.compile(r"[0-9a-f]{32}")
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)")
 
 
@@ -67,6 +73,8 @@ class Kind(Generic[T]):
     name: str
     parse: Callable[[str], T]
     """Raises ``ValueError`` with what was expected."""
+    takes_lists: bool = False
+    """A list in a file is its items with commas between."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,17 @@ class Option(Generic[T]):
 
 
 def _text(text: str) -> str:
+    if not all(character.isprintable() or category(character) == "Zs" for character in text):
+        raise ValueError("printable text, without line breaks and control characters")
+    if len(text) > _TEXT_CHARS_MAX:
+        raise ValueError(f"at most {_TEXT_CHARS_MAX:,} characters")
     return text
+
+
+def _hex_id(text: str) -> str:
+    if not _HEX_32.fullmatch(text.lower()):
+        raise ValueError("32 hexadecimal digits")
+    return text.lower()
 
 
 def _boolean(text: str) -> bool:
@@ -98,10 +116,11 @@ def _boolean(text: str) -> bool:
 def _integer(text: str) -> int:
     if text.lower() == "infinite":
         return INFINITE
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("a whole number") from None
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("a whole number")
+    if len(text) > len(str(INFINITE)) + 1 or abs(int(text)) > INFINITE:
+        raise ValueError(f"a whole number of at most {INFINITE}")
+    return int(text)
 
 
 def _count(text: str) -> int:
@@ -118,9 +137,24 @@ def _positive(text: str) -> int:
     return number
 
 
+def _bounded(lowest: int, highest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        expected = f"a whole number from {lowest} to {highest}"
+        try:
+            number = _integer(text)
+        except ValueError:
+            raise ValueError(expected) from None
+        if not lowest <= number <= highest:
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
 def _factor(text: str) -> float:
     try:
-        number = float(text)
+        # Python also reads 1_000, and digits of other scripts.
+        number = float(text if text.isascii() and "_" not in text else "")
     except ValueError:
         raise ValueError("a number") from None
     if not 0 <= number < float("inf"):
@@ -148,6 +182,13 @@ def _period(text: str) -> float:
     return seconds
 
 
+def _long_period(text: str) -> float:
+    seconds = _duration(text)
+    if seconds < 1:
+        raise ValueError("a duration of at least 1 s")
+    return seconds
+
+
 def _size(text: str) -> int:
     match = _QUANTITY.fullmatch(text)
     if not match or match[2].lower() not in _SIZE_UNITS:
@@ -164,7 +205,7 @@ def _ports(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         try:
-            low, high = int(first), int(last if dash else first)
+            low, high = _integer(first), _integer(last if dash else first)
         except ValueError:
             raise ValueError("a port, a list '50100,50101' or a range '50100-50200'") from None
         if not 0 <= low <= high <= 65535:
@@ -190,6 +231,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 TEXT = Kind("String", _text)
+HEX_ID = Kind("String (32 hexadecimal digits)", _hex_id)
 BOOLEAN = Kind("Boolean", _boolean)
 INTEGER = Kind("Integer", _integer)
 COUNT = Kind("Integer (0 or more)", _count)
@@ -197,10 +239,16 @@ POSITIVE = Kind("Integer (1 or more)", _positive)
 FACTOR = Kind("Double", _factor)
 DURATION = Kind("Duration", _duration)
 PERIOD = Kind("Duration (more than 0)", _period)
+LONG_PERIOD = Kind("Duration (1 s or more)", _long_period)
 SIZE = Kind("MemorySize", _size)
-PORTS = Kind("Ports", _ports)
+PORTS = Kind("Ports", _ports, takes_lists=True)
 HTTP_URL = Kind("URL (http or https)", _http_url)
-WORDS = Kind("List<String>", _words)
+WORDS = Kind("List<String>", _words, takes_lists=True)
+
+
+def bounded(lowest: int, highest: int) -> Kind[int]:
+    """Return the kind of an option that takes a whole number within bounds."""
+    return Kind(f"Integer ({lowest} to {highest})", _bounded(lowest, highest))
 
 
 def choice(*names: str, aliases: dict[str, str] | None = None) -> Kind[str]:

@@ -10,7 +10,9 @@ from understudy.config.option import (
     COUNT,
     DURATION,
     FACTOR,
+    HEX_ID,
     HTTP_URL,
+    LONG_PERIOD,
     PERIOD,
     PORTS,
     POSITIVE,
@@ -18,10 +20,16 @@ from understudy.config.option import (
     TEXT,
     WORDS,
     Option,
+    bounded,
     choice,
 )
 
 SAME = "same"
+
+DRIVERS_MAX = 1_000
+"""More processes than one machine has a use for; a number that was mistyped must not start them."""
+
+PORT = bounded(1, 65535)
 
 # --- high availability -------------------------------------------------------------------------
 
@@ -101,7 +109,7 @@ TOMBSTONE_TTL = Option(
     DURATION,
     "7 d",
     "How long a tombstone (run id, status, and a file with each job's result) remains in a "
-    "cluster whose id was configured.",
+    "cluster whose id was configured. Beyond 700 kB of them, some 2,000, the oldest go earlier.",
 )
 
 # --- jobs and applications ----------------------------------------------------------------------
@@ -124,7 +132,7 @@ UNREACHED_GRACE = Option(
 )
 FIRST_JOB_ID = Option(
     "$internal.pipeline.job-id",
-    TEXT,
+    HEX_ID,
     None,
     "The id of the first job, 32 hexadecimal digits. Refused if another run of the cluster has "
     "used it.",
@@ -304,7 +312,7 @@ ADOPTION_GRACE = Option(
 )
 MAIN_HEARTBEAT = Option(
     "jobmanager.application-process.heartbeat-timeout",
-    PERIOD,
+    LONG_PERIOD,
     "30 s",
     "How long the process that runs main may be silent before its guardian kills it.",
 )
@@ -316,26 +324,26 @@ ORPHAN_TIMEOUT = Option(
 )
 SLOTS = Option(
     "taskmanager.numberOfTaskSlots",
-    POSITIVE,
+    bounded(1, DRIVERS_MAX),
     "2",
     "How many jobs a TaskManager runs at once, each in a driver of its own.",
     "default 1 there",
 )
 SPARES = Option(
     "taskmanager.spare-drivers",
-    COUNT,
+    bounded(0, DRIVERS_MAX),
     "1",
     "Warm drivers beyond the slots, so that a restart need not wait for Spark to start.",
 )
 DRIVER_HEARTBEAT = Option(
     "taskmanager.driver.heartbeat-timeout",
-    PERIOD,
+    LONG_PERIOD,
     "30 s",
     "How long a driver's Python, or its JVM, may be silent before its guardian kills the driver.",
 )
 DRIVER_START = Option(
     "taskmanager.driver.start-timeout",
-    PERIOD,
+    LONG_PERIOD,
     "3 min",
     "How long a driver may take until its SparkSession is warm.",
 )
@@ -402,7 +410,7 @@ RPC_ADDRESS = Option(
 )
 RPC_PORT = Option(
     "jobmanager.rpc.port",
-    POSITIVE,
+    PORT,
     "6123",
     "With high-availability.type NONE only: tells clusters of one host apart; it names a Unix "
     "socket, no port is opened.",
@@ -417,7 +425,7 @@ REST_ADDRESS = Option(
 )
 REST_PORT = Option(
     "rest.port",
-    POSITIVE,
+    PORT,
     "8081",
     "With high-availability.type NONE only: where clients find the JobManager, and what it binds "
     "to unless rest.bind-port is set.",
@@ -446,7 +454,7 @@ SHUTDOWN_ON_FINISH = Option(
 )
 CLIENT_TIMEOUT = Option(
     "client.timeout",
-    DURATION,
+    PERIOD,
     "1 min",
     "How long a command waits for an answer of the cluster.",
     SAME,

@@ -14,6 +14,12 @@ from understudy.model import Incarnation
 
 STARTING_MAX = 1
 
+FAILED_MAX = 3
+KILLED_MAX = 20
+"""With their pauses it takes a quarter of an hour until a run is given up for so many."""
+
+START_PAUSE_MAX_S = 60
+
 
 class DriverState(enum.Enum):
     """Where a driver is; the value is what REST shows."""
@@ -70,6 +76,22 @@ def arrange(seats: Iterable[Seat], slots: int, spares: int) -> list[Promote | St
     return actions
 
 
-def start_pause_s(failures_in_a_row: int) -> float:
-    """Return how long to wait before a driver is started again after failed starts."""
-    return 0.0 if failures_in_a_row == 0 else float(min(2 ** (failures_in_a_row - 1), 60))
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """How starting drivers has gone since one was warm."""
+
+    failed: int = 0
+    """Ended by themselves, or were never ready: mostly the settings are wrong."""
+    killed: int = 0
+    """Killed from outside, or with their JVM: mostly an accident, or too little memory."""
+
+
+def start_pause_s(starts: Starts) -> float:
+    """Return how long to wait before a driver is started again after such starts."""
+    in_a_row = starts.failed + starts.killed
+    return 0.0 if in_a_row == 0 else float(min(2 ** (in_a_row - 1), START_PAUSE_MAX_S))
+
+
+def hopeless(starts: Starts) -> bool:
+    """Say whether no driver can be expected to start any more."""
+    return starts.failed >= FAILED_MAX or starts.failed + starts.killed >= KILLED_MAX

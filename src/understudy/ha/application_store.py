@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from understudy.errors import DataError, ForeignDataError, NotFoundError
+from understudy.errors import CorruptDataError, DataError, ForeignDataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.documents import Document
 from understudy.ha.format import Format, digest
@@ -132,7 +132,7 @@ class ApplicationStore:
         """Claim every linked application; damaged ones are named and left in place."""
         recovered = Recovered()
         for application_id, link in registry.applications.items():
-            document = application_document(self._register, link.document)
+            document = application_document(self._register, link.document, application_id)
             try:
                 body = await document.claim(term)
             except (DataError, NotFoundError) as error:
@@ -149,6 +149,10 @@ class ApplicationStore:
             raise ForeignDataError(
                 f"{body.record.path}: belongs to application {record.application_id}, "
                 f"not to {body.application_id}"
+            )
+        if digest(data) != body.record.digest:
+            raise CorruptDataError(
+                f"{self._storage.place(body.record.path)}: was altered since it was stored"
             )
         return record
 

@@ -5,7 +5,7 @@ Jobs share the blobs of their application; its cleanup removes them together.
 
 from __future__ import annotations
 
-from understudy.errors import CorruptDataError
+from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage
@@ -22,7 +22,11 @@ class BlobStore:
     def put(self, body: bytes) -> str:
         """Store bytes and return their digest; repeatable."""
         name = digest(body)
-        if not self._storage.exists(self._path(name)):
+        try:
+            there = self._storage.read(self._path(name))
+        except (NotFoundError, DataError):
+            there = None
+        if there != body:
             self._storage.publish(self._path(name), body)
         return name
 

@@ -21,7 +21,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from understudy.errors import CorruptDataError, LeadershipLost, NotFoundError, TooLargeError
+from understudy.errors import (
+    CorruptDataError,
+    LeadershipLost,
+    LostDataError,
+    NotFoundError,
+    TooLargeError,
+)
 from understudy.ha.format import Format
 from understudy.ha.register import VALUE_BYTES_MAX, Conflict, Entry, Register
 
@@ -60,12 +66,23 @@ class Document(Generic[T]):
     ``load`` for an update. Updates of one document are done one after the other.
     """
 
-    def __init__(self, register: Register, key: str, kind: str, body_type: type[T]) -> None:
+    def __init__(
+        self,
+        register: Register,
+        key: str,
+        kind: str,
+        body_type: type[T],
+        check: Callable[[T], None] | None = None,
+    ) -> None:
+        """``check`` raises `DataError` for a body that does not belong under this key."""
         self.key = key
+        self._check = check
         self._register = register
         self._format: Format[Stamped] = Format(kind, Stamped)
         self._type = body_type
         self._known: _Known[T] | None = None
+        self.highest: int = 0
+        """The highest term that this process has seen here: the document never shows less."""
         self._turn = asyncio.Lock()
 
     async def read(self) -> T | None:
@@ -78,10 +95,15 @@ class Document(Generic[T]):
         known = self._known or await self._load()
         return known.body if known else None
 
+    async def read_stamped(self) -> tuple[T | None, int]:
+        """Return the body, and the highest term that has written it: 0 where it is absent."""
+        known = await self._load()
+        return (known.body, known.term) if known else (None, 0)
+
     async def stamp(self) -> int:
         """Return the highest term that has written the document, 0 where it is absent."""
-        known = await self._load()
-        return known.term if known else 0
+        _, stamp = await self.read_stamped()
+        return stamp
 
     async def create(self, term: int, body: T) -> None:
         """Write a document whose key was never used; it becomes real when the registry links it."""
@@ -89,19 +111,20 @@ class Document(Generic[T]):
             if not await self._write(term, body, None):
                 raise Conflict(f"{self.key}: exists already")
 
-    async def claim(self, term: int) -> T:
+    async def claim(self, term: int, *, anew: bool = False) -> T:
         """Shut out every older term, and return what they left behind.
 
         Raises `LeadershipLost` where a newer term was here, `NotFoundError` where it is absent.
+        ``anew``: so it does where the same term was here, which then is somebody else's.
         """
         async with self._turn:
             self._known = None
             known = await self._load()
-            if known and known.term == term:
+            if known and known.term == term and not anew:
                 return known.body
-        return await self.update(term, lambda body: body)
+        return await self.update(term, lambda body: body, anew=anew)
 
-    async def update(self, term: int, change: Callable[[T], T]) -> T:
+    async def update(self, term: int, change: Callable[[T], T], *, anew: bool = False) -> T:
         """Replace the body by ``change(body)``, which may be called again after a lost race.
 
         Raises `LeadershipLost`, `NotFoundError` or `TooLargeError`; an ``OSError`` or
@@ -112,6 +135,8 @@ class Document(Generic[T]):
                 known = self._known or await self._load()
                 if known is None:
                     raise NotFoundError(f"{self.key}: the document does not exist")
+                if known.term == term and anew:
+                    raise LeadershipLost(f"{self.key}: term {term} was somebody else's")
                 if known.term > term:
                     raise LeadershipLost(f"{self.key}: term {known.term} is newer than {term}")
                 if await self._write(term, change(known.body), known):
@@ -134,8 +159,16 @@ class Document(Generic[T]):
 
     async def _load(self) -> _Known[T] | None:
         entry = await self._register.load(self.key)
-        self._known = self._decode(entry) if entry else None
-        return self._known
+        known = self._decode(entry) if entry else None
+        if known and known.term < self.highest:
+            raise LostDataError(
+                f"register entry {self.key} is of term {known.term}, though it was of term "
+                f"{self.highest}: an older copy lies in its place, without what has happened since "
+                "(to go on from it all the same, end all processes of the cluster first)"
+            )
+        self.highest = known.term if known else self.highest
+        self._known = known
+        return known
 
     async def _write(self, term: int, body: T, over: _Known[T] | None) -> bool:
         """Write over the version last seen; False if another writer was faster."""
@@ -163,13 +196,17 @@ class Document(Generic[T]):
                 pause_s *= 2
             else:
                 self._known = _Known(version, term, write_id, body)
+                self.highest = term
                 return True
         raise AssertionError("unreachable: the loop returns or raises")
 
     def _decode(self, entry: Entry) -> _Known[T]:
-        stamped = self._format.load(entry.value, f"register entry {self.key}")
+        source = f"register entry {self.key}" + (entry.place and f" ({entry.place})")
+        stamped = self._format.load(entry.value, source)
         try:
             body = msgspec.json.decode(stamped.body, type=self._type)
-        except msgspec.ValidationError as error:
-            raise CorruptDataError(f"register entry {self.key}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise CorruptDataError(f"{source}: {error}") from error
+        if self._check:
+            self._check(body)
         return _Known(entry.version, stamped.term, stamped.write_id, body)

@@ -23,15 +23,22 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.core import lease
 from understudy.core.lease import Timing
-from understudy.errors import CorruptDataError, DataError, LeadershipLost
+from understudy.errors import DataError, LeadershipLost, NewerFormatError
 from understudy.ha.format import Format
 from understudy.ha.register import Conflict, Entry, Register
 from understudy.model import Incarnation, LeaderRecord, Term
 
 LEADER_KEY = "leader"
 
-RETRY_BACKOFF_MAX_S = 5.0
-"""The longest pause of a retriever between two tries of a failing backend."""
+RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S = 0.1, 5.0
+"""The shortest and the longest pause of a retriever between two tries of a failing backend."""
+
+NOBODY_KNOWN = Incarnation("unreadable")
+"""Who holds the lease where its record is damaged."""
+
+LEAP = 100
+"""How many terms are passed over where a record was damaged: those who were granted one, and died
+before the registry knew, were fewer."""
 
 INSTANT_S = 0.001
 """The shortest wait, so that nobody spins where a clock is read a moment before its deadline."""
@@ -70,9 +77,14 @@ class Leadership:
         predecessor: LeaderRecord,
         lost_at: float | None,
         reason: str,
+        damage: str = "",
     ) -> None:
-        """``lost_at`` is when the predecessor died, or was last seen to renew or to release."""
+        """``lost_at`` is when the predecessor died, or was last seen to renew or to release.
+
+        ``damage`` is what was wrong with its record, if it had to be replaced.
+        """
         self.reason = reason
+        self.damage = damage
         self.term = term
         self.session = session
         self.predecessor = predecessor
@@ -124,6 +136,11 @@ class Election:
         self._state = lease.State(me.holder, timing)
         self._version: str | None = None
         self._died_at: dict[Incarnation, float] = {}
+        self._highest: Term = 0
+        """The highest term that this process has seen: it asks for none below."""
+        self._damage = ""
+        """What is wrong with the record that was seen last."""
+        self._told = ""
         self._sent: Term = 0
         """The term that this process has asked for, whether or not there was an answer."""
 
@@ -170,7 +187,7 @@ class Election:
     async def _acquire(self) -> Leadership:
         wake = asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(_background(self._follow(wake)))
+            await stack.enter_async_context(_background(_wake(self._register, self._clock, wake)))
             watched: LeaderRecord | None = None
             watching: asyncio.Task[None] | None = None
             try:
@@ -201,8 +218,8 @@ class Election:
                 action = lease.decide(self._state, self._me, self._clock.now())
                 if isinstance(action, lease.Wait):
                     return action
-                floor = await self._floor()
                 assert self._state.observed is not None
+                floor = await self._highest_term(self._state.observed.record)
                 predecessor, seen_at = self._state.observed.record, self._state.observed.at
                 self._state = lease.observe(self._state, predecessor, floor, self._clock.now())
                 # Without addresses: nobody is to find this leader before it has recovered.
@@ -216,8 +233,9 @@ class Election:
         except Conflict:
             return None
         except (OSError, TimeoutError, DataError) as error:
-            _log.warning("cannot contend: the register does not answer: %s", error or "timeout")
+            self._tell(f"cannot contend: {error or 'the register does not answer in time'}")
             return None
+        self._told = ""
         assert self._state.leading is not None
         self._hold(self._state.leading.deadline)
         lost_at = self._died_at.get(predecessor.holder, seen_at) if predecessor.term else None
@@ -228,8 +246,28 @@ class Election:
             reason = "it stepped down"
         elif predecessor.holder in self._state.dead:
             reason = "it died"
+        if predecessor.holder == NOBODY_KNOWN:
+            reason = "its record was damaged"
         term, session = action.record.term, action.record.session
-        return Leadership(term, session, predecessor, lost_at, reason)
+        return Leadership(term, session, predecessor, lost_at, reason, self._damage)
+
+    async def _highest_term(self, seen: LeaderRecord) -> Term:
+        """Return the highest term known here; who leads over a damaged registry can say so."""
+        known = max(self._highest, seen.term)
+        if seen.holder == NOBODY_KNOWN:
+            return max(known, await self._floor()) + LEAP
+        try:
+            return max(known, await self._floor())
+        except DataError:
+            if not known:
+                raise
+            return known
+
+    def _tell(self, grievance: str) -> None:
+        """Warn of what keeps this process from contending, once for as long as it is the same."""
+        level = logging.DEBUG if grievance == self._told else logging.WARNING
+        self._told = grievance
+        _log.log(level, "%s", grievance)
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
@@ -285,16 +323,36 @@ class Election:
     async def _put(self, write: lease.Write) -> None:
         data = _format.dump(write.record)
         self._version = await self._register.swap(LEADER_KEY, data, self._version)
+        self._highest = max(self._highest, write.record.term)
         self._state = lease.written(self._state, write)
 
     async def _look(self) -> None:
         entry = await self._register.load(LEADER_KEY)
         self._version = entry.version if entry else None
-        record = decode_leader(entry) if entry else None
+        record = self._read(entry) if entry else None
+        self._highest = max(self._highest, record.term if record else 0)
         self._state = lease.observe(self._state, record, 0, self._clock.now())
 
+    def _read(self, entry: Entry) -> LeaderRecord:
+        """Return the record; for a damaged one, that of a holder whose lease must run out.
+
+        It says nothing that is not known elsewhere: the registry has the highest term. Whoever
+        lives and holds it, writes it anew with the next renewal.
+        """
+        try:
+            record = decode_leader(entry)
+        except NewerFormatError:
+            raise
+        except DataError as error:
+            if self._damage != str(error):
+                self._damage = str(error)
+                _log.warning("%s: it is replaced once its lease must have run out", error)
+            return LeaderRecord(holder=NOBODY_KNOWN, term=0, session=entry.version)
+        self._damage = ""
+        return record
+
     async def _await_death(self, holder: LeaderRecord, wake: asyncio.Event) -> None:
-        if not holder.holder or holder.holder == self._me.holder:
+        if holder.holder in {"", NOBODY_KNOWN, self._me.holder}:
             return
         died_at = await self._deaths.proof(holder)
         if died_at is not None:
@@ -302,10 +360,6 @@ class Election:
         _log.info("the leader of term %d (%s) is dead", holder.term, holder.name)
         self._state = lease.proven_dead(self._state, holder.holder)
         wake.set()
-
-    async def _follow(self, wake: asyncio.Event) -> None:
-        async for _ in _patient_changes(self._register, self._clock):
-            wake.set()
 
     async def _release(self, term: Term, *, for_good: bool) -> None:
         """Let the next one lead at once; all work of the term has ended before this is called.
@@ -315,12 +369,7 @@ class Election:
         """
         try:
             async with asyncio.timeout(self._timing.retry_s):
-                await self._look()
-                seen = self._state.observed.record if self._state.observed else None
-                if seen and seen.holder == self._me.holder and seen.term == term:
-                    vacant = LeaderRecord(holder=Incarnation(""), term=term, session=seen.session)
-                    data = None if for_good else _format.dump(vacant)
-                    await self._register.swap(LEADER_KEY, data, self._version)
+                await self._vacate(term, for_good=for_good)
         except (Conflict, OSError, TimeoutError, DataError) as error:
             _log.warning("term %d was not released, it will expire: %s", term, error or "timeout")
         finally:
@@ -328,30 +377,54 @@ class Election:
             self._version = None
             self._sent = 0
 
+    async def _vacate(self, term: Term, *, for_good: bool) -> None:
+        """Give up the record, again as long as the register fails: nobody else may come after."""
+        while True:
+            try:
+                await self._look()
+                seen = self._state.observed.record if self._state.observed else None
+                if seen and seen.holder == self._me.holder and seen.term == term:
+                    vacant = LeaderRecord(holder=Incarnation(""), term=term, session=seen.session)
+                    data = None if for_good else _format.dump(vacant)
+                    await self._register.swap(LEADER_KEY, data, self._version)
+            except (OSError, TimeoutError) as error:
+                _log.warning("term %d is not released yet: %s", term, error or "timeout")
+                await asyncio.sleep(RETRY_BACKOFF_S)
+            else:
+                return
+
 
 async def retrieve(
     register: Register, clock: Clock, lease_s: float
 ) -> AsyncIterator[LeaderRecord | None]:
     """Yield the serving leader now, and then each change; None where nobody serves.
 
-    A failing backend is asked again with backoff, and counts as "no leader" once its last answer
-    is older than a lease.
+    A backend that fails, or a record that is damaged, is asked for again with backoff, and counts
+    as "no leader" once the last sound answer is older than a lease.
     """
     last: tuple[str, ...] | bool | None = False
-    answered_at = clock.now()
-    async for _ in _patient_changes(register, clock):
-        try:
-            async with asyncio.timeout(lease_s / 2):
-                leader = await serving_leader(register)
-            answered_at = clock.now()
-        except (OSError, TimeoutError):
-            if clock.now() - answered_at < lease_s:
-                continue
-            leader = None
-        seen = (leader.holder, str(leader.term), leader.rest, leader.rpc) if leader else None
-        if seen != last:
-            last = seen
-            yield leader
+    answered_at, pause_s = clock.now(), 0.0
+    wake = asyncio.Event()
+    following = asyncio.ensure_future(_wake(register, clock, wake))
+    try:
+        while True:
+            wake.clear()
+            try:
+                async with asyncio.timeout(lease_s / 2):
+                    leader = await serving_leader(register)
+                answered_at, pause_s = clock.now(), 0.0
+            except (OSError, TimeoutError, DataError) as error:
+                if not pause_s:
+                    _log.warning("the leader cannot be retrieved: %s", error or "timeout")
+                pause_s = min(2 * pause_s or RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S)
+                leader = None
+            seen = (leader.holder, str(leader.term), leader.rest, leader.rpc) if leader else None
+            if seen != last and (not pause_s or clock.now() - answered_at >= lease_s):
+                last = seen
+                yield leader
+            await _event(wake, pause_s or None)
+    finally:
+        following.cancel()
 
 
 async def serving_leader(register: Register) -> LeaderRecord | None:
@@ -368,30 +441,33 @@ def encode_leader(record: LeaderRecord) -> bytes:
 
 def decode_leader(entry: Entry) -> LeaderRecord:
     """Read a leader record; damaged data is an error that names the entry."""
-    try:
-        return _format.load(entry.value, f"register entry {LEADER_KEY}")
-    except DataError as error:
-        raise CorruptDataError(
-            f"{error}; nobody can be elected until it is repaired or removed"
-        ) from error
+    source = f"register entry {LEADER_KEY}" + (entry.place and f" ({entry.place})")
+    return _format.load(entry.value, source)
 
 
 async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
     """Yield at each hint of the backend; begin again, with backoff, whenever it fails."""
-    pause_s = 0.1
+    pause_s, told = RETRY_BACKOFF_S, ""
     while True:
         try:
             async for _ in register.changes(LEADER_KEY):
-                pause_s = 0.1
+                pause_s, told = RETRY_BACKOFF_S, ""
                 yield
         except (OSError, TimeoutError) as error:
-            _log.warning("following the leader is interrupted: %s", error or "timeout")
+            if told != str(error):
+                told = str(error)
+                _log.warning("following the leader is interrupted: %s", told or "timeout")
             yield
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
 
 
-async def _event(event: asyncio.Event, timeout_s: float) -> None:
+async def _wake(register: Register, clock: Clock, event: asyncio.Event) -> None:
+    async for _ in _patient_changes(register, clock):
+        event.set()
+
+
+async def _event(event: asyncio.Event, timeout_s: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()

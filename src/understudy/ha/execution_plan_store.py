@@ -52,7 +52,7 @@ class ExecutionPlanStore:
         run, since a job in it may have finished.
         """
         for key in self._application.body.segments:
-            document = segment_document(self._register, key)
+            document = segment_document(self._register, key, self._application.body.application_id)
             body = await document.claim(term)
             self._segments.append(document)
             for job_id, entry in body.jobs.items():

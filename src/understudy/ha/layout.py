@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 
+from understudy.config.configuration import quoted
 from understudy.errors import ConfigurationError
 
 REGISTER, LOCKS = "register", "locks"
@@ -27,7 +28,7 @@ def cluster_directory(cluster_id: str) -> str:
     name = cluster_id.strip("/").replace("/", "-")
     if not _CLUSTER_ID.fullmatch(name) or name in {"job-result-store", "application-result-store"}:
         raise ConfigurationError(
-            f"high-availability.cluster-id is {cluster_id!r}: use up to 100 letters, digits, "
+            f"high-availability.cluster-id is {quoted(cluster_id)}: use up to 100 letters, digits, "
             "'.', '_' and '-', beginning with a letter or digit"
         )
     return name
@@ -51,6 +52,22 @@ def plan_path(cluster: str, directory: str, job_id: str, digest: str) -> str:
 def staged_path(cluster: str, directory: str, job_id: str, attempt: int) -> str:
     """Return where an attempt stages its outcome."""
     return f"{cluster}/applications/{directory}/staged/{job_id}-{attempt}.json"
+
+
+def staged_by_leader_path(
+    cluster: str, directory: str, job_id: str, attempt: int, term: int, status: str
+) -> str:
+    """Return where a leader stages the outcome of an attempt that has staged none.
+
+    Named by its term, like `staged_application_path`: a leader that was deposed, and is late, must
+    not write over the bytes that a later one has committed by their digest.
+    """
+    return f"{cluster}/applications/{directory}/staged/{job_id}-{attempt}-{term}-{status}.json"
+
+
+def staged_application_path(cluster: str, directory: str, term: int) -> str:
+    """Return where a leader stages the result of an application."""
+    return f"{cluster}/applications/{directory}/result-{term}.json"
 
 
 def tombstone_path(cluster: str, run_id: str) -> str:

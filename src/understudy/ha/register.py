@@ -11,7 +11,7 @@ what a leader is: fencing is the business of ``ha.documents``.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from understudy.errors import Conflict
@@ -28,13 +28,16 @@ class Entry:
 
     value: bytes
     version: str
+    place: str = field(default="", compare=False)
+    """Where people find it, for messages: a path, where it is one."""
 
 
 class Register(Protocol):
     """Small values that outlive every JobManager, each replaced only by compare-and-swap.
 
     Every method may raise ``OSError`` or ``TimeoutError``: then the outcome is unknown, and the
-    caller reads again before it decides. A paused or dead caller never blocks another one.
+    caller reads again before it decides. What is there and cannot be had as it was written is a
+    `DataError`: another try would not help. A paused or dead caller never blocks another one.
     """
 
     async def load(self, key: str) -> Entry | None:

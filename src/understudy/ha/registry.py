@@ -15,9 +15,15 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 
+import msgspec
 from msgspec.structs import replace
 
-from understudy.errors import Conflict, DataError, ForeignDataError, NotFoundError
+from understudy.errors import (
+    Conflict,
+    DataError,
+    ForeignDataError,
+    LostDataError,
+)
 from understudy.ha.documents import Document
 from understudy.ha.register import Register
 from understudy.model import (
@@ -39,6 +45,9 @@ SEGMENT_PREFIX = "jobs-"
 HISTORY_MAX = 50
 """Terms kept for people to read; about 10 kB."""
 
+TOMBSTONES_BYTES_MAX = 700_000
+"""Some 2,000 tombstones; with them the registry stays well below what a register takes, so that
+grants, links and the end of the next run can always be written."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,26 +66,41 @@ class Registry:
         self._document = Document(register, REGISTRY_KEY, "registry", RegistryBody)
 
     async def read(self) -> RegistryBody | None:
-        """Return the registry as anybody may see it; None before the first leader."""
-        body = await self._document.read()
-        return self._checked(body) if body else None
+        """Return the registry as anybody may see it; None before the first leader.
+
+        Raises `DataError` for one that is damaged, of another cluster, older than this process
+        has seen it, or gone.
+        """
+        return self._checked(await self._document.read())
 
     async def highest_term(self) -> Term:
-        """Return the highest term that has touched the registry, 0 before the first."""
-        return await self._document.stamp()
+        """Return the highest term that has touched the registry, 0 before the first.
 
-    async def claim(self, term: Term, *, ephemeral: bool) -> RegistryBody:
-        """Shut out older terms, and create the registry for the first term of a cluster."""
-        try:
-            return self._checked(await self._document.claim(term))
-        except NotFoundError:
+        Raises as `read` does.
+        """
+        body, stamp = await self._document.read_stamped()
+        self._checked(body)
+        return stamp
+
+    async def claim(self, term: Term, *, ephemeral: bool, anew: bool = False) -> RegistryBody:
+        """Shut out older terms, and create the registry for the first term of a cluster.
+
+        What is not of this cluster, or not what it was, is named before anything is written over
+        it. ``anew``: on a grant. A term has one holder: whoever comes second meets
+        `LeadershipLost`.
+        """
+        body = await self.read()
+        if body is None:
             body = RegistryBody(
                 cluster_id=self._cluster_id, incarnation=uuid.uuid4().hex, ephemeral=ephemeral
             )
-        try:
-            await self._document.create(term, body)
-        except Conflict:
-            return self._checked(await self._document.claim(term))
+            try:
+                await self._document.create(term, body)
+            except Conflict:
+                body = self._checked(await self._document.claim(term, anew=anew))
+        else:
+            body = self._checked(await self._document.claim(term, anew=anew))
+        assert body is not None
         return body
 
     async def link(self, term: Term, application: ApplicationId, link: Link) -> RegistryBody:
@@ -96,7 +120,7 @@ class Registry:
             left = {key: link for key, link in body.applications.items() if key != application}
             tombstones = body.tombstones
             if tombstone:
-                tombstones = {**tombstones, tombstone.run_id: tombstone}
+                tombstones = _with_room({**tombstones, tombstone.run_id: tombstone})
             return replace(body, applications=left, tombstones=tombstones)
 
         return await self._document.update(term, change)
@@ -158,7 +182,14 @@ class Registry:
                 swept.append(key)
         return swept
 
-    def _checked(self, body: RegistryBody) -> RegistryBody:
+    def _checked(self, body: RegistryBody | None) -> RegistryBody | None:
+        if body is None:
+            if self._document.highest:
+                raise LostDataError(
+                    f"register entry {REGISTRY_KEY} is gone, though it was of term "
+                    f"{self._document.highest}"
+                )
+            return None
         if body.cluster_id != self._cluster_id:
             raise ForeignDataError(
                 f"the registry here belongs to cluster {body.cluster_id!r}, not to "
@@ -167,14 +198,45 @@ class Registry:
         return body
 
 
-def application_document(register: Register, key: str) -> Document[ApplicationDocument]:
-    """Open an application's document."""
-    return Document(register, key, "application", ApplicationDocument)
+def _with_room(tombstones: dict[RunId, Tombstone]) -> dict[RunId, Tombstone]:
+    """Return the tombstones without the oldest that there is no room for; files go by a sweep."""
+    room = TOMBSTONES_BYTES_MAX
+    kept: dict[RunId, Tombstone] = {}
+    for stone in sorted(tombstones.values(), key=lambda stone: stone.ended_at, reverse=True):
+        room -= len(msgspec.json.encode({stone.run_id: stone}))
+        if room < 0 and kept:
+            break
+        kept[stone.run_id] = stone
+    return dict(reversed(kept.items()))
 
 
-def segment_document(register: Register, key: str) -> Document[Segment]:
-    """Open a document that holds some of an application's jobs."""
-    return Document(register, key, "jobs", Segment)
+def application_document(
+    register: Register, key: str, application: ApplicationId | None = None
+) -> Document[ApplicationDocument]:
+    """Open an application's document; another one's is foreign, where it is said whose it is."""
+
+    def check(body: ApplicationDocument) -> None:
+        _refuse_foreign(key, body.application_id, application)
+
+    return Document(register, key, "application", ApplicationDocument, check)
+
+
+def segment_document(
+    register: Register, key: str, application: ApplicationId | None = None
+) -> Document[Segment]:
+    """Open a document that holds some of an application's jobs; see `application_document`."""
+
+    def check(body: Segment) -> None:
+        _refuse_foreign(key, body.application_id, application)
+
+    return Document(register, key, "jobs", Segment, check)
+
+
+def _refuse_foreign(key: str, found: ApplicationId, expected: ApplicationId | None) -> None:
+    if expected and found != expected:
+        raise ForeignDataError(
+            f"register entry {key}: belongs to application {found}, not to {expected}"
+        )
 
 
 def _open(register: Register, key: str) -> Document[ApplicationDocument] | Document[Segment]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from understudy.errors import NotFoundError
+from understudy.errors import DataError, NotFoundError
 from understudy.ha.format import Format, digest
 from understudy.ha.storage import Storage
 from understudy.model import ApplicationResult, Outcome, Pointer
@@ -88,7 +88,7 @@ class ResultStore:
         for path in (source.path, self.dirty_path(result_id), self.clean_path(result_id)):
             try:
                 data = self._storage.blocking.read(path)
-            except NotFoundError:
+            except (NotFoundError, DataError):
                 continue
             if digest(data) == source.digest:
                 return data
@@ -97,6 +97,6 @@ class ResultStore:
     async def _sound(self, path: str, expected_digest: str) -> bytes | None:
         try:
             data = await self._storage.read(path)
-        except NotFoundError:
+        except (NotFoundError, DataError):
             return None
         return data if digest(data) == expected_digest else None

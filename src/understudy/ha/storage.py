@@ -15,7 +15,6 @@ import contextlib
 import errno
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,8 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import fsspec
 
-from understudy.errors import ConfigurationError, NotFoundError, StorageError, TooLargeError
+from understudy.errors import ConfigurationError, NotFoundError, StorageError
+from understudy.ha import drafts, plain_files
 
 OPERATION_S = 60.0
 """How long one call may take before its outcome counts as unknown; a 2 GB file takes less."""
@@ -32,12 +32,6 @@ _DRAFT = ".draft-"
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-DRAFT_S = 60.0
-"""A draft of this age, in a directory that nobody needs, belongs to a writer that died."""
-
-FILE_BYTES_MAX = 1 << 31
-"""Nothing that belongs in here is larger; a larger file is damage, not data."""
 
 
 class BlockingStorage(Protocol):
@@ -49,7 +43,7 @@ class BlockingStorage(Protocol):
     url: str
 
     def read(self, path: str) -> bytes:
-        """Return a file's bytes, or raise `NotFoundError`."""
+        """Return a file's bytes, or raise `NotFoundError` or `UnreadableDataError`."""
         ...
 
     def publish(self, path: str, data: bytes) -> None:
@@ -148,28 +142,30 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.url = str(root)
+        self._device = self._seen_device()
+        """On which file system the directory was first seen; None before it is made."""
 
     def read(self, path: str) -> bytes:
         """See `BlockingStorage.read`."""
         try:
-            with (self.root / path).open("rb") as file:
-                if os.fstat(file.fileno()).st_size > FILE_BYTES_MAX:
-                    raise TooLargeError(f"{self.root / path}: larger than anything written here")
-                return file.read()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            return plain_files.read(self.root / path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            self._refuse_other_place()
             raise NotFoundError(f"{self.root / path}: no such file") from error
 
     def publish(self, path: str, data: bytes) -> None:
         """See `BlockingStorage.publish`."""
         target = self.root / path
+        self._refuse_other_place()
         make_directories(target.parent)
         draft = target.parent / f"{_DRAFT}{uuid.uuid4().hex}"
         try:
             with draft.open("xb") as file:
+                drafts.hold(file.fileno())
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(target)
+                draft.replace(target)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
@@ -187,7 +183,7 @@ class LocalStorage:
         """See `BlockingStorage.prune`."""
         directory = self.root / path
         while directory != self.root and directory.is_relative_to(self.root):
-            remove_old_drafts(directory)
+            drafts.remove_abandoned(directory.glob(f"{_DRAFT}*"))
             try:
                 directory.rmdir()
             except FileNotFoundError:
@@ -203,12 +199,35 @@ class LocalStorage:
         try:
             names = os.listdir(self.root / path)
         except (FileNotFoundError, NotADirectoryError):
+            self._refuse_other_place()
             return []
         return sorted(name for name in names if not name.startswith(_DRAFT))
 
     def exists(self, path: str) -> bool:
         """See `BlockingStorage.exists`."""
-        return (self.root / path).exists()
+        if (self.root / path).exists():
+            return True
+        self._refuse_other_place()
+        return False
+
+    def _refuse_other_place(self) -> None:
+        """Raise ``OSError`` where the directory has vanished, or another is mounted in its place.
+
+        What was stored is not lost then, and what would be stored would not be found again.
+        """
+        now = self._seen_device()
+        if self._device is None:
+            self._device = now
+        elif now is None:
+            raise OSError(errno.ENOENT, "the storage directory is gone", self.url)
+        elif now != self._device:
+            raise OSError(errno.ESTALE, "another file system lies in its place", self.url)
+
+    def _seen_device(self) -> int | None:
+        try:
+            return self.root.stat().st_dev
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
 
 class FsspecStorage:
@@ -312,14 +331,6 @@ def make_directories(path: Path) -> None:
     make_directories(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
     sync_directory(path.parent)
-
-
-def remove_old_drafts(directory: Path) -> None:
-    """Remove what writers left that were killed before they had published."""
-    for draft in directory.glob(f"{_DRAFT}*"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - draft.stat().st_mtime > DRAFT_S:
-                draft.unlink()
 
 
 def sync_directory(path: Path) -> None:

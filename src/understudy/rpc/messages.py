@@ -47,7 +47,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     job_id: str = ""
     attempt: int = 0
     note: str = ""
-    """Why the driver before it was retired or lost."""
+    """Why it is being retired, or why the driver before it in its slot was retired or lost."""
 
 
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

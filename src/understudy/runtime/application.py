@@ -19,6 +19,7 @@ from understudy.core import application as life
 from understudy.core import matching
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
+from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
 from understudy.ha.result_store import application_results
@@ -258,7 +259,8 @@ class Application:
             failure=failure,
         )
         data = application_results.dump(result, pretty=True)
-        path = f"{self.context.cluster}/applications/{body.directory}/result.json"
+        cluster, term = self.context.cluster, self.context.term
+        path = layout.staged_application_path(cluster, body.directory, term)
         storage = self._services.storage
         await persist("stage the application's result", lambda: storage.publish(path, data))
         source = Pointer(path=path, digest=digest(data), size=len(data))

@@ -83,6 +83,7 @@ class ApplicationJobs:
         self._reaching = reaching.State(unreached_grace_s)
         self._takeover = _takeover(context.plans.entries, lost_at)
         self._takeover_told = False
+        self._without_drivers: set[Incarnation] = set()
         self._shown: dict[JobId, tuple[JobStatus, int, bool]] = {}
 
     @property
@@ -355,8 +356,7 @@ class ApplicationJobs:
     def told(self, taskmanager: Incarnation, message: LinkMessage) -> None:
         """See `Tenant.told`."""
         if isinstance(message, messages.CannotStart):
-            self.broken = Failure(type="DriverStartError", message=message.reason)
-            self._tell(life.Broken(self.broken))
+            self._cannot_start(taskmanager, message.reason)
             return
         master = self.masters.get(getattr(message, "job_id", JobId("")))
         if master is None:
@@ -385,6 +385,18 @@ class ApplicationJobs:
                 master.tell(job.Refused(message.attempt, message.reason))
             case messages.Progress():
                 self._progressed(master, message)
+
+    def _cannot_start(self, taskmanager: Incarnation, reason: str) -> None:
+        """Give up once no TaskManager can start a driver."""
+        self._without_drivers.add(taskmanager)
+        for other, view in self.context.resources.taskmanagers.items():
+            if other not in self._without_drivers or any(
+                driver.state in {"warm", "busy"} for driver in view.drivers
+            ):
+                _log.warning("TaskManager %s cannot start drivers: %s", taskmanager[:8], reason)
+                return
+        self.broken = Failure(type="DriverStartError", message=reason)
+        self._tell(life.Broken(self.broken))
 
     def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
         """See `Tenant.taskmanager_lost`."""

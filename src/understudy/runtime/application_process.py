@@ -10,6 +10,7 @@ keeps one of these waiting for the moment of a takeover.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import linecache
@@ -33,10 +34,10 @@ from understudy.rpc.messages import MainMessage, RunMain
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.environment import Environment, current
-from understudy.runtime.failures import failure_of, storable
+from understudy.runtime.failures import failure_of, shown, storable
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.pulse import start_pulse
-from understudy.runtime.worker import GuardianLink
+from understudy.runtime.worker import GuardianLink, flush_output
 from understudy.spark import defaults
 
 HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
@@ -104,6 +105,18 @@ class _Answer:
         return self._message
 
 
+class Terminated(SystemExit):
+    """A signal ends this process: that is a loss, no failure of ``main``."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    raise Terminated(number)
+
+
 def execute(run: RunMain) -> Failure | None:
     """Execute ``main`` to its end, threads included; return how it failed, or None."""
     try:
@@ -111,6 +124,8 @@ def execute(run: RunMain) -> Failure | None:
             _run_script(run)
         else:
             _run_function(run)
+    except Terminated:
+        raise
     except SystemExit as end:
         return _exit_failure(end.code)
     except BaseException as error:
@@ -124,7 +139,7 @@ def execute(run: RunMain) -> Failure | None:
 def _exit_failure(code: object) -> Failure | None:
     if code is None or code == 0:
         return None
-    message = code if isinstance(code, str) else f"main exited with code {code!r}"
+    message = code if isinstance(code, str) else f"main exited with code {shown(code)}"
     return Failure(type="SystemExit", message=storable(message), time=SystemClock().wall())
 
 
@@ -166,7 +181,8 @@ def main() -> NoReturn:
     start_pulse(
         GuardianLink.from_environment(), SystemClock(), float(os.environ.pop(HEARTBEAT_S, "30"))
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _terminate)
     defaults.preload()
     link.send(messages.Ready())
     envelope = link.receive()
@@ -176,11 +192,16 @@ def main() -> NoReturn:
     _prepare(run)
     assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
     current.set(Environment(ClusterLink(link, run), assignment))
-    failure = execute(run)
-    sys.stdout.flush()
+    try:
+        failure = execute(run)
+    except Terminated as end:  # ``main`` has put away what it wanted to.
+        signal.signal(end.number, signal.SIG_DFL)
+        os.kill(os.getpid(), end.number)
+        raise
     if failure:
-        sys.stderr.write(failure.traceback or f"{failure.message}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(Exception):  # It may have closed or replaced where that goes.
+            sys.stderr.write(failure.traceback or f"{failure.message}\n")
+    flush_output()
     link.send(messages.MainEnded(failure=failure))
     sys.exit(1 if failure else 0)
 

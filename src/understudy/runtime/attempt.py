@@ -18,7 +18,7 @@ from understudy.model import NULL, Failure, JobStatus, Outcome, Pointer
 from understudy.rpc.messages import AttemptEnded, Deploy
 from understudy.runtime.context import FencingToken, JobContext
 from understudy.runtime.environment import inside_job
-from understudy.runtime.failures import failure_of
+from understudy.runtime.failures import failure_of, shown, storable
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.plans import decode_plan
 
@@ -59,7 +59,7 @@ class Attempt:
             with inside_job(deploy.name):
                 value = settle(function(context, *args, **kwargs))
         except SystemExit as end:
-            if end.code in {None, 0}:
+            if end.code is None or end.code == 0:
                 value = None
             else:
                 raise
@@ -75,7 +75,7 @@ class Attempt:
         if isinstance(error, SystemExit):
             failure = Failure(
                 type="SystemExit",
-                message=f"the function called sys.exit({error.code!r})",
+                message=storable(f"the function called sys.exit({shown(error.code)})"),
                 traceback=failure.traceback,
                 time=failure.time,
             )

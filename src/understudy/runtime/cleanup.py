@@ -48,6 +48,8 @@ LEFT_MAX = 100
 """Paths of what was left behind that are kept one by one: about 10 kB in the register. Beyond it
 their directories stand for them."""
 
+RESULT_LOST = "its result file was lost"
+
 PUBLISH_RESULT = "publish the application's result"
 
 _log = logging.getLogger(__name__)
@@ -275,14 +277,20 @@ class Cleanup:
         if existing := await self._existing_tombstone():
             self._tombstone = existing
             return
-        data = await self._services.application_results.read(
-            body.application_id, body.result.source
-        )
-        result = application_results.load(data, "the application's result")
+        result = await self._result(body.application_id, body.result.source)
         jobs = [await self._job_record(entry) for entry in self._plans.entries.values()]
         configuration = await self._configuration()
         file = TombstoneFile(result=result, jobs=tuple(jobs), configuration=configuration)
         self._tombstone = await self._publish_tombstone(file)
+
+    async def _result(self, application: ApplicationId, source: Pointer) -> ApplicationResult:
+        """Return the application's result; what the register knows of it where its file is lost."""
+        try:
+            data = await self._services.application_results.read(application, source)
+        except NotFoundError as error:
+            _log.error("the reason of the application's end is lost: %s", error)
+            return self._poor_tombstone().result
+        return application_results.load(data, "the application's result")
 
     async def _configuration(self) -> dict[str, str]:
         """Return what the application was submitted with; nothing where that was lost."""
@@ -308,7 +316,7 @@ class Cleanup:
                 attempt=entry.result.attempt,
                 start_time=entry.result.start_time,
                 end_time=entry.result.end_time,
-                note=f"its result file was lost: {error}",
+                note=f"{RESULT_LOST}: {error}",
             )
         return JobRecord(
             job_id=entry.job_id,

@@ -7,6 +7,7 @@ by the digest of its artifact list, is published whole, and is shared by all pro
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -55,6 +56,10 @@ def beside(script: Path) -> list[SourceFile]:
     for path in _modules(root):
         if path == script:
             continue
+        if not _is_text(path.name):
+            raise UsageError(
+                f"{str(path)!r} lies beside {script.name}, and its name is no UTF-8: rename it"
+            )
         found.append(SourceFile(path, f"app/{path.relative_to(root).as_posix()}"))
         size += path.stat().st_size
         if len(found) > CODE_FILES_MAX or size > CODE_BYTES_MAX:
@@ -120,6 +125,8 @@ def lay_out(
     if target.is_dir():
         return target
     blobs = BlobStore(storage, cluster, directory)
+    for artifact in artifacts[:1]:
+        blobs.get(artifact)  # A storage that has vanished is not made anew.
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = target.parent / f".draft-{uuid.uuid4().hex}"
     try:
@@ -152,9 +159,24 @@ def layout_base(storage: BlockingStorage, cluster: str) -> Path:
 
 
 def remove_layouts(base: Path) -> None:
-    """Remove all layouts of a cluster on this host; absent is fine."""
-    if base.exists():
-        remove_tree(base)
+    """Remove all layouts of a cluster on this host; absent is fine.
+
+    Each leaves its place first, so that what a crash leaves of it is never taken for a layout.
+    """
+    if not base.exists():
+        return
+    for laid_out in base.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # Another one removes it just now.
+            laid_out.rename(base / f".draft-{uuid.uuid4().hex}")
+    remove_tree(base)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _modules(root: Path) -> Iterator[Path]:

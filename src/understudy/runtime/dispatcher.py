@@ -7,10 +7,11 @@ be recovered from is named and left in place; it never stops the rest.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,24 +22,32 @@ from understudy.config import Configuration, options
 from understudy.core import recovery
 from understudy.core.recovery import Answer, Continue, Submit
 from understudy.core.restart import Strategy
-from understudy.errors import DataError, LeadershipLost, NotFoundError, SubmissionError
+from understudy.errors import (
+    DataError,
+    LeadershipLost,
+    NotFoundError,
+    SubmissionError,
+)
 from understudy.ha import layout
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
+    ApplicationId,
     ApplicationRecord,
     ApplicationStatus,
     Incarnation,
     LeadershipSpan,
+    Link,
     RegistryBody,
     RunId,
     Tombstone,
 )
 from understudy.rpc import messages
-from understudy.runtime import code, redeployment
+from understudy.runtime import attention, code, redeployment
 from understudy.runtime.application import Application, ApplicationSettings
+from understudy.runtime.attention import Inspector, Problems
 from understudy.runtime.cleanup import Cleanup
 from understudy.runtime.effort import CleanupStrategy
 from understudy.runtime.job_master import JobContext
@@ -48,7 +57,12 @@ from understudy.runtime.persist import persist
 from understudy.runtime.redeployment import NO_CHANGES, Changes
 from understudy.runtime.reporter import Reporter
 from understudy.runtime.resource_manager import ResourceManager
-from understudy.runtime.retention import forget_expired, read_tombstone, sweep_tombstones
+from understudy.runtime.retention import (
+    forget_expired,
+    read_tombstone,
+    sweep_tombstones,
+    tombstones_directory,
+)
 from understudy.runtime.submission import Submission
 
 Publish = Callable[[], Coroutine[Any, Any, None]]
@@ -112,20 +126,26 @@ class Dispatcher:
         self.registry: RegistryBody | None = None
         self.application: Application | None = None
         self.cleanup: Cleanup | None = None
-        self.attention: dict[str, str] = {}
-        """What needs a person: what it is about, and what is wrong."""
+        self.attention: Problems = {}
+        """What needs a person, as this leader has met it."""
+        self._inspector = Inspector(around.services, around.clock)
 
     async def run(self, publish: Publish) -> Ended:
         """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`."""
         services, term = self._around.services, self._leadership.term
-        if await services.registry.highest_term() >= term:
-            # Its holder has done its work and removed the record of the lease, which a late request
-            # has then created anew. A term has one holder: this process takes the next one.
-            raise LeadershipLost(f"term {term} was somebody else's")
-        registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
+        if self._leadership.damage:
+            self.attention["leader"] = f"{self._leadership.damage}; it was replaced"
+        try:
+            registry = await self._claim_registry()
+        except DataError as error:
+            self.attention["registry"] = f"{error}: {attention.REGISTRY_WAY_OUT}"
+            damaged = functools.partial(attention.registry_is_damaged, services)
+            return await self._wait_for_a_person(publish, damaged)
         self.registry = registry = await self._note_grant(registry)
         recovered = await services.applications.recover(term, registry)
-        self.attention.update({str(key): why for key, why in recovered.damaged.items()})
+        for application, why in recovered.damaged.items():
+            link = registry.applications[application]
+            self.attention[application] = attention.application_needs(link, why)
         await self._sweep()
         decision = recovery.bootstrap(
             registry,
@@ -143,11 +163,24 @@ class Dispatcher:
                 stored = _find(recovered, decision)
             case Submit():
                 stored = await self._submit(decision.run_id)
+        if isinstance(decision, Continue):
+            self._binding.bound = decision.run_id
+            if stored is None:
+                return await self._wait_for_application(publish, decision.application_id)
         if stored is None:
             await publish()
             return await self._idle()
         self._binding.bound = stored.body.run_id
         return await self._attend(stored, publish)
+
+    async def _claim_registry(self) -> RegistryBody:
+        """Shut out older terms; raises `DataError` where it is not what this cluster left.
+
+        A registry that is not there is made anew only where nothing shows that there was one.
+        """
+        services, term = self._around.services, self._leadership.term
+        await attention.refuse_lost_registry(services, self._binding.bound)
+        return await services.registry.claim(term, ephemeral=self._binding.ephemeral, anew=True)
 
     async def _note_grant(self, registry: RegistryBody) -> RegistryBody:
         """Close the last span of the history, and open this term's."""
@@ -224,11 +257,14 @@ class Dispatcher:
                 await self._execute(stored, plans, self.cleanup, publish)
             else:
                 await publish()
-        except (DataError, NotFoundError) as error:
-            self.attention[body.application_id] = str(error)
-            _log.error("application %r needs attention: %s", body.name, error)
-            await publish()
-            return await self._idle()
+        except (DataError, NotFoundError, BaseExceptionGroup) as error:
+            damage = attention.damage_in(error)
+            if damage is None:
+                raise
+            link = Link(document=stored.key, run_id=body.run_id)
+            self.attention[body.application_id] = attention.application_needs(link, str(damage))
+            self.application = None
+            return await self._wait_for_application(publish, body.application_id)
         self._resources.broadcast(messages.Release(application_id=body.application_id))
         tombstone = await self.cleanup.finish()
         await self._sweep(finally_=not self._is_left_behind(tombstone))
@@ -341,6 +377,7 @@ class Dispatcher:
             resources=self._resources,
             clock=around.clock,
             chance=around.chance,
+            attention=self.attention,
         )
 
     async def _settings(
@@ -402,18 +439,22 @@ class Dispatcher:
     async def _sweep_directories(self) -> None:
         """Remove what was stored for applications that never became real.
 
+        Listed first, claimed after: no later leader had begun when this one looked, so nothing of
+        what it lists can be another's, however long this process is paused before it deletes.
         While a linked application cannot be read, nobody can tell which directory is its own: then
         every directory stays.
         """
         services, term = self._around.services, self._leadership.term
+        base = layout.application_directory(services.locations.cluster, "x").rpartition("/")[0]
+        directories = await services.storage.names(base)
+        files = await services.storage.names(tombstones_directory(services))
         registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
-        await sweep_tombstones(services, registry)
+        await sweep_tombstones(services, registry, files)
         recovered = await services.applications.recover(term, registry)
         if recovered.damaged:
             return
         linked = {stored.body.directory for stored in recovered.sound}
-        base = layout.application_directory(services.locations.cluster, "x").rpartition("/")[0]
-        for name in await services.storage.names(base):
+        for name in directories:
             if name not in linked:
                 await services.storage.delete_tree(f"{base}/{name}")
                 _log.info("removed %s/%s, which nothing links", base, name)
@@ -424,6 +465,24 @@ class Dispatcher:
         _log.info("run %s has ended: %s", tombstone.run_id, tombstone.status.value)
         await self._sweep(finally_=not self._is_left_behind(tombstone))
         return Ended(tombstone.run_id, tombstone.status)
+
+    async def problems(self) -> Problems:
+        """Return what needs a person: what this leader met, and what a look at the data shows."""
+        return {**await self._inspector.problems(), **self.attention}
+
+    async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> Ended:
+        damaged = functools.partial(attention.is_damaged, self._around.services, application)
+        return await self._wait_for_a_person(publish, damaged)
+
+    async def _wait_for_a_person(
+        self, publish: Publish, damaged: Callable[[], Awaitable[bool]]
+    ) -> Ended:
+        """Lead with nothing but what can be shown, as long as it is damaged; then begin anew."""
+        for subject, why in self.attention.items():
+            _log.error("%s needs attention: %s", subject, why)
+        await publish()
+        await attention.repaired(damaged)
+        raise LeadershipLost("what was damaged can be read again: it is recovered anew")
 
     async def _idle(self) -> Ended:
         """Lead without an application, for as long as this process does."""

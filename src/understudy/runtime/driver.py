@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from understudy.clock import SystemClock
-from understudy.errors import UnreachableError
+from understudy.errors import SessionLost, UnderstudyError, UnreachableError
 from understudy.ha.storage import BlockingStorage, open_storage
 from understudy.rpc import messages
 from understudy.rpc.messages import DriverMessage, Interrupt, RunAttempt, StartSession
@@ -31,7 +31,8 @@ from understudy.runtime import channels
 from understudy.runtime.attempt import Attempt, Interrupted
 from understudy.runtime.environment import IN_DRIVER
 from understudy.runtime.pulse import start_pulse
-from understudy.runtime.worker import GuardianLink, lock_descriptors
+from understudy.runtime.surroundings import Surroundings
+from understudy.runtime.worker import GuardianLink, flush_output, lock_descriptors
 
 HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
 PROGRESS_S = 1.0
@@ -150,15 +151,19 @@ class Driver:
         self._running = ""
         """The job whose function the main thread is in."""
         self._interrupted = threading.Event()
+        self._before: Surroundings
 
     def serve(self) -> None:
         """Run attempts until the driver must be retired, or its TaskManager is gone."""
         signal.signal(signal.SIGUSR1, self._raise_in_job)
+        # Whoever sends it from outside ends this process: that is no exception of a job.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         threading.Thread(target=self._receive, name="understudy-inbox", daemon=True).start()
         threading.Thread(target=self._watch_jvm, name="understudy-jvm", daemon=True).start()
         threading.Thread(
             target=self._tell_progress, name="understudy-progress", daemon=True
         ).start()
+        self._before = Surroundings.now(self._session.jvm_pid)
         while True:
             self._link.send(messages.Warm(jvm_pid=self._session.jvm_pid, ui=self._session.ui))
             order = self._inbox.get()
@@ -193,13 +198,15 @@ class Driver:
             else:
                 ended = attempt.failed(error)
                 reasons = ["its job failed"]
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_output()
         self._link.send(ended)
         try:
-            return reasons or self._session.close()
+            return reasons or [*self._session.close(), *self._left_behind()]
         except Exception as error:
             return [f"the session could not be cleaned: {error}"]
+
+    def _left_behind(self) -> list[str]:
+        return Surroundings.now(self._session.jvm_pid).differences(self._before)
 
     @contextlib.contextmanager
     def _interruptible(self, job_id: str) -> Iterator[None]:
@@ -212,7 +219,7 @@ class Driver:
             self._running = ""
 
     def _raise_in_job(self, *_: object) -> None:
-        if self._running:
+        if self._running and self._interrupted.is_set():
             raise Interrupted
 
     def _receive(self) -> None:
@@ -295,12 +302,17 @@ def main() -> NoReturn:
     Path(message.scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
     os.environ[IN_DRIVER] = "1"
     session = open_session(message.kind)
-    _start(message, session)
+    try:
+        _start(message, session)
+    except SessionLost as error:
+        logging.getLogger(__name__).warning("%s", error)
+        os._exit(JVM_LOST)
+    except UnderstudyError as error:
+        sys.exit(str(error))  # A sentence says more than where it was raised.
     start_pulse(guardian, SystemClock(), timeout_s, session.pulse)
     driver = Driver(link, session, open_storage(message.storage), SystemClock())
     driver.serve()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_output()
     os._exit(0)  # Left-over threads and children of jobs must not keep a retired driver.
 
 

@@ -13,25 +13,27 @@ import socket
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from understudy.clock import Clock
+from understudy.config.options import DRIVER_START
 from understudy.core import drivers
-from understudy.core.drivers import DriverState, Promote, Seat, Start
+from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
 from understudy.errors import UnderstudyError
 from understudy.model import Incarnation, Term
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
-from understudy.runtime import channels, driver
+from understudy.runtime import channels, driver, guardian
 from understudy.runtime.processes import Death, Process, Processes, Spec
 
-BROKEN_STARTS = 3
-"""So many failed starts in a row, and none that worked, mean that the settings are wrong."""
-
 UNWANTED = "its application is not served here any more"
+CLOSING = "the TaskManager ends"
+
+EXPECTED = (UNWANTED, CLOSING)
+"""Ends of drivers that nobody needs to be told of."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class Driver:
     deploy: Deploy | None = None
     began: float = 0.0
     note: str = ""
+    """Why it is ended; else why the driver before it in its slot was."""
     stopping: asyncio.TimerHandle | None = None
 
     def report(self) -> DriverReport:
@@ -83,6 +86,11 @@ class Driver:
             attempt=deploy.attempt if deploy else 0,
             note=self.note,
         )
+
+
+def how_it_ended(death: Death) -> str:
+    """Say how a driver ended, for people."""
+    return "lost its JVM" if death.code == driver.JVM_LOST else str(death)
 
 
 class Listener(Protocol):
@@ -112,17 +120,13 @@ class Listener(Protocol):
         """The driver printed a line."""
         ...
 
+    def driver_ended(self, driver: Driver, reason: str) -> None:
+        """A driver that was wanted is dead."""
+        ...
+
     def cannot_start(self, prepare: Prepare, reason: str) -> None:
         """No driver for this application can be started."""
         ...
-
-
-@dataclass
-class _Starts:
-    """How starting drivers has gone for the application that is prepared."""
-
-    failures: int = 0
-    last_words: list[str] = field(default_factory=list)
 
 
 class DriverPool:
@@ -143,8 +147,12 @@ class DriverPool:
         self._python_path = python_path
         self._drivers: dict[Incarnation, Driver] = {}
         self._wanted: Prepare | None = None
-        self._starts = _Starts()
+        self._starts = Starts()
+        self._last_words: list[str] = []
+        """What drivers printed before they were warm."""
         self._until: float | None = None
+        self._notes: dict[int, str] = {}
+        """Slot → why its last driver ended."""
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -160,7 +168,7 @@ class DriverPool:
         """Keep drivers for this application from now on, and retire free ones of any other."""
         if wanted != self._wanted:
             self._wanted = wanted
-            self._starts = _Starts()
+            self._starts = Starts()
         for one in self._drivers.values():
             if one.deploy is None and not self._serves(one):
                 self.retire(one, UNWANTED)
@@ -199,7 +207,7 @@ class DriverPool:
         """End every driver, with whatever runs in it."""
         self._wanted = None
         for one in self._drivers.values():
-            one.state = DriverState.ENDING
+            one.state, one.note = DriverState.ENDING, reason
             one.process.kill(reason)
 
     async def emptied(self) -> None:
@@ -220,14 +228,15 @@ class DriverPool:
         seats = [Seat(one.incarnation, one.slot, one.state) for one in self._drivers.values()]
         for action in drivers.arrange(seats, self._settings.slots, self._settings.spares):
             if isinstance(action, Promote):
-                self._drivers[action.driver].slot = action.slot
+                promoted = self._drivers[action.driver]
+                promoted.slot, promoted.note = action.slot, self._notes.get(action.slot, "")
                 self._listener.drivers_changed()
                 self._changed.set()
             elif isinstance(action, Start):
                 await self._try_to_start(self._wanted, action.slot)
 
     async def _try_to_start(self, prepare: Prepare, slot: int | None) -> None:
-        pause_s = drivers.start_pause_s(self._starts.failures)
+        pause_s = drivers.start_pause_s(self._starts)
         if pause_s:
             await asyncio.sleep(pause_s)
             if self._wanted != prepare:
@@ -236,7 +245,7 @@ class DriverPool:
         try:
             await self._start(prepare, slot)
         except (OSError, UnderstudyError) as error:
-            self._start_failed(prepare, f"cannot be started: {error}")
+            self._start_failed(prepare, f"cannot be started: {error}", killed=False)
             self._changed.set()
 
     async def _start(self, prepare: Prepare, slot: int | None) -> None:
@@ -250,7 +259,8 @@ class DriverPool:
                 spec, lambda text: self._printed(incarnation, text)
             )
         link = await wire.over_socket(mine, channels.driver_codec, incarnation)
-        one = Driver(incarnation, slot, prepare, process, link)
+        note = self._notes.get(slot, "") if slot else ""
+        one = Driver(incarnation, slot, prepare, process, link, note=note)
         self._drivers[incarnation] = one
         if self._until is not None:
             process.until(self._until)
@@ -298,7 +308,7 @@ class DriverPool:
     def _printed(self, incarnation: Incarnation, text: str) -> None:
         one = self._drivers.get(incarnation)
         if one is None or one.state is DriverState.STARTING:
-            self._starts.last_words = [*self._starts.last_words[-20:], text]
+            self._last_words = [*self._last_words[-20:], text]
         if one is not None:
             self._listener.printed(one, text)
 
@@ -318,7 +328,7 @@ class DriverPool:
 
     def _warmed(self, one: Driver, warm: messages.Warm) -> None:
         one.warm = warm
-        self._starts = _Starts()
+        self._starts, self._last_words = Starts(), []
         if one.state is DriverState.ENDING:
             return
         one.state = DriverState.WARM
@@ -351,18 +361,38 @@ class DriverPool:
         one.link.close()
         del self._drivers[one.incarnation]
         if one.state is DriverState.STARTING:
-            self._start_failed(one.prepare, f"{death} before it was warm")
+            killed = bool(death.signal) and death.reason != guardian.SILENT
+            killed = killed or death.code == driver.JVM_LOST
+            late = f"; {DRIVER_START.key} is {self._settings.start_s:g} s"
+            limit = late if death.reason == guardian.SILENT else ""
+            what = f"{how_it_ended(death)} before it was warm{limit}"
+            self._start_failed(one.prepare, what, killed=killed)
         _log.info("driver %s %s", one.incarnation[:8], death)
+        if one.note not in EXPECTED or one.state is not DriverState.ENDING:
+            self._tell_end(one, death)
         if one.deploy is not None:
             self._listener.attempt_lost(one, one.deploy, death)
         self._listener.drivers_changed()
         self._changed.set()
 
-    def _start_failed(self, prepare: Prepare, what: str) -> None:
-        self._starts.failures += 1
-        words = "\n".join(self._starts.last_words[-8:])
+    def _tell_end(self, one: Driver, death: Death) -> None:
+        """Say why a driver is not there any more, and keep it for the one that follows."""
+        retired = one.state is DriverState.ENDING
+        reason = f"was retired: {one.note}" if retired else how_it_ended(death)
+        if one.slot:
+            self._notes[one.slot] = f"the driver before it {reason}"
+        self._listener.driver_ended(one, reason)
+
+    def _start_failed(self, prepare: Prepare, what: str, *, killed: bool) -> None:
+        starts = self._starts
+        self._starts = (
+            replace(starts, killed=starts.killed + 1)
+            if killed
+            else replace(starts, failed=starts.failed + 1)
+        )
+        words = "\n".join(self._last_words[-8:])
         _log.warning("a driver %s; it printed last: %s", what, words)
-        if self._starts.failures == BROKEN_STARTS and self._wanted == prepare:
+        if drivers.hopeless(self._starts) and self._wanted == prepare:
             self._listener.cannot_start(prepare, f"a driver {what}\n{words}".strip())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -314,8 +314,8 @@ def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
     kind = JobCanceled if canceled else JobFailed
     what = "was cancelled" if canceled else "failed"
     message = f"job {name!r} {what} in attempt {done.attempt}"
-    if failure and failure.message:
-        message += f": {failure.type}: {failure.message}"
+    if failure:
+        message += f": {failure.type}" + (f": {failure.message}" if failure.message else "")
     return kind(
         message,
         job_id,

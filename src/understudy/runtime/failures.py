@@ -26,9 +26,26 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
+TEXT_CHARS_MAX = 20_000
+"""Of a message or a traceback so much is kept, beginning and end: it is stored and sent whole,
+and what an exception holds may be a table."""
+
+
 def storable(text: str) -> str:
     """Return text that can be written down: file names that are no UTF-8 bring surrogates in."""
+    left_out = len(text) - TEXT_CHARS_MAX
+    if left_out > 0:
+        half = TEXT_CHARS_MAX // 2
+        text = f"{text[:half]}\n… {left_out:,} characters are left out …\n{text[-half:]}"
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def shown(value: object) -> str:
+    """Return what a value looks like, whatever its class makes of that."""
+    try:
+        return repr(value)
+    except BaseException:
+        return f"<a {type(value).__name__}>"
 
 
 def _message(error: BaseException) -> str:
@@ -36,7 +53,7 @@ def _message(error: BaseException) -> str:
         return str(error.args[0])
     try:
         return str(error)
-    except Exception as broken:  # The exception is a person's: so is what its text does.
+    except BaseException as broken:  # The exception is a person's: so is what its text does.
         return f"<its text cannot be told: {type(broken).__name__}>"
 
 

@@ -44,6 +44,8 @@ PR_SET_CHILD_SUBREAPER = 36
 KILL_POLL_S = 0.05
 """How often to look for forks that escaped a round of kills; each death wakes it at once."""
 
+SILENT = "silent for too long"
+
 GUARDIAN_FD = "UNDERSTUDY_GUARDIAN_FD"
 LOCK_FDS = "UNDERSTUDY_LOCK_FDS"
 
@@ -287,7 +289,7 @@ class Guardian:
         if self._kill_at is not None and at >= self._kill_at:
             return "did not stop in time"
         if self._worker_until is not None and at >= self._worker_until:
-            return "silent for too long"
+            return SILENT
         if self._parent_until is not None and at >= self._parent_until:
             return "no leader was heard of for too long"
         return ""

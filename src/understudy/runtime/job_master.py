@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from understudy.core import job
 from understudy.core.job import JobState, Phase
 from understudy.core.restart import Strategy
 from understudy.core.slots import Placement
-from understudy.errors import DataError, NotFoundError
+from understudy.errors import DataError, ForeignDataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
@@ -40,6 +40,7 @@ from understudy.model import (
     Term,
 )
 from understudy.rpc import messages
+from understudy.runtime.attention import REPAIR_LOOK_S
 from understudy.runtime.persist import once, persist
 from understudy.runtime.resource_manager import ResourceManager
 
@@ -65,6 +66,8 @@ class JobContext:
     resources: ResourceManager
     clock: Clock
     chance: random.Random
+    attention: dict[str, str] = field(default_factory=dict)
+    """Where what needs a person is shown, by job."""
 
 
 class Supervisor(Protocol):
@@ -93,6 +96,8 @@ class JobMaster:
         self._inbox: asyncio.Queue[job.Event] = asyncio.Queue()
         self._times = (entry.submitted_at, entry.submitted_at)
         self.done: asyncio.Event = asyncio.Event()
+        self._waiting: asyncio.Task[None] | None = None
+        """For a person to repair what the last attempt has staged."""
 
     @property
     def entry(self) -> JobEntry:
@@ -112,16 +117,20 @@ class JobMaster:
 
     async def run(self) -> None:
         """Live until the job has a durable result."""
-        while self.state.phase is not Phase.DONE:
-            event = await self._inbox.get()
-            before = self.state
-            self.state, commands = job.step(
-                before, event, self._context.strategy, self._context.chance.random()
-            )
-            self._note(event)
-            self._supervisor.job_changed(self, before)
-            for command in commands:
-                await self._obey(command)
+        try:
+            while self.state.phase is not Phase.DONE:
+                event = await self._inbox.get()
+                before = self.state
+                self.state, commands = job.step(
+                    before, event, self._context.strategy, self._context.chance.random()
+                )
+                self._note(event)
+                self._supervisor.job_changed(self, before)
+                for command in commands:
+                    await self._obey(command)
+        finally:
+            if self._waiting:
+                self._waiting.cancel()
         self.done.set()
 
     def _note(self, event: job.Event) -> None:
@@ -154,7 +163,7 @@ class JobMaster:
             case job.StopAttempt():
                 self._stop(command.attempt)
             case job.LookForOutcome():
-                self.tell(job.Looked(await self._look(command.attempt)))
+                await self._look_for_outcome(command.attempt)
             case job.Pause():
                 self._pause(command)
             case job.RecordResult():
@@ -219,8 +228,40 @@ class JobMaster:
         loop = asyncio.get_running_loop()
         loop.call_later(pause.delay_s, self.tell, job.BackoffOver())
 
+    async def _look_for_outcome(self, attempt: int) -> None:
+        """Tell what a dead attempt has staged, once that is known.
+
+        What is damaged was whole once: its attempt has ended, and may have finished. It is not run
+        again; the job waits until a person has repaired or removed it, or cancels the job.
+        """
+        try:
+            self.tell(job.Looked(await self._look(attempt)))
+        except DataError as error:
+            self._context.attention[self.job_id] = (
+                f"job {self.name!r} waits: attempt {attempt} has ended, but how cannot be read: "
+                f"{error}: put a sound copy in its place; or remove it, and the job runs again; "
+                "or cancel the job"
+            )
+            _log.error("%s", self._context.attention[self.job_id])
+            self._waiting = asyncio.create_task(self._await_repair(attempt))
+
+    async def _await_repair(self, attempt: int) -> None:
+        found = None
+        while not self.state.cancelled:
+            try:
+                found = await self._look(attempt)
+            except DataError:
+                await asyncio.sleep(REPAIR_LOOK_S)
+            else:
+                break
+        self._context.attention.pop(self.job_id, None)
+        self.tell(job.Looked(found))
+
     async def _look(self, attempt: int) -> job.Ended | None:
-        """Return the outcome that a dead attempt has staged, if it is whole."""
+        """Return the outcome that a dead attempt has staged, None where it has staged none.
+
+        Raises `DataError` for one that cannot be read, or is not its own.
+        """
         context = self._context
         path = layout.staged_path(context.cluster, context.directory, self.job_id, attempt)
 
@@ -233,11 +274,12 @@ class JobMaster:
         data = await persist("look for a staged outcome", read)
         if data is None:
             return None
-        try:
-            outcome = outcomes.load(data, path)
-        except DataError as error:
-            _log.error("a staged outcome is unusable, the attempt counts as lost: %s", error)
-            return None
+        place = context.storage.place(path)
+        outcome = outcomes.load(data, place)
+        if (outcome.job_id, outcome.attempt) != (self.job_id, attempt):
+            raise ForeignDataError(
+                f"{place}: is of attempt {outcome.attempt} of job {outcome.job_id}"
+            )
         return job.Ended(
             attempt,
             outcome.status,
@@ -296,9 +338,14 @@ class JobMaster:
             failure=failure,
         )
         data = outcomes.dump(outcome, pretty=True)
-        path = layout.staged_path(
-            context.cluster, context.directory, self.job_id, self.state.attempt
-        ).replace(".json", f"-{command.status.value.lower()}.json")
+        path = layout.staged_by_leader_path(
+            context.cluster,
+            context.directory,
+            self.job_id,
+            self.state.attempt,
+            context.term,
+            command.status.value.lower(),
+        )
         await persist("stage an outcome", lambda: context.storage.publish(path, data))
         return Pointer(path=path, digest=digest(data), size=len(data))
 

@@ -54,32 +54,47 @@ class LivenessLocks:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._waits: dict[Incarnation, asyncio.Future[DeathNote]] = {}
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:
         """See `Locks.dead`."""
-        try:
-            descriptor = os.open(self._directory / incarnation, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            await asyncio.Event().wait()
-            raise
+        if incarnation not in self._waits:
+            try:
+                path = self._directory / incarnation
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                await asyncio.Event().wait()
+                raise
+            self._wait(incarnation, descriptor)
+        return await asyncio.shield(self._waits[incarnation])
+
+    def _wait(self, incarnation: Incarnation, descriptor: int) -> None:
+        """Begin the one wait for a process; it cannot be interrupted, so all who ask share it.
+
+        It ends with the lock's holder, or with this process.
+        """
         loop = asyncio.get_running_loop()
-        obtained: asyncio.Future[DeathNote] = loop.create_future()
+        obtained = self._waits[incarnation] = loop.create_future()
+
+        def settle(note: DeathNote | None) -> None:
+            del self._waits[incarnation]
+            if note and not obtained.done():
+                obtained.set_result(note)
 
         def wait() -> None:
-            # Shared, so that all who wait are woken together. The thread cannot be interrupted;
-            # an abandoned one ends with the lock's holder or with this process.
+            note = None
             try:
+                # Shared, so that all processes that wait are woken together.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 note = _read_note(descriptor)
             except OSError:
-                return
+                pass  # Nothing is proved: whoever asks next tries again.
             finally:
                 os.close(descriptor)
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
-                loop.call_soon_threadsafe(_settle, obtained, note)
+                loop.call_soon_threadsafe(settle, note)
 
         threading.Thread(target=wait, name="understudy-lock", daemon=True).start()
-        return await obtained
 
     async def proof(self, holder: LeaderRecord) -> float | None:
         """See `Deaths.proof`: the same for the leader that a record names."""
@@ -186,11 +201,6 @@ class NoLocks:
 
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
         """See `Locks.sweep`."""
-
-
-def _settle(future: asyncio.Future[DeathNote], note: DeathNote) -> None:
-    if not future.done():
-        future.set_result(note)
 
 
 def _read_note(descriptor: int) -> DeathNote:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from understudy.core import matching
 from understudy.core.matching import Assignment
-from understudy.errors import DataError, JobNameError, NotFoundError
+from understudy.errors import DataError, JobNameError, NotFoundError, TooLargeError
 from understudy.model import JobId, JobStatus, Outcome
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
@@ -84,9 +84,9 @@ class MainDesk:
     async def _guard(self, request: int, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except (NotFoundError, DataError, JobNameError) as error:
+        except (NotFoundError, DataError, JobNameError, TooLargeError) as error:
             code = error.code
-            if isinstance(error, DataError):
+            if isinstance(error, DataError | TooLargeError):
                 code = "result-unavailable"
             self._link.send(messages.Refusal(request=request, code=code, message=str(error)))
 

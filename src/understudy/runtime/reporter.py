@@ -21,6 +21,9 @@ from typing import Any, Protocol
 LINES_MAX = 10_000
 """Lines held for a paused reader: a few megabytes."""
 
+HELD_CHARS_MAX = 16 << 20
+"""... as long as they are no pieces of one that never ends."""
+
 LOG_BYTES_MAX = 64 << 20
 """A larger log of one application begins anew; the last one is kept beside it."""
 
@@ -35,6 +38,11 @@ CLUSTER = "understudy"
 def printable(name: str) -> str:
     """Return a name that cannot move the cursor, and that stays on its line."""
     return "".join(character if character.isprintable() else "·" for character in name)
+
+
+def printable_lines(text: str) -> str:
+    """Return text that cannot move the cursor either, but keeps its lines."""
+    return "\n".join(printable(line.expandtabs(4)) for line in text.split("\n"))
 
 
 def log_name(run_id: str, application_id: str) -> str:
@@ -79,6 +87,9 @@ class ThreadedReporter:
         self._logs = logs
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._dropped = 0
+        # Characters, each counted by one thread only: what was taken in, and what was written.
+        self._taken = 0
+        self._written = 0
         self._thread = threading.Thread(target=self._write, name="understudy-reporter", daemon=True)
         self._thread.start()
 
@@ -88,9 +99,11 @@ class ThreadedReporter:
 
     def line(self, log: str, source: str, text: str) -> None:
         """See `Reporter.line`."""
-        if self._queue.qsize() > LINES_MAX:
+        held = self._taken - self._written
+        if self._queue.qsize() > LINES_MAX or held > HELD_CHARS_MAX:
             self._dropped += 1
             return
+        self._taken += len(text)
         self._queue.put({"event": "output", "log": log, "source": printable(source), "line": text})
 
     def close(self) -> None:
@@ -102,6 +115,7 @@ class ThreadedReporter:
         while (item := self._queue.get()) is not None:
             try:
                 if item["event"] == "output":
+                    self._written += len(item["line"])
                     self._write_line(item)
                 else:
                     self._tell(item)

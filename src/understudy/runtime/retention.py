@@ -8,10 +8,11 @@ cluster is left in place.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
-from understudy.errors import DataError, NotFoundError
+from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.ha import layout
-from understudy.ha.format import Format
+from understudy.ha.format import Format, digest
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import RegistryBody, RunId, Term, Tombstone, TombstoneFile
 
@@ -25,7 +26,11 @@ _log = logging.getLogger(__name__)
 async def read_tombstone(services: HighAvailabilityServices, tombstone: Tombstone) -> TombstoneFile:
     """Read a tombstone's file; raises `NotFoundError` or `DataError`."""
     data = await services.storage.read(tombstone.file.path)
-    return tombstones.load(data, tombstone.file.path)
+    place = services.storage.place(tombstone.file.path)
+    file = tombstones.load(data, place)
+    if tombstone.file.digest not in {"", digest(data)}:
+        raise CorruptDataError(f"{place}: was altered since it was stored")
+    return file
 
 
 async def forget_expired(
@@ -57,12 +62,22 @@ async def forget_expired(
             _log.warning("%s is left to the next sweep: %s", stone.file.path, error)
 
 
-async def sweep_tombstones(services: HighAvailabilityServices, registry: RegistryBody) -> None:
-    """Remove files of tombstones that are no more; one of a linked application is yet to be."""
-    cluster = services.locations.cluster
-    directory = layout.tombstone_path(cluster, "x").rpartition("/")[0]
+def tombstones_directory(services: HighAvailabilityServices) -> str:
+    """Return where the files of tombstones lie."""
+    return layout.tombstone_path(services.locations.cluster, "x").rpartition("/")[0]
+
+
+async def sweep_tombstones(
+    services: HighAvailabilityServices, registry: RegistryBody, names: Iterable[str]
+) -> None:
+    """Remove files of tombstones that are no more; one of a linked application is yet to be.
+
+    ``names`` were listed before the registry was claimed: so none is the file of a later leader's
+    run, which a leader that was paused in between would take for one that nothing names.
+    """
+    directory = tombstones_directory(services)
     needed = {*registry.tombstones, *(link.run_id for link in registry.applications.values())}
-    for name in await services.storage.names(directory):
+    for name in names:
         run = RunId(name.removesuffix(_SUFFIX))
         if not name.endswith(_SUFFIX) or run in needed:
             continue
@@ -75,3 +90,4 @@ async def sweep_tombstones(services: HighAvailabilityServices, registry: Registr
         if file.result.run_id == run:
             await services.storage.delete(path)
             _log.info("removed %s, which no tombstone names", path)
+    await services.storage.prune(directory)  # Of what writers left in it that died, too.

@@ -23,7 +23,13 @@ from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
 from understudy.runtime import code
-from understudy.runtime.driver_pool import Driver, DriverPool, PoolSettings
+from understudy.runtime.driver_pool import (
+    CLOSING,
+    Driver,
+    DriverPool,
+    PoolSettings,
+    how_it_ended,
+)
 from understudy.runtime.processes import Death, Processes
 from understudy.runtime.reporter import Reporter, log_name
 from understudy.runtime.worker import GuardianLink
@@ -101,7 +107,7 @@ class TaskManager:
             self.held_attempts = bool(self._ended) or any(
                 one.deploy for one in self._pool.drivers()
             )
-            self._pool.kill_all("the TaskManager ends")
+            self._pool.kill_all(CLOSING)
             await self._pool.emptied()
         raise AssertionError("unreachable: the tasks run for ever")
 
@@ -313,7 +319,7 @@ class TaskManager:
             messages.AttemptLost(
                 job_id=deploy.job_id,
                 attempt=deploy.attempt,
-                reason=f"its driver {death}",
+                reason=f"its driver {how_it_ended(death)}",
                 ran_s=max(0.0, death.at - driver.began),
             )
         )
@@ -336,6 +342,18 @@ class TaskManager:
         source = driver.deploy.name if driver.deploy else f"driver {driver.incarnation[:8]}"
         prepare = driver.prepare
         self._reporter.line(log_name(prepare.run_id, prepare.application_id), source, text)
+
+    def driver_ended(self, driver: Driver, reason: str) -> None:
+        """See `Listener.driver_ended`."""
+        self._reporter.event(
+            "driver-ended",
+            taskmanager=self._me.name,
+            id=driver.incarnation,
+            pid=driver.process.pid,
+            slot=driver.slot,
+            job_id=driver.deploy.job_id if driver.deploy else None,
+            reason=reason,
+        )
 
     def cannot_start(self, prepare: Prepare, reason: str) -> None:
         """See `Listener.cannot_start`."""

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 
 from understudy.clock import Clock
 from understudy.runtime import guardian
@@ -26,6 +27,7 @@ class GuardianLink:
             self._socket.set_inheritable(False)
         self._pending = b""
         self._settled: dict[int, asyncio.Future[None]] = {}
+        self._asked = 0
 
     @staticmethod
     def from_environment() -> GuardianLink:
@@ -55,11 +57,15 @@ class GuardianLink:
         if self._socket is None:
             return
         loop = asyncio.get_running_loop()
-        number = len(self._settled) + 1
+        self._asked += 1
+        number = self._asked
         self._settled[number] = loop.create_future()
         loop.add_reader(self._socket.fileno(), self._receive)
         self._send({"settle": number})
-        await self._settled[number]
+        try:
+            await self._settled[number]
+        finally:
+            del self._settled[number]
 
     def _receive(self) -> None:
         assert self._socket is not None
@@ -87,6 +93,13 @@ class Holder:
 
     def __init__(self) -> None:
         self.deadline: float | None = None
+
+
+def flush_output() -> None:
+    """Let out what was printed; user code may have closed or replaced where it goes."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def lock_descriptors() -> tuple[int, ...]:

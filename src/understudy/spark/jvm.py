@@ -23,7 +23,7 @@ from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
-from understudy.errors import UnderstudyError
+from understudy.errors import SessionLost, UnderstudyError
 from understudy.spark.java import VECTOR_MODULE, Java, find_java
 
 LAUNCHER_S = 60.0
@@ -33,6 +33,7 @@ GATEWAY_S = 150.0
 """A JVM on a machine that starts several at once needs a while."""
 
 POLL_S = 0.02
+SIGNALLED = 128
 PR_SET_PDEATHSIG = 1
 
 LOG_MARK = "\x01"
@@ -77,6 +78,12 @@ def start_gateway(
     return Gateway(process, port, secret)
 
 
+def was_killed(process: subprocess.Popen[bytes]) -> bool:
+    """Say whether a signal has ended a JVM; of some it makes an exit code above 128."""
+    code = process.poll()
+    return code is not None and (code < 0 or code > SIGNALLED)
+
+
 def use_gateway(gateway: Gateway) -> None:
     """Let PySpark in this process use the gateway instead of starting its own."""
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
@@ -107,9 +114,9 @@ def _command(
     """Ask Spark's launcher for the command line, and leave out what this Java does not have."""
     jars = str(Path(environment["SPARK_HOME"]) / "jars" / "*")
     arguments = [part for item in conf.items() for part in ("--conf", "=".join(item))]
-    launched = subprocess.run(
+    launched = _launch(
+        java,
         [
-            java.program,
             "-Xmx128m",
             "-cp",
             jars,
@@ -119,27 +126,42 @@ def _command(
             *shlex.split(submit_args),
             "pyspark-shell",
         ],
-        env=dict(environment),
-        capture_output=True,
-        timeout=LAUNCHER_S,
-        check=False,
+        environment,
     )
     # An empty line ends what JVM options may have printed; the command line follows.
     _, _, printed = launched.stdout.partition(b"\0\n")
     command = [part.decode() for part in printed.split(b"\0") if part]
     if launched.returncode != 0 or not command:
-        raise UnderstudyError(
-            f"Spark's launcher failed: {launched.stderr.decode(errors='replace').strip()}"
-        )
+        said = launched.stderr.decode(errors="replace").strip() or "it printed no command line"
+        raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}")
     if not java.has_vector_module:
         command = [part for part in command if part != f"--add-modules={VECTOR_MODULE}"]
     return command
+
+
+def _launch(
+    java: Java, arguments: list[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [java.program, *arguments],
+            env=dict(environment),
+            capture_output=True,
+            timeout=LAUNCHER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = f"no answer within {LAUNCHER_S:g} s"
+        said = (error.strerror or "it cannot be run") if isinstance(error, OSError) else why
+        raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}") from error
 
 
 def _await_answer(process: subprocess.Popen[bytes], answer: Path) -> tuple[int, str]:
     """Wait for the file with port and secret, which the JVM publishes by a rename."""
     deadline = time.monotonic() + GATEWAY_S
     while not answer.exists():
+        if was_killed(process):
+            raise SessionLost(f"the JVM was killed before it was ready ({process.returncode})")
         if process.poll() is not None:
             raise UnderstudyError(f"the JVM exited with {process.returncode} before it was ready")
         if time.monotonic() > deadline:

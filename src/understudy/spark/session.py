@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from understudy.errors import StartTimeSettingError, UnderstudyError
+from understudy.errors import SessionLost, StartTimeSettingError, UnderstudyError
 from understudy.spark.embedded import settle
-from understudy.spark.jvm import Gateway, start_gateway, use_gateway
+from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
 
 PROGRESS_JOBS_MAX = 50
 """Of a job group with more Spark jobs, the latest are counted: each costs a call to the JVM."""
@@ -31,7 +27,7 @@ class SparkSessions:
         self._gateway: Gateway | None = None
         self._root: SparkSession | None = None
         self._job: SparkSession | None = None
-        self._before = _Surroundings()
+        self._before = (0, 0, 0, 0)
         self._conf: dict[str, str] = {}
 
     @property
@@ -47,7 +43,15 @@ class SparkSessions:
     def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...], scratch: str) -> None:
         """Start JVM and session; run a first query where that holds no foreign resources."""
         self._gateway = start_gateway(conf, descriptors, scratch=scratch)
-        use_gateway(self._gateway)
+        try:
+            self._start_session(self._gateway, conf)
+        except Exception as error:
+            if self.is_lost(error) and was_killed(self._gateway.process):
+                raise SessionLost("the JVM was killed while its session started") from error
+            raise
+
+    def _start_session(self, gateway: Gateway, conf: Mapping[str, str]) -> None:
+        use_gateway(gateway)
         builder = SparkSession.builder
         for key, value in conf.items():
             builder = builder.config(key, value)
@@ -56,7 +60,7 @@ class SparkSessions:
         _refuse_start_time_settings(self._conf)
         if conf.get("spark.master", "").startswith("local"):
             self._root.range(1).count()
-        self._before = _Surroundings.now(self)
+        self._before = self.fingerprint()
 
     def await_jvm_end(self) -> int:
         """Return the JVM's exit code once it has ended."""
@@ -116,7 +120,8 @@ class SparkSessions:
         context._jsc.sc().setLocalProperties(context._jvm.java.util.Properties())
         self._make_current(self._started)
         self._job = None
-        return reasons + _Surroundings.now(self).differences(self._before)
+        left = zip(self.fingerprint(), self._before, _LEFT, strict=True)
+        return reasons + [reason for now, before, reason in left if now != before]
 
     def is_lost(self, error: BaseException | None) -> bool:
         """Say whether the JVM is gone; a broken connection is given a moment to show that."""
@@ -167,61 +172,13 @@ class SparkSessions:
         return tables, views, cached, hadoop
 
 
-class _Surroundings:
-    """What a job should leave as it found it."""
-
-    def __init__(self) -> None:
-        self.threads: set[int] = set()
-        self.children: set[int] = set()
-        self.environment: dict[str, str] = {}
-        self.directory = ""
-        self.path: list[str] = []
-        self.spark = (0, 0, 0, 0)
-
-    @staticmethod
-    def now(spark: SparkSessions) -> _Surroundings:
-        seen = _Surroundings()
-        seen.threads = {
-            thread.ident or 0
-            for thread in threading.enumerate()
-            if thread.is_alive() and not thread.name.startswith(("understudy-", "py4j"))
-        }
-        seen.children = _children() - {spark.jvm_pid}
-        seen.environment = dict(os.environ)
-        seen.directory = str(Path.cwd())
-        seen.path = list(sys.path)
-        seen.spark = spark.fingerprint()
-        return seen
-
-    def differences(self, before: _Surroundings) -> list[str]:
-        tables, views, cached, settings = self.spark
-        found = {
-            "it left threads": bool(self.threads - before.threads),
-            "it left child processes": bool(self.children - before.children),
-            "it changed the environment": self.environment != before.environment,
-            "it changed the working directory": self.directory != before.directory,
-            "it changed the module path": self.path != before.path,
-            "it left tables": tables != before.spark[0],
-            "it left global views": views != before.spark[1],
-            "it left cached data": cached != before.spark[2],
-            "it changed the Hadoop configuration": settings != before.spark[3],
-        }
-        return [reason for reason, differs in found.items() if differs]
-
-
-def _children() -> set[int]:
-    """Return the pids whose parent is this process (not every kernel lists them by parent)."""
-    me = str(os.getpid()).encode()
-    found = set()
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                stat = Path(entry.path, "stat").read_bytes()
-            except OSError:
-                continue
-            if stat.rpartition(b")")[2].split()[1] == me:
-                found.add(int(entry.name))
-    return found
+_LEFT = (
+    "it left tables",
+    "it left global views",
+    "it left cached data",
+    "it changed the Hadoop configuration",
+)
+"""What it means that a part of the fingerprint is another."""
 
 
 def _is_a_sessions_own(session: SparkSession, key: str) -> bool:

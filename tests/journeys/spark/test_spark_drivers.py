@@ -27,6 +27,20 @@ LOSSES = {
 }
 """In this order, each in the attempt after the one before."""
 
+REASONS = dict(
+    zip(
+        LOSSES,
+        (
+            "was killed by signal 9",
+            "lost its JVM",
+            "was killed: silent for too long",
+            "was killed: silent for too long",
+            "was killed: its guardian was killed",
+        ),
+        strict=True,
+    )
+)
+
 KILLS = [loss for loss, (number, _) in LOSSES.items() if number == signal.SIGKILL]
 
 
@@ -35,6 +49,8 @@ class Story:
     """What was seen of the run."""
 
     run: Run
+    idle: dict[str, Any] = field(default_factory=dict)
+    """The spare driver whose JVM was frozen while it had nothing to do, and how it ended."""
     lost: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The slot of the driver that each loss hit."""
     warm: dict[str, set[int]] = field(default_factory=dict)
@@ -49,6 +65,10 @@ def story(begin: Begin, ground: Path) -> Story:
     run = begin("long_in_spark.py", "fork", options=FEW)
     story = Story(run)
     run.running("second job")
+    run.busy()
+    story.idle = next(one for one in _drivers(run, 1) if one["state"] == "warm")
+    os.kill(story.idle["jvm_pid"], signal.SIGSTOP)
+    story.idle |= run.wait("driver-ended", id=story.idle["id"])
     for attempt, (loss, (number, keys)) in enumerate(LOSSES.items(), start=1):
         run.grown("jobs.txt", attempt + 1)
         run.until_line("marks.txt", f"tick {attempt}".__eq__)
@@ -78,6 +98,23 @@ def test_the_function_runs_again_after_each_loss_and_the_result_arrives(story: S
     )
     assert f"{{'attempt': {last}, 'total': 1}}" in story.run.log.read_text()
     assert 1 == len(story.run.lines("main.txt"))
+
+
+def test_a_jvm_that_does_not_answer_while_it_is_idle_is_noticed(story: Story) -> None:
+    idle = story.idle
+
+    assert (None, idle["driver_pid"]) == (idle["slot"], idle["pid"])
+    assert "was killed: silent for too long" == idle["reason"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_how_each_driver_was_lost_is_told(story: Story, loss: str) -> None:
+    lost = story.lost[loss]
+    expected = [(1, lost["job_id"], REASONS[loss])]
+
+    actual = story.run.of("driver-ended", id=lost["id"])
+
+    assert expected == [(one["slot"], one["job_id"], one["reason"]) for one in actual]
 
 
 @pytest.mark.parametrize("loss", KILLS)

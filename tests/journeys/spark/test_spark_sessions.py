@@ -38,6 +38,7 @@ RETIRED = {
     "an environment variable": "it changed the environment",
     "another directory": "it changed the working directory",
     "another module path": "it changed the module path",
+    "another umask": "it changed the umask",
 }
 REFUSED = (
     "spark.driver.memory=3g",

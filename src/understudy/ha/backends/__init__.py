@@ -15,13 +15,26 @@ from understudy.errors import ConfigurationError
 from understudy.ha.register import Register
 
 GROUP = "understudy.backends"
+VERBS = ("load", "swap", "keys", "changes")
 
 Factory = Callable[[str, Mapping[str, str]], Register]
 
 
 def open_register(kind: str, cluster_id: str, settings: Mapping[str, str]) -> Register:
     """Open the register that ``high-availability.type`` names, for one cluster."""
-    return _factory(kind)(cluster_id, settings)
+    factory = _factory(kind)
+    try:
+        register = factory(cluster_id, settings)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"high-availability.type names {kind!r}, which opens no register: {error}"
+        ) from error
+    if not all(hasattr(register, verb) for verb in VERBS):
+        raise ConfigurationError(
+            f"high-availability.type names {kind!r}, which opens no register: it lacks one of "
+            f"{', '.join(VERBS)}"
+        )
+    return register
 
 
 def _factory(kind: str) -> Factory:
@@ -29,7 +42,7 @@ def _factory(kind: str) -> Factory:
         module, _, name = kind.partition(":")
         try:
             factory: Factory = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # Whatever a module of others raises when it is imported.
             raise ConfigurationError(
                 f"high-availability.type names {kind!r}, which cannot be loaded: {error}"
             ) from error

@@ -16,16 +16,17 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 import shutil
-import time
 import urllib.parse
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from asyncinotify import Inotify, Mask
 
-from understudy.errors import ConfigurationError
+from understudy.errors import ConfigurationError, CorruptDataError, DataError, UnreadableDataError
+from understudy.ha import drafts, plain_files
 from understudy.ha.register import Conflict, Entry
 
 POLL_S = 0.2
@@ -34,10 +35,11 @@ POLL_S = 0.2
 RACES_MAX = 1_000
 """Each lost race means that another writer won one; nobody can lose so many in a row."""
 
-DRAFT_S = 60.0
-"""A draft of this age belongs to a writer that died; one that was only paused tries again."""
-
 _TOKEN, _VALUE, _DELETED, _DRAFT = "cur.", "val.", "del.", ".draft."
+_VERSION = re.compile(r"[0-9]{12}\.[0-9a-f]{12}")
+_OURS = re.compile(rf"(cur|val|del)\.{_VERSION.pattern}")
+"""What this module writes below a key; anything else there is somebody else's, and left alone."""
+
 _CHANGE = (
     Mask.CREATE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE | Mask.DELETE_SELF | Mask.MOVE_SELF
 )
@@ -60,6 +62,8 @@ class FilesystemRegister:
 
     def __init__(self, directory: Path) -> None:
         self._root = directory
+        self._was_there = False
+        """Whether this process has seen the directory: it is never made a second time."""
 
     async def load(self, key: str) -> Entry | None:
         """See `Register.load`."""
@@ -75,7 +79,7 @@ class FilesystemRegister:
 
     async def changes(self, prefix: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        await asyncio.to_thread(self._root.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(self._make_root)
         try:
             inotify = Inotify()
         except OSError:
@@ -92,31 +96,63 @@ class FilesystemRegister:
         inotify.add_watch(self._root, _CHANGE)
         for name in os.listdir(self._root):
             if _unquote(name).startswith(prefix):
-                try:
+                # Deleted just now, which the watch on the root has seen; or not to be watched.
+                with contextlib.suppress(OSError):
                     inotify.add_watch(self._root / name, _CHANGE)
-                except FileNotFoundError:
-                    continue  # Deleted just now; the watch on the root has seen it.
+
+    def _make_root(self) -> None:
+        """Make the register's directory, unless it has vanished: what was in it is not lost yet."""
+        if not self._is_rooted():
+            _make_directories(self._root)
+            self._was_there = True
+
+    def _is_rooted(self) -> bool:
+        """Say whether the register's directory is there; raise ``OSError`` where it has vanished.
+
+        It may have been moved, or its file system be unmounted: to take it for an empty register
+        would be to forget all that it holds.
+        """
+        if self._root.is_dir():
+            self._was_there = True
+        elif self._was_there:
+            raise OSError(errno.ENOENT, "the register's directory is gone", str(self._root))
+        return self._was_there
 
     def _path(self, key: str) -> Path:
         return self._root / urllib.parse.quote(key, safe="").replace(".", "%2E")
 
     def _load(self, key: str) -> Entry | None:
         directory = self._path(key)
+        missing = None
         for _ in range(RACES_MAX):
-            version = _token(directory)
-            if version is None:
-                return None
             try:
-                return Entry((directory / f"{_VALUE}{version}").read_bytes(), version)
+                version = _token(directory)
+                if version is None:
+                    break
+                self._was_there = True
+                path = directory / f"{_VALUE}{version}"
+                return Entry(plain_files.read(path), version, str(path))
             except FileNotFoundError:
-                continue  # Replaced between the two looks.
-        raise OSError(errno.EBUSY, f"no stable version in {RACES_MAX} looks", str(directory))
+                # Replaced between the two looks; a version that is still the current one was not.
+                if version == missing:
+                    raise CorruptDataError(
+                        f"register entry {key}: {directory}/{_VALUE}{version}, its value, is gone"
+                    ) from None
+                missing = version
+            except DataError as error:
+                raise type(error)(f"register entry {key}: {error}") from error
+        else:
+            raise OSError(errno.EBUSY, f"no stable version in {RACES_MAX} looks", str(directory))
+        self._is_rooted()
+        return None
 
     def _keys(self, prefix: str) -> list[str]:
         try:
             names = os.listdir(self._root)
         except FileNotFoundError:
+            self._is_rooted()
             return []
+        self._remove_drafts(names)
         keys = (_unquote(name) for name in names if not name.startswith("."))
         return sorted(key for key in keys if key.startswith(prefix) and self._is_there(key))
 
@@ -129,8 +165,9 @@ class FilesystemRegister:
             if _token(self._path(key)) is not None:
                 return True
             _clear(self._path(key))
-        except NotADirectoryError:
-            pass  # A foreign file: none of ours, and no reason to list nothing.
+        except UnreadableDataError:
+            # A foreign file is none of ours; a directory may be: whoever loads it is told.
+            return self._path(key).is_dir()
         return False
 
     def _swap(self, key: str, value: bytes | None, expected: str | None) -> str:
@@ -146,30 +183,33 @@ class FilesystemRegister:
         return self._replace(key, value, expected)
 
     def _create(self, key: str, value: bytes) -> str:
-        directory, version = self._path(key), _next_version(None)
-        _make_directories(self._root)
-        _remove_old_drafts(self._root)
-        draft = self._root / f"{_DRAFT}{version}"
-        draft.mkdir()
-        try:
-            _write(draft / f"{_VALUE}{version}", value)
-            _write(draft / f"{_TOKEN}{version}", b"")
-            _sync_directory(draft)
-            for _ in range(RACES_MAX):
-                try:
+        directory = self._path(key)
+        self._make_root()
+        self._remove_drafts(os.listdir(self._root))
+        for _ in range(RACES_MAX):
+            version = _next_version(None)
+            try:
+                with _draft(self._root / f"{_DRAFT}{version}", version, value) as draft:
                     draft.rename(directory)  # Onto nothing, or onto an empty directory.
-                except OSError as error:
-                    if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                        raise
-                    if _token(directory) is not None:
-                        raise Conflict(f"{key}: expected to be absent") from None
-                    _clear(directory)
-                    continue
+            except FileNotFoundError:
+                self._is_rooted()  # Then another one has removed the draft before it was held.
+            except OSError as error:
+                if error.errno == errno.ENOTDIR:
+                    raise _no_directory(directory) from error
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+                if _token(directory) is not None:
+                    raise Conflict(f"{key}: expected to be absent") from None
+                _clear(directory)
+                _refuse_foreign(directory)
+            else:
                 _sync_directory(self._root)
                 return version
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
         raise OSError(errno.EBUSY, f"not created in {RACES_MAX} tries", str(directory))
+
+    def _remove_drafts(self, names: list[str]) -> None:
+        """Remove what creators left that were killed before their key appeared."""
+        drafts.remove_abandoned(self._root / name for name in names if name.startswith(_DRAFT))
 
     def _replace(self, key: str, value: bytes, expected: str) -> str:
         directory, version = self._path(key), _next_version(expected)
@@ -177,7 +217,10 @@ class FilesystemRegister:
         try:
             _write(draft, value)
         except FileNotFoundError:
+            self._is_rooted()
             raise Conflict(f"{key}: deleted since version {expected} was read") from None
+        except NotADirectoryError:
+            raise _no_directory(directory) from None
         except OSError:
             draft.unlink(missing_ok=True)
             raise
@@ -198,7 +241,7 @@ class FilesystemRegister:
         except FileNotFoundError:
             raise Conflict(f"{key}: version {expected} was replaced") from None
         _clear(directory)
-        _remove_old_drafts(self._root)
+        self._remove_drafts(os.listdir(self._root))
         return _next_version(expected)
 
 
@@ -209,11 +252,35 @@ def _unquote(name: str) -> str:
 def _token(directory: Path) -> str | None:
     """Return the current version of a key's directory, or None where it has none."""
     try:
-        names = os.listdir(directory)
+        names = plain_files.tried_again(lambda: os.listdir(directory))
     except FileNotFoundError:
         return None
-    tokens = [name.removeprefix(_TOKEN) for name in names if name.startswith(_TOKEN)]
+    except NotADirectoryError:
+        raise _no_directory(directory) from None
+    except OSError as error:
+        if plain_files.is_damage(error):
+            raise plain_files.unreadable(directory, error) from error
+        raise
+    tokens = [
+        name.removeprefix(_TOKEN)
+        for name in names
+        if name.startswith(_TOKEN) and _OURS.fullmatch(name)
+    ]
     return max(tokens, default=None)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Raise where files of others keep a key's directory from being taken."""
+    with contextlib.suppress(FileNotFoundError):
+        foreign = [name for name in os.listdir(directory) if not _OURS.fullmatch(name)]
+        if foreign:
+            raise UnreadableDataError(
+                f"{directory}: holds what is not of a register ({foreign[0]!r}): move it away"
+            )
+
+
+def _no_directory(path: Path) -> UnreadableDataError:
+    return UnreadableDataError(f"{path}: is no directory of a register's entry")
 
 
 def _remove_outdated(directory: Path, version: str) -> None:
@@ -231,18 +298,9 @@ def _remove_outdated(directory: Path, version: str) -> None:
         return  # Whoever replaced or deleted it meanwhile cleans up.
     number = version.split(".", maxsplit=1)[0]
     for name in names:
-        mine = name == f"{_VALUE}{version}"
-        if name.startswith(_VALUE) and not mine and name[len(_VALUE) :].split(".")[0] <= number:
+        kept = name == f"{_VALUE}{version}" or not _OURS.fullmatch(name)
+        if name.startswith(_VALUE) and not kept and name[len(_VALUE) :].split(".")[0] <= number:
             (directory / name).unlink(missing_ok=True)
-
-
-def _remove_old_drafts(root: Path) -> None:
-    """Remove what creators left that were killed before their key appeared."""
-    for name in os.listdir(root):
-        if name.startswith(_DRAFT):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - (root / name).stat().st_mtime > DRAFT_S:
-                    shutil.rmtree(root / name, ignore_errors=True)
 
 
 def _clear(directory: Path) -> None:
@@ -257,7 +315,7 @@ def _clear(directory: Path) -> None:
         return
     if any(name.startswith(_TOKEN) for name in names) or not _sync_if_there(directory):
         return
-    for name in names:
+    for name in filter(_OURS.fullmatch, names):
         (directory / name).unlink(missing_ok=True)
     try:
         directory.rmdir()
@@ -269,6 +327,24 @@ def _clear(directory: Path) -> None:
 def _next_version(expected: str | None) -> str:
     number = int(expected.split(".")[0]) + 1 if expected else 1
     return f"{number:012d}.{uuid.uuid4().hex[:12]}"
+
+
+@contextlib.contextmanager
+def _draft(path: Path, version: str, value: bytes) -> Iterator[Path]:
+    """Write a key's directory aside, durably; it is renamed in the block, or removed with it."""
+    path.mkdir()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            drafts.hold(descriptor)
+            _write(path / f"{_VALUE}{version}", value)
+            _write(path / f"{_TOKEN}{version}", b"")
+            os.fsync(descriptor)
+            yield path
+        finally:
+            os.close(descriptor)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _write(path: Path, data: bytes) -> None:

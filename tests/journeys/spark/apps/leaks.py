@@ -15,12 +15,15 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from understudy.errors import StartTimeSettingError
+from understudy.runtime.surroundings import Surroundings
 from understudy.spark import defaults
 from understudy.spark.session import SparkSessions
 
 SHARED = "io.file.buffer.size"
 ENOUGH = threading.Event()
 LEFT: list[Any] = []
+MASK = os.umask(0o022)
+os.umask(MASK)
 
 
 def set_shared(spark: SparkSession, value: str) -> None:
@@ -40,6 +43,10 @@ def start_thread(spark: SparkSession) -> None:
 
 def start_child(spark: SparkSession) -> None:
     LEFT.append(subprocess.Popen(["sleep", "1000"]))
+
+
+def set_mask(mask: int) -> None:
+    os.umask(mask)
 
 
 def end_thread(spark: SparkSession) -> None:
@@ -88,6 +95,7 @@ LEAKS: dict[str, tuple[Callable[[SparkSession], Any], Callable[[SparkSession], A
         lambda spark: sys.path.insert(0, "/nowhere"),
         lambda spark: sys.path.remove("/nowhere"),
     ),
+    "another umask": (lambda spark: set_mask(0o777), lambda spark: set_mask(MASK)),
     "what is its own": (
         leave_its_own,
         lambda spark: None,
@@ -126,14 +134,17 @@ def main() -> None:
     conf = {"spark.master": "local[1]", "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     sessions = SparkSessions()
     sessions.start(defaults.session_conf(conf, str(scratch), "leaks"), (), str(scratch))
+    before = Surroundings.now(sessions.jvm_pid)
     told: dict[str, Any] = {"leaks": {}, "pools": [], "asked": {}}
     for name, (leave, clear) in LEAKS.items():
         spark = sessions.open("0" * 32, name)
         told["pools"].append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
         leave(spark)
-        told["leaks"][name] = sessions.close()
+        left = sessions.close()
+        told["leaks"][name] = left + Surroundings.now(sessions.jvm_pid).differences(before)
         clear(spark)
-    told["after"] = sessions.close()
+    left = sessions.close()
+    told["after"] = left + Surroundings.now(sessions.jvm_pid).differences(before)
     sessions.open("1" * 32, "asks")
     told["pools"].append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
     told["asked"] = {key: ask(key, value) for key, value in SETTINGS.items()}

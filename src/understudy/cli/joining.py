@@ -1,0 +1,140 @@
+"""What is looked at before a process joins a cluster: whose it is, and what all in it must share.
+
+Processes with one cluster id are one cluster: those that come later stand by. Where they would
+contradict those that are there, they are refused before they start.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from understudy.config import Configuration, options
+from understudy.config.option import Option
+from understudy.errors import (
+    Conflict,
+    DataError,
+    ForeignDataError,
+    LostDataError,
+    StorageError,
+    UnderstudyError,
+    UsageError,
+)
+from understudy.ha import layout
+from understudy.ha.election import serving_leader
+from understudy.ha.register import Register
+from understudy.ha.registry import nonce
+from understudy.ha.services import HighAvailabilityServices
+from understudy.ha.storage import LocalStorage
+from understudy.model import LeaderRecord
+from understudy.runtime.attention import refuse_lost_registry
+from understudy.runtime.liveness_lock import LivenessLocks
+
+START_WAY_OUT = (
+    "nothing was started; put the latest copy back and start again, or remove all that is left of "
+    "the cluster with `understudy destroy`"
+)
+
+SHARED: tuple[Option[Any], ...] = (
+    options.LEASE_DURATION,
+    options.RENEW_DEADLINE,
+    options.RETRY_PERIOD,
+    options.ORPHAN_TIMEOUT,
+    options.ADOPTION_GRACE,
+    options.JOB_RESULT_PATH,
+    options.APPLICATION_RESULT_PATH,
+    options.DELETE_ON_COMMIT,
+)
+"""What one member of a cluster concludes from, and another one does."""
+
+
+def shared_settings(configuration: Configuration) -> dict[str, str]:
+    """Return what a leader publishes, for those that join to compare."""
+    return {option.key: _said(configuration, option) for option in SHARED}
+
+
+async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:
+    """Raise `UsageError` where a process of this configuration cannot be of this cluster."""
+    try:
+        await prove_register(services.register)
+        await refuse_lost_registry(services, None)
+        leader = await serving_leader(services.register)
+    except ForeignDataError as error:
+        raise UsageError(str(error)) from error
+    except LostDataError as error:
+        raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
+    except DataError:
+        return  # Whoever leads names it, and waits for a person.
+    except (OSError, TimeoutError, StorageError) as error:
+        raise UsageError(f"the register cannot be used: {error or 'it does not answer'}") from error
+    if leader and await _lives(services, leader):
+        _compare(configuration, services.cluster_id, leader)
+
+
+def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord) -> None:
+    for option in SHARED:
+        theirs = leader.settings.get(option.key)
+        if theirs is None:
+            continue
+        mine = _said(configuration, option)
+        if mine != theirs and (
+            not mine or not theirs or option.parse(mine) != option.parse(theirs)
+        ):
+            raise UsageError(
+                f"{option.key} is {mine or 'not set'} here, but {theirs or 'not set'} in the "
+                f"cluster {cluster_id!r}, which {leader.name} leads (process {leader.pid} on "
+                f"{leader.host}): give it that value, or choose another "
+                f"{options.CLUSTER_ID.key}"
+            )
+
+
+def _said(configuration: Configuration, option: Option[Any]) -> str:
+    return configuration.settings.get(option.key, option.default or "")
+
+
+async def _lives(services: HighAvailabilityServices, leader: LeaderRecord) -> bool:
+    """Say whether a leader lives, as far as this host can tell: a dead one contradicts nobody."""
+    storage = services.storage.blocking
+    if not isinstance(storage, LocalStorage):
+        return True
+    directory = Path(storage.root / services.locations.cluster / layout.LOCKS)
+    return leader.holder in await LivenessLocks(directory).living()
+
+
+async def prove_register(register: Register) -> None:
+    """Raise `StorageError` unless a register keeps what everything is built on."""
+    key = f"proof-{nonce()}"
+    try:
+        version = await register.swap(key, b"first", None)
+        if not await _refuses(register, key, None):
+            raise StorageError("a register entry that exists can be created once more")
+        later = await register.swap(key, b"second", version)
+        if not await _refuses(register, key, version):
+            raise StorageError("a register entry can be replaced over a version that is outdated")
+        entry = await register.load(key)
+        if entry is None or (entry.value, entry.version) != (b"second", later):
+            raise StorageError("a register entry does not hold what was just written")
+        if key not in await register.keys("proof-"):
+            raise StorageError("a register does not list what was just written")
+    except Conflict as error:
+        raise StorageError(f"the register refuses what nobody else has written: {error}") from error
+    finally:
+        await _remove(register, key)
+    if await register.load(key) is not None:
+        raise StorageError("a register entry is still there after it was deleted")
+
+
+async def _refuses(register: Register, key: str, expected: str | None) -> bool:
+    try:
+        await register.swap(key, b"of another", expected)
+    except Conflict:
+        return True
+    return False
+
+
+async def _remove(register: Register, key: str) -> None:
+    try:
+        if entry := await register.load(key):
+            await register.swap(key, None, entry.version)
+    except (Conflict, DataError, OSError, TimeoutError):
+        return

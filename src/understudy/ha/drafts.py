@@ -1,0 +1,50 @@
+"""Drafts: what a writer writes aside, before one rename publishes it.
+
+The writer holds its draft's lock (``flock``) until then. A draft whose lock is free belongs to a
+writer that died: whoever comes by may remove it at once. One that is removed in the moment before
+its writer holds it costs the writer an ``OSError``, and another try.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+ABANDONED_S = 60.0
+"""Where locks do not work, a draft of this age belongs to a writer that died."""
+
+
+def hold(descriptor: int) -> None:
+    """Show that the writer of this draft lives, for as long as the descriptor is open."""
+    with contextlib.suppress(OSError):  # Another one removes it just now, or there are no locks.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove_abandoned(drafts: Iterable[Path]) -> None:
+    """Remove the drafts, files or directories, whose writers are dead."""
+    for draft in drafts:
+        with contextlib.suppress(OSError):  # It is gone already, or is left to the next one.
+            if not _is_abandoned(draft):
+                continue
+            if draft.is_dir():
+                shutil.rmtree(draft, ignore_errors=True)
+            else:
+                draft.unlink()
+
+
+def _is_abandoned(draft: Path) -> bool:
+    descriptor = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - os.fstat(descriptor).st_mtime > ABANDONED_S
+    finally:
+        os.close(descriptor)
+    return True

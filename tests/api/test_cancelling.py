@@ -1,0 +1,99 @@
+"""What REST answers to the wish to cancel an application: Flink's codes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.api import answers
+from understudy.api.leading import Leading
+from understudy.api.rest_applications import ApplicationRoutes
+from understudy.errors import NotFoundError
+from understudy.model import ApplicationStatus
+
+ONE = "a" * 32
+
+
+class Led:
+    """A leader that knows one application; see `Leading`."""
+
+    def __init__(self, status: ApplicationStatus, *, executed: bool = True) -> None:
+        self.cancelled = 0
+        self._status = status
+        running = SimpleNamespace(cancel=self._cancel) if executed else None
+        self.manager = SimpleNamespace(
+            dispatcher=SimpleNamespace(application=running, attention={})
+        )
+
+    async def application(self, wanted: str) -> Any:
+        """See `Leading.application`."""
+        if wanted != ONE:
+            raise NotFoundError(f"Application {wanted} not found")
+        return SimpleNamespace(status=self._status)
+
+    def json(self, body: object, status: int = 200) -> Response:
+        """See `Leading.json`."""
+        return answers.as_json(body, 1, status)
+
+    async def _cancel(self) -> None:
+        self.cancelled += 1
+
+
+def asked(led: Led, application: str = ONE) -> int:
+    """Ask to cancel; return the code."""
+    routes = {
+        path: handler
+        for verb, path, handler in ApplicationRoutes(cast("Leading", led)).routes()
+        if verb != "GET"
+    }
+    handler = routes["/applications/{application_id}/cancel"]
+    request = Request({"type": "http", "path_params": {"application_id": application}})
+    return asyncio.run(_answer(handler, request)).status_code
+
+
+async def _answer(handler: Any, request: Request) -> Response:
+    answer: Response = await handler(request)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "status",
+    [ApplicationStatus.CREATED, ApplicationStatus.RUNNING, ApplicationStatus.FAILING],
+)
+def test_what_runs_is_cancelled_and_that_is_accepted(status: ApplicationStatus) -> None:
+    led = Led(status)
+
+    assert 202 == asked(led)
+    assert 1 == led.cancelled
+
+
+def test_cancelling_again_what_is_cancelled_is_accepted() -> None:
+    led = Led(ApplicationStatus.CANCELED)
+
+    assert 202 == asked(led)
+    assert 0 == led.cancelled
+
+
+@pytest.mark.parametrize("status", [ApplicationStatus.FINISHED, ApplicationStatus.FAILED])
+def test_what_has_ended_otherwise_cannot_be_cancelled(status: ApplicationStatus) -> None:
+    led = Led(status)
+
+    assert 409 == asked(led)
+    assert 0 == led.cancelled
+
+
+def test_what_this_leader_does_not_execute_cannot_be_cancelled() -> None:
+    assert 409 == asked(Led(ApplicationStatus.RUNNING, executed=False))
+
+
+def test_an_unknown_application_cannot_be_cancelled() -> None:
+    led = Led(ApplicationStatus.RUNNING)
+    with pytest.raises(NotFoundError, match="not found"):  # `Rest` answers it with 404.
+        asked(led, "b" * 32)
+
+    assert 0 == led.cancelled

@@ -1,0 +1,107 @@
+"""What REST tells while results are on their way from their files into the tombstone's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tests.support.memory_storage import MemoryStorage
+from understudy.api.directory import Directory
+from understudy.api.rest import Rest
+from understudy.api.views import ApplicationFacts
+from understudy.clock import SystemClock
+from understudy.errors import LeadershipLost
+from understudy.ha import layout
+from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.services import HighAvailabilityServices, Locations
+from understudy.ha.storage import InlineStorage
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationId,
+    ApplicationResult,
+    ApplicationStatus,
+    JobEntry,
+    JobId,
+    JobRecord,
+    JobResultEntry,
+    JobStatus,
+    Pointer,
+    RunId,
+    TombstoneFile,
+)
+from understudy.runtime.cleanup import RESULT_LOST
+from understudy.runtime.retention import tombstones
+
+GONE = Pointer(path="gone", digest="sha256:0", size=0)
+JOB, RUN = JobId("j"), RunId("r")
+
+
+def test_a_result_whose_file_is_cleaned_up_is_told_from_the_tombstones_file() -> None:
+    outcome, missing = _told(note="")
+
+    assert ("7", "") == (outcome, missing)
+
+
+def test_a_result_that_was_lost_before_is_not_told_as_null() -> None:
+    outcome, missing = _told(note=f"{RESULT_LOST}: gone")
+
+    assert outcome is None
+    assert "removed or altered" in missing
+
+
+def test_a_register_that_does_not_answer_is_no_error_of_the_server() -> None:
+    assert 503 == _answered(OSError("no route to host"))
+    assert 503 == _answered(TimeoutError())
+
+
+def test_a_request_to_who_leads_no_more_is_not_an_error_of_the_server() -> None:
+    assert 503 == _answered(LeadershipLost("term 2 is newer than 1"))
+
+
+def _told(note: str) -> tuple[str | None, str]:
+    storage = MemoryStorage()
+    services = HighAvailabilityServices(
+        EmbeddedRegister(), InlineStorage(storage, 5.0), "c", Locations("c", "jobs", "apps")
+    )
+    value = msgspec.Raw(b"null" if note else b"7")
+    record = JobRecord(
+        job_id=JOB, name="load", status=JobStatus.FINISHED, attempt=1, start_time=1, end_time=2,
+        value=value, note=note,
+    )  # fmt: skip
+    result = ApplicationResult(
+        application_id=ApplicationId("a"), application_name="app", run_id=RUN,
+        status=ApplicationStatus.FINISHED, start_time=1, end_time=2,
+    )  # fmt: skip
+    file = TombstoneFile(result=result, jobs=(record,))
+    storage.publish(layout.tombstone_path("c", RUN), tombstones.dump(file))
+    committed = JobResultEntry(status=JobStatus.FINISHED, attempt=1, source=GONE)
+    entry = JobEntry(
+        job_id=JOB, name="load", occurrence=0, plan=GONE, submitted_at=1, result=committed
+    )
+    body = ApplicationDocument(
+        application_id=ApplicationId("a"), run_id=RUN, name="app", directory="d", record=GONE,
+        status=ApplicationStatus.FINISHED, created_at=1,
+    )  # fmt: skip
+    facts = ApplicationFacts(body, {JOB: entry}, ApplicationStatus.FINISHED, 3.0)
+    directory = Directory(services, SystemClock())
+    outcome, missing = asyncio.run(directory.outcome(facts, JOB))
+    return (bytes(outcome.value).decode() if outcome else None), missing
+
+
+def _answered(error: Exception) -> int:
+    class Led:
+        serves = True
+        leader = None
+
+    async def handler(request: Request) -> Response:
+        raise error
+
+    rest = Rest.__new__(Rest)
+    led: Any = Led()
+    rest._leading = rest._manager = led
+    request = Request({"type": "http", "method": "GET", "path": "/jobs", "headers": []})
+    return asyncio.run(rest._endpoint(handler)(request)).status_code  # type: ignore[arg-type]

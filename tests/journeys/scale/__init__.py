@@ -1,0 +1,1 @@
+"""Many of everything, and idleness: real processes and sockets, with bounds that are generous."""

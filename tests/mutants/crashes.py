@@ -1,0 +1,38 @@
+"""Mutants of what is done about the leftovers of crashes; see `catalogue`."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+CRASHES = (
+    mutant(
+        "drafts of the dead stay", 5, "ha/drafts.py",
+        "if not _is_abandoned(draft):",
+        "if True:",
+        "tests/crash/test_system_calls.py",
+    ),
+    mutant(
+        "drafts beside tombstones stay", 5, "runtime/retention.py",
+        "    await services.storage.prune(directory)  # Of what",
+        "    # Of what",
+        "tests/crash/test_kept_points.py",
+    ),
+    mutant(
+        "the leader's record is removed if the first try succeeds", 5, "ha/election.py",
+        'is not released yet: %s", term, error or "timeout")\n                await',
+        'is not released yet: %s", term, error or "timeout")\n                return await',
+        "tests/crash/test_kept_points.py",
+    ),
+    mutant(
+        "half of a layout stays in its place", 8, "runtime/code.py",
+        'laid_out.rename(base / f".draft-{uuid.uuid4().hex}")',
+        "laid_out.exists()",
+        "tests/crash/test_system_calls.py",
+    ),
+    mutant(
+        "one input/output error is damage", 9, "ha/plain_files.py",
+        "IO_TRIES = 3",
+        "IO_TRIES = 1",
+        "tests/crash/test_system_calls.py",
+    ),
+)  # fmt: skip
