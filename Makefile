@@ -7,9 +7,10 @@ READY := .venv/ready.stamp
 WORKERS ?= 2
 TAKEOVERS ?= 1000
 WORLDS ?= 10000
+SIGNALS ?= 300
 PAIRS ?= all
 
-.PHONY: setup demo test check unit journeys spark versions mutants bench soak docs lock clean
+.PHONY: setup demo test check unit journeys spark versions mutants bench soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -67,6 +68,10 @@ soak: $(READY)
 	$(BIN)/python -m benchmarks.soak $(TAKEOVERS)
 	$(BIN)/pytest -n $(WORKERS) tests/sim --worlds $(WORLDS)
 	$(BIN)/pytest -n $(WORKERS) tests/crash --pairs $(PAIRS)
+
+# Random signals to every kind of process of a run with real Spark; CHAOS="--seed 7" says which.
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos --spark --signals $(SIGNALS) $(CHAOS)
 
 docs: $(READY)
 	$(BIN)/python -m understudy.config.docs docs/configuration.md

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +106,46 @@ def test_storage_is_read_when_nobody_leads(start: Start, place: Path) -> None:
     assert ("RUNNING", None) == (listed["status"], listed["leader"])
     assert ["FINISHED", "RECONCILING"] == [job["state"] for job in info["jobs"]]
     assert ["COMPLETED", "IN_PROGRESS"] == [one["status"]["id"] for one in result["jobs"]]
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Answers everything as a JobManager of another cluster would have, some versions ago."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"applications": [], "leader": {"id": "strange"}, "attention": []})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+def test_a_stranger_at_the_address_of_a_dead_leader_is_not_believed(
+    start: Start, place: Path
+) -> None:
+    run = start("three.py", options=("-D", "high-availability.cluster-id=flights"))
+    run.running("second job")
+    address = urllib.parse.urlsplit(run.rest)
+    harness.kill(harness.processes_of(place))
+    run.finish()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # Then another test's JobManager is the stranger.
+            server = ThreadingHTTPServer((address.hostname or "", address.port or 0), Stranger)
+            stack.callback(server.shutdown)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        listed = json.loads(command(place, "list", "--json").stdout)
+
+    assert ["three"] == [one["name"] for one in listed["applications"]]
+
+
+def test_a_jobmanager_refuses_a_request_that_is_meant_for_another_one(start: Start) -> None:
+    run = start("three.py")
+    run.running("second job")
+    request = urllib.request.Request(run.rest + "/overview", headers={"x-understudy-to": "other"})
+
+    with pytest.raises(urllib.error.HTTPError, match="421"):
+        urllib.request.urlopen(request, timeout=10)
+
+    run.release()
+    assert 0 == run.finish()
 
 
 def test_cancel_ends_an_application_with_exit_code_3(start: Start, place: Path) -> None:

@@ -16,6 +16,15 @@ RETRY_AFTER_S = 1
 ELECTION = "Service temporarily unavailable due to an ongoing leader election. Please refresh."
 """Flink's words."""
 
+MEANT_FOR = "x-understudy-to"
+"""Header of a request: the incarnation of the JobManager that is to answer it, and no other.
+
+A record of a leader that was killed names an address at which a stranger may listen by now.
+"""
+
+GIVEN_BY = "x-understudy-by"
+"""Header of an answer: the incarnation of the JobManager that gives it."""
+
 DIGITS_MAX = 15
 """More than any log has bytes, and quick to read."""
 

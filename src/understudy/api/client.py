@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from understudy.api import directory, views
+from understudy.api import answers, directory, views
 from understudy.api.directory import Directory
 from understudy.api.views import Json
 from understudy.clock import SystemClock
@@ -69,7 +69,7 @@ class ClusterClient:
             if leader is None:
                 raise NoLeaderError("nobody leads this cluster just now")
             try:
-                answer = await self._http.request(method, leader.rest + path)
+                answer = await self._request(method, path, leader)
             except httpx.ConnectError as refused:
                 if await self._is_gone(leader):
                     raise NoLeaderError("the last leader is gone, and nobody follows") from refused
@@ -81,6 +81,14 @@ class ClusterClient:
                     return _judged(answer)
             await asyncio.sleep(PAUSE_S)
         raise UnreachableError(f"the leader does not answer: {error or 'an election goes on'}")
+
+    async def _request(self, method: str, path: str, leader: LeaderRecord) -> httpx.Response:
+        """Ask this leader; whoever else listens at its address is as good as nobody."""
+        meant = {answers.MEANT_FOR: leader.holder}
+        answer = await self._http.request(method, leader.rest + path, headers=meant)
+        if answer.headers.get(answers.GIVEN_BY) != leader.holder:
+            raise httpx.ConnectError(f"somebody else listens at {leader.rest}")
+        return answer
 
     async def _leader(self) -> LeaderRecord | None:
         try:

@@ -71,9 +71,17 @@ class Rest:
         await self._client.aclose()
 
     def _endpoint(self, handler: Handler) -> Handler:
-        """Answer here while leading; else hand the request on."""
+        """Answer here while leading; else hand the request on; refuse what is meant for others."""
 
         async def endpoint(request: Request) -> Response:
+            me = self._manager.me.holder
+            if request.headers.get(answers.MEANT_FOR, me) != me:
+                return answers.error(421, "This is another JobManager than the one that is meant.")
+            response = await answer(request)
+            response.headers.setdefault(answers.GIVEN_BY, me)
+            return response
+
+        async def answer(request: Request) -> Response:
             if self._leading.serves:
                 try:
                     return await handler(request)
@@ -106,9 +114,11 @@ class Rest:
                 leader.rest + request.url.path,
                 params=str(request.query_params),
                 content=await request.body(),
-                headers={HANDED_ON: self._manager.me.name},
+                headers={HANDED_ON: self._manager.me.name, answers.MEANT_FOR: leader.holder},
             )
         except httpx.HTTPError:
+            return answers.unavailable()
+        if answer.headers.get(answers.GIVEN_BY) != leader.holder:
             return answers.unavailable()
         headers = {
             name: text
