@@ -47,7 +47,7 @@ journeys: $(READY)
 
 # ... and with real Spark.
 spark: $(READY)
-	$(BIN)/pytest tests/journeys -m spark
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m spark
 
 # A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"
 # tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions.

@@ -24,11 +24,13 @@ from understudy.model import (
     ApplicationId,
     ApplicationResult,
     ApplicationStatus,
+    Incarnation,
     JobEntry,
     JobId,
     JobRecord,
     JobResultEntry,
     JobStatus,
+    LeaderRecord,
     Pointer,
     RunId,
     TombstoneFile,
@@ -96,6 +98,7 @@ def _answered(error: Exception) -> int:
     class Led:
         serves = True
         leader = None
+        me = LeaderRecord(holder=Incarnation("me"), term=1, session="")
 
     async def handler(request: Request) -> Response:
         raise error
