@@ -6,6 +6,7 @@ be seen to be as it was retires the driver. (Spark's own things are looked at by
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -72,20 +73,30 @@ class Surroundings:
 
 
 def _children() -> frozenset[int]:
-    """Return our children, and those of the guardian: what they left behind when they ended.
+    """Return our children, and those of the guardian: what they left behind when they ended."""
+    parents = {os.getpid(), os.getppid()}
+    try:
+        return frozenset().union(*map(_listed_children, parents))
+    except (FileNotFoundError, ProcessLookupError):
+        # Not every kernel lists processes by their parent; or a thread has just ended.
+        return _searched_children(parents)
 
-    Not every kernel lists processes by their parent.
-    """
-    parents = {str(os.getpid()).encode(), str(os.getppid()).encode()}
+
+def _listed_children(parent: int) -> frozenset[int]:
+    found: set[int] = set()
+    for thread in Path(f"/proc/{parent}/task").iterdir():
+        found.update(map(int, (thread / "children").read_bytes().split()))
+    return frozenset(found)
+
+
+def _searched_children(parents: set[int]) -> frozenset[int]:
     found = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            try:
+            with contextlib.suppress(OSError):
                 stat = Path(entry.path, "stat").read_bytes()
-            except OSError:
-                continue
-            if stat.rpartition(b")")[2].split()[1] in parents:
-                found.add(int(entry.name))
+                if int(stat.rpartition(b")")[2].split()[1]) in parents:
+                    found.add(int(entry.name))
     return frozenset(found)
 
 
