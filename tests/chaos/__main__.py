@@ -26,9 +26,15 @@ def main() -> int:
     )
     parser.add_argument("--pause", type=float, default=1.5, help="mean seconds between two signals")
     parser.add_argument("--taskmanagers", type=int, default=2)
+    parser.add_argument("--defaults", action="store_true", help="default timeouts and restarts")
     arguments = parser.parse_args()
     plan = Plan(
-        arguments.seed, arguments.signals, arguments.pause, arguments.spark, arguments.taskmanagers
+        arguments.seed,
+        arguments.signals,
+        arguments.pause,
+        arguments.spark,
+        arguments.taskmanagers,
+        defaults=arguments.defaults,
     )
     place = Path(tempfile.mkdtemp(prefix="understudy-chaos-"))
     print(f"{plan}, in {place}", flush=True)
