@@ -45,7 +45,7 @@ def curve(
         axes.plot(x, values, marker="o", markersize=4, color=colour, label=name)
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(map(max, lines.values())) * 1.15)
     if len(lines) > 1:
         axes.legend(frameon=False)
     return _save(figure, axes, path, title)
