@@ -17,13 +17,16 @@ from understudy.model import Incarnation, LeaderRecord
 
 VERSION = "configured"
 
+WHOEVER = Incarnation("configured")
+"""Whoever serves at the configured address leads."""
+
 
 class ConfiguredLeader:
     """A register that holds one thing, which nobody can change; see `Register`."""
 
     def __init__(self, rpc: str, rest: str) -> None:
         record = LeaderRecord(
-            holder=Incarnation("configured"),
+            holder=WHOEVER,
             term=1,
             session="",
             name="jobmanager",
