@@ -384,7 +384,7 @@ MUTANTS = (
         "a TaskManager obeys an older leader", 1, "runtime/task_manager.py",
         "if envelope.term < self._highest_term:",
         "if False:",
-        WORLDS,
+        HA + "task_manager.py", WORLDS,
     ),
     _mutant(
         "a slot is given twice", 3, "core/slots.py",
@@ -479,6 +479,18 @@ MUTANTS = (
         "record = replace(record, first_job_id=old.first_job_id)",
         "record = replace(record, first_job_id='')",
         HA + "redeployment.py",
+    ),
+    _mutant(
+        "a deposed leader sweeps what it lists only then", 1, "runtime/dispatcher.py",
+        "        for name in directories:\n",
+        "        for name in await services.storage.names(base):\n",
+        HA + "late_leader.py",
+    ),
+    _mutant(
+        "two leaders write their results to one path", 1, "ha/layout.py",
+        "/result-{term}.json",
+        "/result.json",
+        HA + "late_leader.py",
     ),
     *CRASHES,
 )  # fmt: skip
