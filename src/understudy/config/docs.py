@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from understudy.config import flink, options
+from understudy.config.option import SAME
 
 _HEAD = """# Configuration
 
@@ -72,7 +73,7 @@ def _default(text: str | None) -> str:
 
 
 def _flink(text: str) -> str:
-    return {"": "not there", options.SAME: "the same"}.get(text, text)
+    return {"": "not there", SAME: "the same"}.get(text, text)
 
 
 if __name__ == "__main__":

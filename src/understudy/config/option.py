@@ -11,6 +11,9 @@ from urllib.parse import urlsplit
 
 T = TypeVar("T")
 
+SAME = "same"
+"""What an option says of Flink where key, default and meaning are Flink's."""
+
 INFINITE = 2**31 - 1
 """What ``infinite`` stands for, as in Flink."""
 

@@ -1,0 +1,26 @@
+"""The options, each declared once. Where Flink has the key, it has Flink's meaning.
+
+A default that differs from Flink's says why. They are declared in one module for each subject and
+named from here: ``options.SLOTS``.
+"""
+
+from __future__ import annotations
+
+from understudy.config.option import Option
+from understudy.config.options import cleanup, endpoints, high_availability, jobs, processes
+from understudy.config.options.cleanup import *
+from understudy.config.options.endpoints import *
+from understudy.config.options.high_availability import *
+from understudy.config.options.jobs import *
+from understudy.config.options.processes import *
+
+OPTIONS: tuple[Option[object], ...] = tuple(
+    value
+    for subject in (high_availability, jobs, cleanup, processes, endpoints)
+    for value in vars(subject).values()
+    if isinstance(value, Option)
+)
+"""All of them, in the order of declaration."""
+
+PASSED_ON = ("spark.",)
+"""Prefixes of keys that are not ours to read: they go to Spark as they are."""

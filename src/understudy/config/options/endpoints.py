@@ -1,0 +1,108 @@
+"""Addresses, clients, and what is told to others."""
+
+from __future__ import annotations
+
+from understudy.config.option import (
+    BOOLEAN,
+    DURATION,
+    HTTP_URL,
+    PERIOD,
+    PORTS,
+    SAME,
+    TEXT,
+    WORDS,
+    Option,
+    bounded,
+)
+
+PORT = bounded(1, 65535)
+
+RPC_ADDRESS = Option(
+    "jobmanager.rpc.address",
+    TEXT,
+    "localhost",
+    "With high-availability.type NONE only: where TaskManagers find the JobManager. Only this "
+    "host, as the processes of a cluster are linked by Unix sockets.",
+    "no default there",
+)
+RPC_PORT = Option(
+    "jobmanager.rpc.port",
+    PORT,
+    "6123",
+    "With high-availability.type NONE only: tells clusters of one host apart; it names a Unix "
+    "socket, no port is opened.",
+    SAME,
+)
+REST_ADDRESS = Option(
+    "rest.address",
+    TEXT,
+    "localhost",
+    "With high-availability.type NONE only: where clients find the JobManager.",
+    "no default there",
+)
+REST_PORT = Option(
+    "rest.port",
+    PORT,
+    "8081",
+    "With high-availability.type NONE only: where clients find the JobManager, and what it binds "
+    "to unless rest.bind-port is set.",
+    SAME,
+)
+REST_BIND_ADDRESS = Option(
+    "rest.bind-address",
+    TEXT,
+    "127.0.0.1",
+    "The address that the REST endpoint listens on. Only loopback, as there is no authentication.",
+    SAME,
+)
+REST_BIND_PORT = Option(
+    "rest.bind-port",
+    PORTS,
+    "8081-8180",
+    "The ports that the REST endpoint tries, in order; 0 is any free one.",
+    "8081 there: several JobManagers of one host need several",
+)
+SHUTDOWN_ON_FINISH = Option(
+    "execution.shutdown-on-application-finish",
+    BOOLEAN,
+    "true",
+    "Application mode: the JobManagers end when the application has ended and is cleaned up.",
+    SAME,
+)
+CLIENT_TIMEOUT = Option(
+    "client.timeout",
+    PERIOD,
+    "1 min",
+    "How long a command waits for an answer of the cluster.",
+    SAME,
+)
+AWAIT_LEADER = Option(
+    "rest.await-leader-timeout",
+    DURATION,
+    "30 s",
+    "How long a client waits for somebody to lead.",
+    SAME,
+)
+NOTIFY_URL = Option(
+    "notify.url",
+    HTTP_URL,
+    None,
+    "Where each event that --json prints is posted to as JSON, by run-application, and by single "
+    "JobManagers and TaskManagers for their own. An event that cannot be delivered is tried again "
+    "a few times and then dropped: the run goes on. Only its host is shown with a configuration, "
+    "as the rest often is a secret.",
+)
+NOTIFY_TIMEOUT = Option(
+    "notify.timeout",
+    PERIOD,
+    "5 s",
+    "How long notify.url may take to answer; and, up to 5 s, how long the end of a run waits for "
+    "what is still to be posted.",
+)
+REDACTED_KEYS = Option(
+    "security.redaction.additional-keys",
+    WORDS,
+    "",
+    "Further parts of keys whose values are never shown, beside the built-in ones.",
+    SAME,
+)

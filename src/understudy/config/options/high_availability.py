@@ -1,0 +1,84 @@
+"""Coordination, storage, and what is kept of results."""
+
+from __future__ import annotations
+
+from understudy.config.option import BOOLEAN, DURATION, SAME, TEXT, Option
+
+HA_TYPE = Option(
+    "high-availability.type",
+    TEXT,
+    "filesystem",
+    "The coordination backend: the name of a built-in one or of an entry point in "
+    "'understudy.backends', or module:factory. NONE: one JobManager, whose stores are in its "
+    "memory; its loss is the loss of its application.",
+    "default NONE there: a cluster without high availability is what this exists to end",
+)
+CLUSTER_ID = Option(
+    "high-availability.cluster-id",
+    TEXT,
+    None,
+    "What names the cluster. Processes that share it (and the backend) form one cluster. Unset, "
+    "run-application mints one for the run and leaves nothing behind; the single processes use "
+    "'default'.",
+    "default /default there",
+)
+STORAGE_DIR = Option(
+    "high-availability.storageDir",
+    TEXT,
+    None,
+    "Where the cluster keeps what must survive its processes: a local path, or any fsspec URL "
+    "where the backend is not 'filesystem'. Unset: $XDG_STATE_HOME/understudy/ha, where "
+    "$XDG_STATE_HOME defaults to ~/.local/state.",
+    "no default there",
+)
+LEASE_DURATION = Option(
+    "high-availability.leader-election.lease-duration",
+    DURATION,
+    "15 s",
+    "How long a standby that sees no renewal waits before it takes over without proof of death.",
+)
+RENEW_DEADLINE = Option(
+    "high-availability.leader-election.renew-deadline",
+    DURATION,
+    "10 s",
+    "How long after its last acknowledged renewal was sent a leader may act. Must be shorter than "
+    "the lease: Flink's Kubernetes defaults make them equal, which lets two leaders overlap.",
+)
+RETRY_PERIOD = Option(
+    "high-availability.leader-election.retry-period",
+    DURATION,
+    "2 s",
+    "How often a leader renews, and a standby looks when nothing wakes it.",
+)
+JOB_RESULT_PATH = Option(
+    "job-result-store.storage-path",
+    TEXT,
+    None,
+    "Directory of the job result files, below or beside the storage directory. Unset: "
+    "<storageDir>/job-result-store/<cluster-id>.",
+    SAME,
+)
+APPLICATION_RESULT_PATH = Option(
+    "application-result-store.storage-path",
+    TEXT,
+    None,
+    "Directory of the application result files. Unset: "
+    "<storageDir>/application-result-store/<cluster-id>.",
+    SAME,
+)
+DELETE_ON_COMMIT = Option(
+    "application-result-store.delete-on-commit",
+    BOOLEAN,
+    "true",
+    "Remove the result files of an application and its jobs once everything is cleaned up; false "
+    "keeps them as <id>.json, and their removal is yours. In either case a tombstone remains for "
+    "its time, so that an ended run is never executed again.",
+    "there, true also forgets that the application ran",
+)
+TOMBSTONE_TTL = Option(
+    "application-result-store.tombstone-ttl",
+    DURATION,
+    "7 d",
+    "How long a tombstone (run id, status, and a file with each job's result) remains in a "
+    "cluster whose id was configured. Beyond 700 kB of them, some 2,000, the oldest go earlier.",
+)

@@ -1,0 +1,149 @@
+"""Jobs, applications, and how they are started again."""
+
+from __future__ import annotations
+
+from understudy.config.option import (
+    BOOLEAN,
+    COUNT,
+    DURATION,
+    FACTOR,
+    HEX_ID,
+    PERIOD,
+    POSITIVE,
+    SAME,
+    SIZE,
+    Option,
+    choice,
+)
+
+TERMINATE_ON_JOB_FAILURE = Option(
+    "execution.terminate-application-on-any-job-terminated-exceptionally",
+    BOOLEAN,
+    None,
+    "Unset: a failed job fails the application unless main catches its JobFailed. true: any "
+    "failed or cancelled job fails or cancels the application at once. false: the application is "
+    "FINISHED once main has returned, whatever its jobs did, and jobs still running are cancelled.",
+    "default true there",
+)
+UNREACHED_GRACE = Option(
+    "execution.recovery.unreached-grace",
+    DURATION,
+    "5 s",
+    "After a failover: how long a job that has no slot, or that the last execution of main had "
+    "not submitted, waits for main to reach the attempts that still run; then they give way.",
+)
+FIRST_JOB_ID = Option(
+    "$internal.pipeline.job-id",
+    HEX_ID,
+    None,
+    "The id of the first job, 32 hexadecimal digits. Refused if another run of the cluster has "
+    "used it.",
+    SAME,
+)
+RESULT_MAX_SIZE = Option(
+    "job.result.max-size",
+    SIZE,
+    "256 kb",
+    "The largest value that a job may return, as JSON. Larger data belongs in files or tables.",
+)
+RESTART_TYPE = Option(
+    "restart-strategy.type",
+    choice(
+        "none",
+        "fixed-delay",
+        "failure-rate",
+        "exponential-delay",
+        aliases={
+            "off": "none",
+            "disable": "none",
+            "fixeddelay": "fixed-delay",
+            "failurerate": "failure-rate",
+            "exponentialdelay": "exponential-delay",
+        },
+    ),
+    "exponential-delay",
+    "What happens when an attempt of a job, or of main, fails or is lost. The first restart after "
+    "a loss (of a driver, a TaskManager, an application process) is immediate and counts; an "
+    "exception of the function waits.",
+    "unset there",
+)
+FIXED_ATTEMPTS = Option(
+    "restart-strategy.fixed-delay.attempts",
+    COUNT,
+    "1",
+    "How often a job is restarted before it is declared failed.",
+    SAME,
+)
+FIXED_DELAY = Option(
+    "restart-strategy.fixed-delay.delay",
+    DURATION,
+    "1 s",
+    "The pause before a restart.",
+    SAME,
+)
+RATE_FAILURES = Option(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    POSITIVE,
+    "1",
+    "How often a job is restarted within the interval before it is declared failed; at most 100.",
+    "without a limit there",
+)
+RATE_INTERVAL = Option(
+    "restart-strategy.failure-rate.failure-rate-interval",
+    PERIOD,
+    "1 min",
+    "The interval in which failures are counted: time in which the job ran or waited for its "
+    "delay, so a failover neither forgets a failure nor lets one grow old.",
+    SAME,
+)
+RATE_DELAY = Option(
+    "restart-strategy.failure-rate.delay",
+    DURATION,
+    "1 s",
+    "The pause before a restart. The interval must be longer than the pauses of all restarts that "
+    "it allows.",
+    SAME,
+)
+EXPONENTIAL_ATTEMPTS = Option(
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+    COUNT,
+    "3",
+    "How often a job is restarted after exceptions of its function before it is declared failed. "
+    "Ten losses of its process weigh as much as one exception.",
+    "infinite there: a batch function that always raises would never fail",
+)
+EXPONENTIAL_INITIAL = Option(
+    "restart-strategy.exponential-delay.initial-backoff",
+    DURATION,
+    "1 s",
+    "The first pause before a restart.",
+    SAME,
+)
+EXPONENTIAL_MAX = Option(
+    "restart-strategy.exponential-delay.max-backoff",
+    DURATION,
+    "1 min",
+    "The longest pause before a restart.",
+    SAME,
+)
+EXPONENTIAL_MULTIPLIER = Option(
+    "restart-strategy.exponential-delay.backoff-multiplier",
+    FACTOR,
+    "1.5",
+    "What each pause is multiplied by to give the next.",
+    SAME,
+)
+EXPONENTIAL_JITTER = Option(
+    "restart-strategy.exponential-delay.jitter-factor",
+    FACTOR,
+    "0.1",
+    "The share of a pause by which it is made longer or shorter at random.",
+    SAME,
+)
+EXPONENTIAL_RESET = Option(
+    "restart-strategy.exponential-delay.reset-backoff-threshold",
+    DURATION,
+    "1 h",
+    "How long an attempt must have run for its failure to count as the first one again.",
+    SAME,
+)
