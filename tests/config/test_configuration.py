@@ -135,14 +135,26 @@ def test_settings_are_added_or_replaced_in_a_new_configuration() -> None:
 # --- Flink's keys ---------------------------------------------------------------------------------
 
 
+FITTING = {
+    "timeout": "5 s",
+    "retry-wait": "5 s",
+    "max-retry-attempts": "5",
+    "port": "9000",
+    "delete-on-commit": "false",
+    "quorum": "zk1:2181",
+    "path.root": "/here",
+}
+"""Values that options take whose keys end so."""
+
+
 @pytest.mark.parametrize(("key", "successor"), list(flink.SUCCESSORS.items()))
 def test_a_deprecated_key_acts_as_its_successor_and_is_warned_of(key: str, successor: str) -> None:
-    text = {"client.timeout": "5 s", "rest.bind-port": "9000"}.get(successor, "none")
-    text = "false" if successor.endswith("delete-on-commit") else text
+    text = next((text for end, text in FITTING.items() if successor.endswith(end)), "none")
+    needed = {"high-availability.type": "zookeeper"} if successor.endswith("quorum") else {}
 
-    actual = Configuration({key: text})
+    actual = Configuration({key: text, **needed})
 
-    assert {successor: text} == actual.settings
+    assert {successor: text, **needed} == actual.settings
     assert [f"{key} is deprecated: use {successor}"] == actual.warnings
 
 

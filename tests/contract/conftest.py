@@ -14,11 +14,16 @@ import pytest
 from tests.support import zygote
 from tests.support.faulty_register import Faults, FaultyRegister
 from tests.support.memory_storage import MemoryStorage
+from tests.support.zookeeper import Server, zookeeper
 from tests.support.zygote import Zygote
+from understudy.config import options
+from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.backends.filesystem import FilesystemRegister
 from understudy.ha.register import Register
 from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
+
+__all__ = ["zookeeper"]
 
 PATIENCE_S = 20.0
 """Nothing here takes a second; whoever waits longer waits for what will not come."""
@@ -41,9 +46,18 @@ class Backend:
         asyncio.run(patiently())
 
 
-@pytest.fixture(params=["embedded", "filesystem", "faulty"])
+@pytest.fixture(params=["embedded", "filesystem", "zookeeper", "faulty"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """Every backend, and the fake that other tests put in front of one."""
+    if request.param == "zookeeper":
+        server: Server = request.getfixturevalue("zookeeper")
+        settings = {
+            options.HA_TYPE.key: "zookeeper",
+            options.ZK_QUORUM.key: server.connect_string,
+            options.ZK_SESSION_TIMEOUT.key: "10 s",
+        }
+        cluster = uuid.uuid4().hex
+        return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))
     if request.param == "filesystem":
         return Backend("filesystem", lambda: FilesystemRegister(tmp_path / "ha" / "register"))
     register = EmbeddedRegister()

@@ -423,3 +423,48 @@ def test_a_standby_leads_within_a_lease_after_the_last_renewal_it_saw() -> None:
 
     assert expected == actual
     assert {1: ME, 2: YOU} == race.terms
+
+
+# --- the periods of a session ---------------------------------------------------------------------
+
+
+@given(
+    session_s=st.floats(0.2, 3600.0),
+    tick_share=st.floats(0.001, 0.5),
+    rate=st.floats(0.92, 1.08),
+)
+@settings(max_examples=200)
+def test_a_leader_has_stopped_before_its_session_can_have_expired(
+    session_s: float, tick_share: float, rate: float
+) -> None:
+    """The quorum hears of a client half a tick late; a tick is 3 s at most, and half a session."""
+    timing = Timing.of_session(session_s)
+    half_a_tick_s = min(tick_share * session_s, 3.0) / 2
+
+    assert timing.renew_deadline_s / rate <= session_s - half_a_tick_s
+
+
+@pytest.mark.parametrize(
+    ("session_s", "lease_s"), [(2.0, 1.5), (4.0, 3.0), (6.0, 4.5), (20.0, 18.5), (60.0, 58.5)]
+)
+def test_a_session_gives_the_periods_of_a_leader(session_s: float, lease_s: float) -> None:
+    timing = Timing.of_session(session_s)
+
+    assert (lease_s, 0.9 * lease_s, 0.1 * session_s) == (
+        timing.lease_s,
+        timing.renew_deadline_s,
+        timing.retry_s,
+    )
+
+
+def test_with_zookeeper_the_session_timeout_is_what_counts() -> None:
+    configuration = Configuration(
+        {
+            "high-availability.type": "ZooKeeper",
+            "high-availability.zookeeper.quorum": "zk:2181",
+            "high-availability.storageDir": "s3://bucket/ha",
+            "high-availability.zookeeper.client.session-timeout": "8 s",
+        }
+    )
+
+    assert Timing.of_session(8.0) == Timing.of(configuration)

@@ -27,9 +27,9 @@ from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.backends.filesystem import FilesystemRegister
 from understudy.ha.blobs import BlobStore
-from understudy.ha.election import LEADER_KEY, decode_leader, encode_leader
 from understudy.ha.format import digest
 from understudy.ha.result_store import outcomes
+from understudy.ha.retrieval import LEADER_KEY, decode_leader, encode_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import InlineStorage, LocalStorage
 from understudy.model import (

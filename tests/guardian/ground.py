@@ -76,8 +76,12 @@ class Guard:
 
     def order(self, *words: object) -> str:
         """Give the worker an order and return its answer."""
-        self._talk.sendall(" ".join(map(str, words)).encode() + b"\n")
+        self.shout(*words)
         return self.answer()
+
+    def shout(self, *words: object) -> None:
+        """Give the worker an order that it will not answer."""
+        self._talk.sendall(" ".join(map(str, words)).encode() + b"\n")
 
     def answer(self) -> str:
         """Return the next answer of the worker; empty if it ended without one."""

@@ -92,6 +92,12 @@ def settle(number: str) -> None:
     answer(GUARDIAN.recv(4096).decode().strip())
 
 
+def release(*words: str) -> None:
+    """Say what is to be run once all are dead."""
+    to_guardian({"release": json.loads(" ".join(words))})
+    answer("told")
+
+
 def released() -> None:
     """Say that nobody will need proof of this death."""
     to_guardian({"released": True})
@@ -116,6 +122,7 @@ ORDERS = {
     "deaf": deaf,
     "polite": polite,
     "settle": settle,
+    "release": release,
     "released": released,
     "end": end,
     "die": die,

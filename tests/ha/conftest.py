@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ha.electorate import Electorate
+from tests.support.zookeeper import zookeeper
+
+__all__ = ["zookeeper"]
 
 
 @pytest.fixture

@@ -10,14 +10,16 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.support.virtual_time import Machine, VirtualTime
 from understudy.core.lease import Timing
 from understudy.errors import LeadershipLost
 from understudy.ha.backends.embedded import EmbeddedRegister
-from understudy.ha.election import Election, Leadership, decode_leader
+from understudy.ha.election import Election, Leadership
 from understudy.ha.register import Entry
 from understudy.ha.registry import Registry
+from understudy.ha.retrieval import decode_leader
 from understudy.model import Incarnation, LeaderRecord
 
 TIMING = Timing()
@@ -99,7 +101,8 @@ class Contender:
         self.ends: Callable[[Leadership], Awaitable[None]] | None = None
         """What its body does once it serves; by default it serves until it is cancelled."""
         registry = Registry(self.line, "flights")
-        self.election = Election(
+        self.election = electorate.elect(
+            self,
             self.line,
             LeaderRecord(
                 holder=Incarnation(name),
@@ -179,6 +182,10 @@ class Electorate:
     def contender(self, name: str, rate: float = 1.0) -> Contender:
         """Add one."""
         return Contender(self, name, rate)
+
+    def elect(self, contender: Contender, *parts: Any) -> Election:
+        """Return how it contends; ``parts``: as `Election` takes them."""
+        return Election(*parts)
 
     def granted(self, winner: Contender, leadership: Leadership) -> None:
         """Hold a grant to the two promises: one holder a term, no two leases at once."""

@@ -145,7 +145,9 @@ async def lead(durable: Durable, faults: Faults, term: int, *, keep: bool = Fals
     async def publish() -> None:
         """Nobody asks for the address."""
 
-    return await Dispatcher(around, binding, leadership, resources).run(publish)
+    ended = await Dispatcher(around, binding, leadership, resources).run(publish)
+    assert ended is not None
+    return ended
 
 
 async def lead_until_ended(durable: Durable, *processes: Faults, keep: bool = False) -> int:

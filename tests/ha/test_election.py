@@ -10,9 +10,10 @@ import pytest
 from tests.ha.electorate import TIMING, Electorate, lost, two
 from tests.support.virtual_time import Machine
 from understudy.core.lease import Timing
-from understudy.ha.election import LEADER_KEY, LEAP, Leadership, serving_leader
+from understudy.ha.election import LEAP, Leadership
 from understudy.ha.format import Format
 from understudy.ha.registry import Registry
+from understudy.ha.retrieval import LEADER_KEY, serving_leader
 from understudy.model import Incarnation, LeaderRecord
 
 LEASE_S, DEADLINE_S, RETRY_S = TIMING.lease_s, TIMING.renew_deadline_s, TIMING.retry_s

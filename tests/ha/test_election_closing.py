@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tests.ha.electorate import ANSWER_S, TIMING, Contender, Electorate, two
-from understudy.ha.election import LEADER_KEY, Leadership
+from understudy.ha.election import Leadership
+from understudy.ha.retrieval import LEADER_KEY
 
 LEASE_S, DEADLINE_S, RETRY_S = TIMING.lease_s, TIMING.renew_deadline_s, TIMING.retry_s
 

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.ha.electorate import TIMING, Contender, Electorate, two
-from understudy.ha.election import LEADER_KEY, Leadership, encode_leader
+from understudy.ha.election import Leadership
+from understudy.ha.retrieval import LEADER_KEY, encode_leader
 from understudy.model import Incarnation, LeaderRecord
 
 LEASE_S, DEADLINE_S, RETRY_S = TIMING.lease_s, TIMING.renew_deadline_s, TIMING.retry_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.ha.electorate import TIMING, Contender, Electorate, two
-from understudy.ha.election import retrieve
+from understudy.ha.retrieval import retrieve
 from understudy.model import LeaderRecord
 
 LEASE_S, DEADLINE_S = TIMING.lease_s, TIMING.renew_deadline_s

@@ -9,9 +9,10 @@ import pytest
 
 from tests.ha.electorate import TIMING, Contender, Electorate, Line, two
 from tests.ha.test_retrieval import follow
-from understudy.ha.election import LEADER_KEY, LEAP
+from understudy.ha.election import LEAP
 from understudy.ha.format import Format
 from understudy.ha.register import Entry
+from understudy.ha.retrieval import LEADER_KEY
 from understudy.model import Incarnation, LeaderRecord
 
 LEASE_S = TIMING.lease_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.virtual_time import run_virtual, virtual_clock
-from understudy.ha.election import LEADER_KEY, retrieve, serving_leader
+from understudy.ha.retrieval import LEADER_KEY, retrieve, serving_leader
 from understudy.ha.standalone import ConfiguredLeader
 
 RPC, REST = "unix:@here", "http://localhost:8081"

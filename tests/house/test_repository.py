@@ -57,7 +57,7 @@ def test_what_is_declared_is_used() -> None:
         re.split(r"[>=<; \[]", line)[0]
         for line in [*project["dependencies"], *project["optional-dependencies"]["examples"]]
     }
-    modules = {"pyyaml": "yaml"}
+    modules = {"prometheus-client": "prometheus_client", "pyyaml": "yaml"}
     sources = "\n".join(
         text
         for path, text in texts()

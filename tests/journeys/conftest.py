@@ -10,8 +10,37 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run
+from tests.support.zookeeper import Server, zookeeper
+
+__all__ = ["zookeeper"]
 
 Start = Callable[..., Run]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--backend",
+        choices=["filesystem", "zookeeper"],
+        default="filesystem",
+        help="What all journeys coordinate by, unless they say it themselves.",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is about the files of the other backend."""
+    if config.getoption("--backend") == "filesystem":
+        return
+    others = [item for item in items if item.get_closest_marker("filesystem")]
+    items[:] = [item for item in items if item not in others]
+    config.hook.pytest_deselected(items=others)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def backend(request: pytest.FixtureRequest) -> None:
+    """Start what the chosen backend needs."""
+    if request.config.getoption("--backend") == "zookeeper":
+        server: Server = request.getfixturevalue("zookeeper")
+        harness.quorum = server.connect_string
 
 
 @pytest.fixture

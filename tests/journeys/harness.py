@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,6 +19,9 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 Event = dict[str, Any]
 
@@ -60,6 +65,9 @@ class Run:
         self.place = place
         self.events: list[Event] = []
         self.log = log
+        self.shown: dict[str, str] = {}
+        """Headers that say who asks REST."""
+        self.tls: ssl.SSLContext | None = None
         self._queue: queue.Queue[Event | None] = queue.Queue()
         self._seen = 0
         self.process = subprocess.Popen(
@@ -130,7 +138,8 @@ class Run:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                with urllib.request.urlopen((base or self.rest) + path, timeout=10) as answer:
+                request = urllib.request.Request((base or self.rest) + path, headers=self.shown)
+                with urllib.request.urlopen(request, timeout=10, context=self.tls) as answer:
                     return json.load(answer)
             except (OSError, urllib.error.URLError):
                 if time.monotonic() > deadline:
@@ -224,10 +233,31 @@ class Run:
         (self.place / "go").touch()
 
 
+quorum = ""
+"""The ZooKeeper servers that all journeys use; empty for those of the default backend."""
+
+
 def environment(place: Path) -> dict[str, str]:
     """Return the environment of a command: its state lies in the test's place."""
     kept = {key: text for key, text in os.environ.items() if not key.startswith("UNDERSTUDY_")}
+    if quorum:
+        kept["UNDERSTUDY_CONF_DIR"] = str(configured_for_zookeeper(place))
     return {**kept, "XDG_STATE_HOME": str(place / "state"), "PYTHONUNBUFFERED": "1"}
+
+
+def configured_for_zookeeper(place: Path) -> Path:
+    """Return a configuration directory with which commands use the quorum, each place its part."""
+    directory = place.with_name(f"{place.name}-conf")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.yaml").write_text(
+        "high-availability:\n"
+        "  type: zookeeper\n"
+        "  zookeeper:\n"
+        f"    quorum: {quorum}\n"
+        f"    path.root: /{_part(place)}\n"
+        "    client.session-timeout: 4 s\n"
+    )
+    return directory
 
 
 def command(place: Path, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
@@ -247,9 +277,34 @@ def command(place: Path, *arguments: str, code: int | None = 0) -> subprocess.Co
 
 
 def stored(place: Path) -> list[str]:
-    """Return every file and directory in the storage directory."""
+    """Return every file and directory in the storage directory, and every node of the register."""
     storage = place / "state" / "understudy" / "ha"
-    return sorted(str(path.relative_to(storage)) for path in storage.rglob("*"))
+    found = {str(path.relative_to(storage)) for path in storage.rglob("*")}
+    return sorted(found | set(_znodes(f"/{_part(place)}")))
+
+
+def _znodes(part: str) -> list[str]:
+    if not quorum:
+        return []
+    client = KazooClient(quorum)
+    client.start()
+    try:
+        return [path.removeprefix(f"{part}/") for path in _below(client, part)]
+    finally:
+        client.stop()
+        client.close()
+
+
+def _below(client: KazooClient, path: str) -> Iterator[str]:
+    with contextlib.suppress(NoNodeError):
+        for name in client.get_children(path):
+            yield f"{path}/{name}"
+            yield from _below(client, f"{path}/{name}")
+
+
+def _part(place: Path) -> str:
+    """Return the node of the quorum below which a test has its clusters."""
+    return hashlib.sha256(str(place).encode()).hexdigest()[:12]
 
 
 def descendants_of(pids: set[int]) -> set[int]:

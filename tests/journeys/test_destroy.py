@@ -96,6 +96,7 @@ def test_it_is_refused_while_somebody_leads_and_the_run_goes_on(start: Start, pl
     assert ["first 1", "long 1", "third 1"] == run.lines("jobs.txt")
 
 
+@pytest.mark.filesystem
 def test_it_is_refused_while_any_process_of_the_cluster_lives(place: Path) -> None:
     script = harness.put_app(place, "three.py")
     taskmanager = subprocess.Popen(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
+from tests.mutants.zookeeper import ZOOKEEPER
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -100,8 +101,8 @@ MUTANTS = (
     ),
     _mutant(
         "the guardian is not told the deadline", 1, ELECTION,
-        "            self._hold(self._state.leading.deadline)\n        return \"\"",
-        "        return \"\"",
+        "                self._hold(self._state.leading.deadline)\n        finally",
+        "        finally",
         HA + "election.py",
     ),
     _mutant(
@@ -493,4 +494,5 @@ MUTANTS = (
         HA + "late_leader.py",
     ),
     *CRASHES,
+    *ZOOKEEPER,
 )  # fmt: skip

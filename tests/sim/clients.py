@@ -16,6 +16,7 @@ import msgspec
 from starlette.applications import Starlette
 
 from tests.sim.hosts import Host, SimProcess
+from understudy.api.authentication import RestSecurity
 from understudy.api.leading import Leading
 from understudy.api.rest import FORWARD_S, Rest
 from understudy.model import JobId, JobStatus
@@ -51,6 +52,7 @@ class Endpoint(Rest):
     def __init__(self, world: World, process: SimProcess, manager: JobManager) -> None:
         self._manager = manager
         self._leading = Leading(manager)
+        self._security = RestSecurity()
         self._client = Wire(world, process.host)  # type: ignore[assignment]
 
 

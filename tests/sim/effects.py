@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from tests.sim.hosts import SimProcess
 from tests.sim.program import Odds
 from understudy.errors import NotFoundError
-from understudy.ha.election import LEADER_KEY
 from understudy.ha.register import Conflict, Entry
+from understudy.ha.retrieval import LEADER_KEY
 from understudy.ha.storage import InlineStorage
 from understudy.runtime import code
 

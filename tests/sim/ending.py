@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tests.sim.hosts import SLOW_WAKE_S
-from understudy.ha.election import LEADER_KEY
 from understudy.ha.format import digest
 from understudy.ha.registry import REGISTRY_KEY
+from understudy.ha.retrieval import LEADER_KEY
 from understudy.model import ApplicationStatus, JobStatus, RegistryBody, Tombstone, TombstoneFile
 from understudy.runtime.retention import tombstones
 

@@ -17,11 +17,11 @@ from tests.sim.known import BODIES, FORMATS, Application, Body, Known, Living
 from understudy.core import lease
 from understudy.errors import DataError
 from understudy.ha.application_store import _format as records
-from understudy.ha.election import LEADER_KEY
-from understudy.ha.election import _format as leader_format
 from understudy.ha.format import digest
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.result_store import outcomes
+from understudy.ha.retrieval import LEADER_KEY
+from understudy.ha.retrieval import _format as leader_format
 from understudy.model import (
     ApplicationDocument,
     ApplicationRecord,

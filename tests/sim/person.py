@@ -15,9 +15,9 @@ from tests.sim.hosts import SimProcess
 from tests.sim.program import Act
 from understudy.errors import DataError, LeadershipLost, NotFoundError
 from understudy.ha import layout
-from understudy.ha.election import LEADER_KEY
 from understudy.ha.register import Entry
 from understudy.ha.registry import APPLICATION_PREFIX, REGISTRY_KEY, SEGMENT_PREFIX
+from understudy.ha.retrieval import LEADER_KEY
 from understudy.runtime.application import Application
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from tests.support.memory_storage import MemoryStorage
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.ha.backends.embedded import EmbeddedRegister
-from understudy.ha.election import retrieve
+from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.model import Incarnation, LeaderRecord, RunId
 from understudy.runtime.dispatcher import Binding, Ended, Surroundings

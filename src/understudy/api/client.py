@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Any
 
 import httpx
 
 from understudy.api import answers, directory, views
+from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
 from understudy.api.views import Json
 from understudy.clock import SystemClock
+from understudy.config import options
 from understudy.errors import (
     CorruptDataError,
     DataError,
@@ -23,7 +26,7 @@ from understudy.errors import (
     UnderstudyError,
     UnreachableError,
 )
-from understudy.ha.election import serving_leader
+from understudy.ha.retrieval import serving_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.standalone import WHOEVER
 from understudy.model import LeaderRecord, Tombstone
@@ -39,12 +42,15 @@ QUICK_S = 2.0
 class ClusterClient:
     """One cluster, as a command sees it."""
 
-    def __init__(self, services: HighAvailabilityServices, timeout_s: float) -> None:
+    def __init__(
+        self,
+        services: HighAvailabilityServices,
+        timeout_s: float,
+        security: RestSecurity = OPEN,
+    ) -> None:
         self._services = services
         self._directory = Directory(services, SystemClock())
-        self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(timeout_s, connect=QUICK_S), trust_env=False
-        )
+        self._http = security.client(httpx.Timeout(timeout_s, connect=QUICK_S))
 
     async def close(self) -> None:
         """Close connections."""
@@ -72,6 +78,7 @@ class ClusterClient:
             try:
                 answer = await self._request(method, path, leader)
             except httpx.ConnectError as refused:
+                _refuse_bad_tls(leader, refused)
                 if await self._is_gone(leader):
                     raise NoLeaderError("the last leader is gone, and nobody follows") from refused
                 error = refused
@@ -177,6 +184,18 @@ class ClusterClient:
         return found
 
 
+def _refuse_bad_tls(leader: LeaderRecord, error: BaseException) -> None:
+    """Raise `UnderstudyError` where TLS has failed, which no waiting mends."""
+    cause: BaseException | None = error
+    while cause and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if cause:
+        raise UnderstudyError(
+            f"{leader.rest}: {cause}: security.ssl.rest.* must be the same there and here, and the "
+            "certificate must name that host"
+        ) from error
+
+
 def _judged(answer: httpx.Response) -> Json:
     """Return the body of a good answer; raise what a bad one says."""
     try:
@@ -188,4 +207,9 @@ def _judged(answer: httpx.Response) -> Json:
     message = "; ".join(body.get("errors", [])) or f"HTTP {answer.status_code}"
     if answer.status_code == 404:
         raise NotFoundError(message)
+    if answer.status_code == 401:
+        raise UnderstudyError(
+            f"the leader does not take our token: {options.SECRET_FILE.key} must name a file with "
+            "the secret of this cluster"
+        )
     raise UnderstudyError(message)

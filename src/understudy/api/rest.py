@@ -1,7 +1,8 @@
 """The REST endpoint of a JobManager.
 
 The leader answers; a standby hands every request on to the leader, and answers 503 with
-``Retry-After`` while nobody leads. A request is handed on once at most.
+``Retry-After`` while nobody leads. A request is handed on once at most. Where the cluster has a
+secret, nobody is answered who does not show its token.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from understudy.api import answers
+from understudy.api import answers, metrics_jobmanager
+from understudy.api.authentication import OPEN, Doorkeeper, RestSecurity
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
@@ -27,12 +30,12 @@ from understudy.api.rest_cluster import ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
 from understudy.api.routes import Handler
 from understudy.errors import (
-    ConfigurationError,
     DataError,
     LeadershipLost,
     NotFoundError,
     UsageError,
 )
+from understudy.rpc import addresses
 from understudy.runtime.job_manager import JobManager
 
 FORWARD_S = 10.0
@@ -50,10 +53,11 @@ _log = logging.getLogger(__name__)
 class Rest:
     """The routes of one JobManager."""
 
-    def __init__(self, manager: JobManager) -> None:
+    def __init__(self, manager: JobManager, security: RestSecurity = OPEN) -> None:
         self._manager = manager
+        self._security = security
         self._leading = Leading(manager)
-        self._client = httpx.AsyncClient(timeout=FORWARD_S, trust_env=False)
+        self._client = security.client(FORWARD_S)
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
@@ -64,7 +68,16 @@ class Rest:
             for method, path, handler in room(self._leading).routes()
             for prefix in ("", "/v1")
         ]
-        return Starlette(routes=found, exception_handlers={404: _not_found, 405: _not_allowed})
+        found += metrics_jobmanager.routes(self._leading)
+        middleware = []
+        if (token := self._security.token) is not None:
+            holder = self._manager.me.holder
+            middleware.append(Middleware(Doorkeeper, token=token, given_by=holder))
+        return Starlette(
+            routes=found,
+            middleware=middleware,
+            exception_handlers={404: _not_found, 405: _not_allowed},
+        )
 
     async def close(self) -> None:
         """Close the connections to leaders."""
@@ -105,6 +118,8 @@ class Rest:
 
     async def _hand_on(self, request: Request) -> Response:
         leader = self._manager.leader
+        if leader is None and self._manager.waits_for_run:
+            return answers.unavailable(answers.NO_RUN)
         mine = leader is not None and leader.holder == self._manager.me.holder
         if leader is None or mine or HANDED_ON in request.headers:
             return answers.unavailable()
@@ -128,47 +143,28 @@ class Rest:
         return Response(answer.content, answer.status_code, headers)
 
 
-def check_bind_address(address: str) -> None:
-    """Raise `ConfigurationError` for an address that others could reach."""
-    if address not in {"127.0.0.1", "::1", "localhost"}:
-        raise ConfigurationError(
-            f"rest.bind-address is {address!r}: there is no authentication yet, so only loopback "
-            "(127.0.0.1) is allowed"
-        )
-
-
 def bind(address: str, ports: tuple[int, ...]) -> socket.socket:
-    """Return a socket bound to the first free port, or raise `ConfigurationError`."""
-    check_bind_address(address)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    for port in ports:
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((address, port))
-            listening.listen(128)
-        except OSError:
-            listening.close()
-            continue
-        return listening
-    raise ConfigurationError(
-        f"rest.bind-port: none of {ports[0]}-{ports[-1]} on {address} is free: give others"
-    )
+    """Return a socket that listens at the first free port, or raise `ConfigurationError`."""
+    return addresses.bind(address, ports, ("rest.bind-address", "rest.bind-port"))
 
 
-def url_of(listening: socket.socket) -> str:
-    """Return the address that clients use."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def url_of(listening: socket.socket, host: str, security: RestSecurity = OPEN) -> str:
+    """Return the address that clients use, who reach this host under that name."""
+    port = listening.getsockname()[1]
+    return f"{security.scheme}://{addresses.bracketed(host)}:{port}"
 
 
 @contextlib.asynccontextmanager
-async def serving(manager: JobManager, listening: socket.socket) -> AsyncIterator[None]:
+async def serving(
+    manager: JobManager, listening: socket.socket, security: RestSecurity = OPEN
+) -> AsyncIterator[None]:
     """Serve REST on a bound socket as long as the block lasts."""
-    rest = Rest(manager)
+    rest = Rest(manager, security)
     config = uvicorn.Config(
         rest.application(), log_level="warning", access_log=False, lifespan="off", ws="none"
     )
+    config.load()
+    config.ssl = security.server()
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:

@@ -9,6 +9,7 @@ from understudy.api import answers, directory, logs, views
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import read_log
 from understudy.api.routes import Routes
+from understudy.config import options
 from understudy.errors import NotFoundError
 from understudy.model import Tombstone
 from understudy.version import VERSION
@@ -78,6 +79,7 @@ class ClusterRoutes:
                 ),
                 "connected": one.link is not None,
                 "host": one.registration.host,
+                "metrics": one.registration.metrics or None,
             }
             for one in (resources.taskmanagers.values() if resources else ())
         ]
@@ -122,5 +124,14 @@ class ClusterRoutes:
                 "standbys": standbys,
                 "history": [views.span(item) for item in (registry.history if registry else ())],
                 "attention": views.attention(await dispatcher.problems()),
+                "register": self._register(),
             }
         )
+
+    def _register(self) -> views.Json:
+        """Return what this JobManager's backend tells of itself."""
+        around = self._leading.manager.around
+        return {
+            **around.services.register.status(),
+            "type": around.configuration.get(options.HA_TYPE),
+        }

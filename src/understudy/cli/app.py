@@ -8,7 +8,7 @@ import sys
 import typer
 from typer.core import TyperGroup
 
-from understudy.cli import ask, cleanup, destroy, run
+from understudy.cli import ask, cleanup, destroy, run, standing_cluster, token, zookeeper
 from understudy.errors import UnderstudyError, UsageError
 from understudy.runtime.reporter import printable_lines
 from understudy.version import VERSION
@@ -41,6 +41,9 @@ run.register(app)
 ask.register(app)
 cleanup.register(app)
 destroy.register(app)
+token.register(app)
+standing_cluster.register(app)
+zookeeper.register(app)
 
 
 def main() -> None:

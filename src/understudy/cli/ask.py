@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from understudy.api.authentication import rest_security
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
 from understudy.cli.common import (
@@ -33,6 +34,7 @@ from understudy.cli.compose import EXIT_CODES, open_services
 from understudy.cli.tail import follow
 from understudy.config import Configuration, options
 from understudy.errors import DataError, NoLeaderError, NotFoundError, UnderstudyError
+from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
 from understudy.runtime.reporter import printable, printable_lines
@@ -249,7 +251,9 @@ def _application_or_job(wanted: str) -> Ask:
 async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
     """Ask one cluster."""
     timeout_s = configuration.get(options.CLIENT_TIMEOUT)
-    client = ClusterClient(open_services(configuration, cluster_id), timeout_s)
+    client = ClusterClient(
+        open_services(configuration, cluster_id), timeout_s, rest_security(configuration)
+    )
     try:
         return await ask(client)
     finally:
@@ -304,12 +308,17 @@ def find_one(
 
 
 async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
-    """Yield the configured cluster, or all that the storage directory holds."""
+    """Yield the configured cluster, or all that the backend or the storage directory holds."""
     configured_id = cluster_id_of(configuration)
     if configuration.is_standalone:
         configured_id = configured_id or DEFAULT_CLUSTER_ID  # Its address finds it, not its id.
     if configured_id:
         yield configured_id
+        return
+    backend = open_services(configuration, DEFAULT_CLUSTER_ID).backend
+    if isinstance(backend, ListsClusters):
+        for name in await backend.clusters():
+            yield name
         return
     storage = open_storage(configuration.storage_dir)
     if not isinstance(storage, LocalStorage):

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +21,18 @@ from typing import Any
 
 import httpx
 
-from understudy.cli.compose import directory_of, open_services
+from understudy.api.authentication import rest_security
+from understudy.cli.compose import (
+    directory_of,
+    locks_directory,
+    open_services,
+    scratch_base,
+)
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
-from understudy.errors import Conflict
-from understudy.ha import layout
-from understudy.ha.election import LEADER_KEY
+from understudy.errors import Conflict, DataError
+from understudy.ha.retrieval import LEADER_KEY
 from understudy.ha.storage import LocalStorage, open_storage, remove_tree
 from understudy.model import application_id
 from understudy.runtime import guardian
@@ -215,6 +219,8 @@ class LocalCluster:
         )
 
     def _tell(self, event: Event) -> None:
+        if self._finished.is_set():
+            return  # A standby that begins to lead before it is told to end is none of the story.
         told = self._story.hear(event)
         if told:
             self._show(told)
@@ -275,7 +281,7 @@ class LocalCluster:
 
     async def _cancel(self) -> None:
         """Ask whoever leads to cancel, until somebody has taken it."""
-        async with httpx.AsyncClient(timeout=5.0, trust_env=False) as client:
+        async with rest_security(self._plan.configuration).client(5.0) as client:
             while not self._finished.is_set():
                 if self._story.rest and self._story.application_id:
                     url = f"{self._story.rest}/applications/{self._story.application_id}/cancel"
@@ -310,22 +316,31 @@ class LocalCluster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._finished.is_set():
-            await self._remove_leader_record()
+            await self._clear_register()
         await asyncio.to_thread(self._remove_rest)
 
-    async def _remove_leader_record(self) -> None:
-        """Remove the record of a standby that had just begun to lead when it was told to end."""
+    async def _clear_register(self) -> None:
+        """Remove the record of a standby that had just begun to lead when it was told to end.
+
+        Of a cluster without a name nothing is kept.
+        """
         register = open_services(self._plan.configuration, self._plan.cluster_id).register
-        with contextlib.suppress(OSError, TimeoutError, Conflict):
-            entry = await register.load(LEADER_KEY)
-            if entry:
-                await register.swap(LEADER_KEY, None, entry.version)
+        with contextlib.suppress(OSError, TimeoutError, Conflict, DataError):
+            for key in await register.keys("" if self._plan.ephemeral else LEADER_KEY):
+                entry = await register.load(key)
+                if entry:
+                    await register.swap(key, None, entry.version)
 
     def _remove_rest(self) -> None:
         """Remove the locks of processes that were killed; and all of a cluster without a name."""
         for member in self._members:
             if member.worker and member.worker.scratch:
                 shutil.rmtree(member.worker.scratch, ignore_errors=True)
+        locks = locks_directory(self._plan.configuration, self._plan.cluster_id)
+        if locks and self._finished.is_set():
+            remove_tree(locks)
+            with contextlib.suppress(OSError):
+                locks.parent.rmdir()
         with contextlib.suppress(OSError):
             Path(self._scratch).rmdir()
         if not self._finished.is_set():
@@ -336,8 +351,6 @@ class LocalCluster:
         cluster = directory_of(self._plan.configuration, self._plan.cluster_id)
         if self._plan.ephemeral:
             remove_tree(storage.root / cluster)
-        else:
-            remove_tree(storage.root / cluster / layout.LOCKS)
         if self._plan.configuration.is_standalone:
             storage.prune(cluster)
 
@@ -367,9 +380,3 @@ class LocalCluster:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def scratch_base(configuration: Configuration) -> str:
-    """Return below which directory drivers keep scratch data."""
-    base: str | None = configuration.find(options.TMP_DIRS)
-    return str(Path(base or tempfile.gettempdir()) / f"understudy-{os.getuid()}")

@@ -16,7 +16,12 @@ DEFAULT_CLUSTER_ID = "default"
 
 ConfigDir = Annotated[
     Path | None,
-    typer.Option("--config-dir", help="Directory with config.yaml.", show_default=False),
+    typer.Option(
+        "--config-dir",
+        envvar="UNDERSTUDY_CONF_DIR",
+        help="Directory with config.yaml.",
+        show_default=False,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

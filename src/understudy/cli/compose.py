@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 
-from understudy.api import rest
-from understudy.config import Configuration, options
+from understudy.api import metrics_taskmanager
+from understudy.cli.securing import check_secured, standalone_rpc
+from understudy.config import Configuration, options, zookeeper
 from understudy.errors import StorageError, UsageError
 from understudy.ha import layout
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.register import Register
-from understudy.ha.services import HighAvailabilityServices, Locations
+from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
 from understudy.ha.standalone import ConfiguredLeader
-from understudy.ha.storage import Storage, open_storage, prove
+from understudy.ha.storage import LocalStorage, Storage, open_storage, prove
 from understudy.model import ApplicationStatus
+from understudy.rpc.addresses import bracketed
+
+FILESYSTEM = "filesystem"
 
 EXIT_CODES = {
     ApplicationStatus.FINISHED: 0,
@@ -29,26 +35,41 @@ def directory_of(configuration: Configuration, cluster_id: str) -> str:
     return layout.standalone_directory(cluster) if configuration.is_standalone else cluster
 
 
-def standalone_rpc(configuration: Configuration) -> str:
-    """Return where TaskManagers reach the one JobManager of this user and port."""
-    return f"unix:@understudy-{os.getuid()}-{configuration.get(options.RPC_PORT)}"
-
-
 def standalone_rest(configuration: Configuration) -> str:
     """Return where clients reach the one JobManager."""
-    address = configuration.get(options.REST_ADDRESS)
-    host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{configuration.get(options.REST_PORT)}"
+    scheme = "https" if configuration.get(options.REST_SSL) else "http"
+    host = bracketed(configuration.get(options.REST_ADDRESS))
+    return f"{scheme}://{host}:{configuration.get(options.REST_PORT)}"
 
 
-def check_startable(configuration: Configuration, cluster_id: str) -> None:
+def check_startable(
+    configuration: Configuration, cluster_id: str, *, serves_rest: bool = True
+) -> None:
     """Raise `UsageError` for what would make each process of the cluster fail at its start."""
-    rest.check_bind_address(configuration.get(options.REST_BIND_ADDRESS))
+    check_secured(configuration, cluster_id, serves_rest=serves_rest)
+    metrics_taskmanager.check_bind_host(configuration)
     services = open_services(configuration, cluster_id, as_jobmanager=True)
     try:
-        prove(services.storage.blocking, f"{services.locations.cluster}/{layout.LOCKS}")
+        prove_storage(configuration, services)
     except (OSError, StorageError) as error:
         raise UsageError(f"{options.STORAGE_DIR.key} cannot be used: {error}") from error
+
+
+def prove_storage(configuration: Configuration, services: HighAvailabilityServices) -> None:
+    """Raise `StorageError` unless the storage keeps what the stores rely on; leave nothing there.
+
+    Where the locks are in storage it is tried among them: their directory goes with the last one.
+    """
+    storage, cluster = services.storage.blocking, services.locations.cluster
+    prove(storage, f"{cluster}/{layout.LOCKS}")
+    if not locks_in_storage(configuration):
+        storage.prune(f"{cluster}/{layout.LOCKS}")
+
+
+def locks_in_storage(configuration: Configuration) -> bool:
+    """Say whether the liveness locks lie in storage: where it is one host's own, by the backend."""
+    kind = configuration.get(options.HA_TYPE).lower()
+    return configuration.is_standalone or kind == FILESYSTEM
 
 
 def open_services(
@@ -69,4 +90,29 @@ def open_services(
     usual_jobs, usual_applications = layout.result_directories(cluster)
     locations = Locations(cluster, jobs or usual_jobs, applications or usual_applications)
     storage = Storage(open_storage(configuration.storage_dir))
-    return HighAvailabilityServices(register, storage, cluster_id, locations)
+    deadline_s = REGISTER_DEADLINE_S
+    if zookeeper.is_chosen(configuration):
+        # A request that finds no connection waits for one, and tells more than a timeout does.
+        deadline_s += configuration.get(options.ZK_CONNECTION_TIMEOUT)
+    return HighAvailabilityServices(register, storage, cluster_id, locations, deadline_s)
+
+
+def scratch_base(configuration: Configuration) -> str:
+    """Return below which directory of this host drivers keep scratch data."""
+    base: str | None = configuration.find(options.TMP_DIRS)
+    return str(Path(base or tempfile.gettempdir()) / f"understudy-{os.getuid()}")
+
+
+def locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
+    """Return where the liveness locks of this host's processes lie, None where they have none.
+
+    A lock means something among the processes of one host only. With a backend for several hosts
+    storage may be a file system that they share, and that grants the same lock to each of them.
+    """
+    cluster = directory_of(configuration, cluster_id)
+    if locks_in_storage(configuration):
+        storage = open_storage(configuration.storage_dir)
+        if isinstance(storage, LocalStorage):
+            return Path(storage.root.absolute() / layout.lock_path(cluster, ""))
+        return None
+    return Path(scratch_base(configuration)) / layout.lock_path(cluster, "")

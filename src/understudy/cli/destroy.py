@@ -17,14 +17,12 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import open_services
+from understudy.cli.compose import locks_directory, open_services
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
 from understudy.errors import UnderstudyError, UsageError
 from understudy.ha import layout
-from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.storage import LocalStorage
 from understudy.runtime.destruction import Destruction, Holdings, look
 from understudy.runtime.liveness_lock import LivenessLocks
 
@@ -70,7 +68,7 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
             f"{options.CLUSTER_ID.key} and {options.STORAGE_DIR.key}"
         )
     removal = Destruction(
-        services, found, _locks(services), Timing.of(configuration), SystemClock()
+        services, found, _locks(configuration, cluster_id), Timing.of(configuration), SystemClock()
     )
     await removal.refuse_the_living()
     if not yes:
@@ -85,11 +83,9 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
     return removal.removed
 
 
-def _locks(services: HighAvailabilityServices) -> LivenessLocks | None:
-    blocking = services.storage.blocking
-    if not isinstance(blocking, LocalStorage):
-        return None
-    return LivenessLocks(blocking.root / layout.lock_path(services.locations.cluster, ""))
+def _locks(configuration: Configuration, cluster_id: str) -> LivenessLocks | None:
+    directory = locks_directory(configuration, cluster_id)
+    return LivenessLocks(directory) if directory else None
 
 
 def _confirm(cluster_id: str, storage_dir: str, found: Holdings) -> None:

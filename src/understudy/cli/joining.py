@@ -6,9 +6,11 @@ contradict those that are there, they are refused before they start.
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
 from typing import Any
 
+from understudy.cli.compose import check_startable, open_services
+from understudy.cli.shared_storage import check_storage, lives
 from understudy.config import Configuration, options
 from understudy.config.option import Option
 from understudy.errors import (
@@ -20,15 +22,12 @@ from understudy.errors import (
     UnderstudyError,
     UsageError,
 )
-from understudy.ha import layout
-from understudy.ha.election import serving_leader
 from understudy.ha.register import Register
 from understudy.ha.registry import nonce
+from understudy.ha.retrieval import serving_leader
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.storage import LocalStorage
 from understudy.model import LeaderRecord
 from understudy.runtime.attention import refuse_lost_registry
-from understudy.runtime.liveness_lock import LivenessLocks
 
 START_WAY_OUT = (
     "nothing was started; put the latest copy back and start again, or remove all that is left of "
@@ -53,6 +52,16 @@ def shared_settings(configuration: Configuration) -> dict[str, str]:
     return {option.key: _said(configuration, option) for option in SHARED}
 
 
+def check_startable_here(
+    configuration: Configuration, cluster_id: str, *, serves_rest: bool = True
+) -> None:
+    """Raise `UsageError` for what would make a process of the cluster fail at its start here."""
+    check_startable(configuration, cluster_id, serves_rest=serves_rest)
+    if not configuration.is_standalone:
+        services = open_services(configuration, cluster_id)
+        asyncio.run(check_joinable(configuration, services))
+
+
 async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:
     """Raise `UsageError` where a process of this configuration cannot be of this cluster."""
     try:
@@ -67,8 +76,9 @@ async def check_joinable(configuration: Configuration, services: HighAvailabilit
         return  # Whoever leads names it, and waits for a person.
     except (OSError, TimeoutError, StorageError) as error:
         raise UsageError(f"the register cannot be used: {error or 'it does not answer'}") from error
-    if leader and await _lives(services, leader):
+    if leader and await lives(configuration, services, leader):
         _compare(configuration, services.cluster_id, leader)
+        await check_storage(configuration, services, leader)
 
 
 def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord) -> None:
@@ -90,15 +100,6 @@ def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord
 
 def _said(configuration: Configuration, option: Option[Any]) -> str:
     return configuration.settings.get(option.key, option.default or "")
-
-
-async def _lives(services: HighAvailabilityServices, leader: LeaderRecord) -> bool:
-    """Say whether a leader lives, as far as this host can tell: a dead one contradicts nobody."""
-    storage = services.storage.blocking
-    if not isinstance(storage, LocalStorage):
-        return True
-    directory = Path(storage.root / services.locations.cluster / layout.LOCKS)
-    return leader.holder in await LivenessLocks(directory).living()
 
 
 async def prove_register(register: Register) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from understudy.cli.cluster import ClusterPlan, LocalCluster, scratch_base
+from understudy.cli.cluster import ClusterPlan, LocalCluster
 from understudy.cli.common import (
     DEFAULT_CLUSTER_ID,
     ConfigDir,
@@ -22,8 +22,9 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import EXIT_CODES, check_startable, open_services
-from understudy.cli.joining import START_WAY_OUT, check_joinable
+from understudy.cli.compose import EXIT_CODES, open_services, scratch_base
+from understudy.cli.hosts import check_host, reachable_as
+from understudy.cli.joining import START_WAY_OUT, check_startable_here
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
 from understudy.cli.show import LiveView, PlainView, View
@@ -50,6 +51,7 @@ from understudy.ha import layout
 from understudy.model import ApplicationStatus, RegistryBody, TombstoneFile
 from understudy.runtime import processes
 from understudy.runtime.memory import check_drivers_fit
+from understudy.runtime.redeployment import NO_CHANGES
 from understudy.runtime.retention import read_tombstone
 
 RUN_ID_MAX = 64
@@ -58,6 +60,13 @@ MEMBERS_MAX = 100
 """More JobManagers or TaskManagers than one machine has a use for."""
 
 App = Annotated[str, typer.Argument(help="A script, or module:function.")]
+OptionalApp = Annotated[
+    str | None, typer.Argument(help="A script, or module:function.", show_default=False)
+]
+Host = Annotated[
+    str | None,
+    typer.Option("--host", help="The name or address by which other hosts reach this process."),
+]
 Args = Annotated[list[str] | None, typer.Argument(help="Arguments of the application.")]
 RunId = Annotated[
     str | None, typer.Option("--run-id", help="Names the run; the same id never runs twice.")
@@ -114,16 +123,16 @@ def run_application(
     cluster_id = cluster_id_of(configuration)
     ephemeral = cluster_id is None
     cluster_id = cluster_id or f"run-{uuid.uuid4().hex[:12]}"
-    run_id = _checked_run_id(run_id)
+    run_id = checked_run_id(run_id)
     layout.cluster_directory(cluster_id)
-    registry = None if ephemeral else asyncio.run(_registry(configuration, cluster_id))
+    registry = None if ephemeral else asyncio.run(read_registry(configuration, cluster_id))
     named = None if ephemeral else cluster_id
     changes = changes_of(configuration, named, run_id, spec, tuple(rerun or ()))
     if registry:
-        _answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
-        run_id = _continued_run(registry, run_id)
+        answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
+        run_id = continued_run(registry, run_id)
         ephemeral = registry.ephemeral
-    _check_startable(configuration, cluster_id)
+    check_startable_here(configuration, cluster_id)
     plan = ClusterPlan(
         configuration,
         cluster_id,
@@ -139,23 +148,37 @@ def run_application(
 
 @takes_spark_flags
 def jobmanager(
-    app: App,
     said: SparkSubmit,
+    app: OptionalApp = None,
     args: Args = None,
+    host: Host = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="The port of its REST endpoint.")
+    ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Be a JobManager, in the foreground: several with one storage directory form a cluster."""
-    configuration = configured(config_dir, overrides)
-    spec = application_spec(app, args or (), said)
+    """Be a JobManager, in the foreground: several of one cluster id form a cluster.
+
+    Without APP it stands by, and executes what another JobManager of the cluster has brought.
+    """
+    addresses = reachable_as(_checked_host(host), port, overrides)
+    configuration = configured(config_dir, [*_said(addresses), *(overrides or [])])
+    spec = None
+    if app is None:
+        _check_without_application(configuration, said, rerun)
+    else:
+        spec = application_spec(app, args or (), said)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
-    run_id = _checked_run_id(run_id)
-    _check_startable(configuration, cluster_id)
-    changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
+    run_id = checked_run_id(run_id)
+    check_startable_here(configuration, cluster_id)
+    changes = NO_CHANGES
+    if spec:
+        changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
     _become(
         new_worker(
             "jobmanager",
@@ -169,25 +192,52 @@ def jobmanager(
     )
 
 
-def taskmanager(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
-    """Be a TaskManager, in the foreground: it finds the leader through the storage directory."""
-    configuration = configured(config_dir, overrides)
+def taskmanager(
+    host: Annotated[
+        str | None, typer.Option("--host", help="How this host is called where it is shown.")
+    ] = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Be a TaskManager, in the foreground: it finds the leader by retrieval, and follows it."""
+    name = _checked_host(host)
+    shown = _said({options.TASKMANAGER_HOST.key: name} if name else {})
+    configuration = configured(config_dir, [*shown, *(overrides or [])])
     check_drivers_fit(configuration)
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
-    _check_startable(configuration, cluster_id)
+    check_startable_here(configuration, cluster_id, serves_rest=False)
     _become(
         new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
     )
 
 
-def _check_startable(configuration: Configuration, cluster_id: str) -> None:
-    """Raise `UsageError` for what would make each process of the cluster fail at its start."""
-    check_startable(configuration, cluster_id)
-    if not configuration.is_standalone:
-        services = open_services(configuration, cluster_id)
-        asyncio.run(check_joinable(configuration, services))
+def _check_without_application(
+    configuration: Configuration, said: SparkSubmit, rerun: list[str] | None
+) -> None:
+    """Raise `UsageError` for what means nothing to a JobManager that brings no application."""
+    if configuration.is_standalone:
+        raise UsageError(
+            f"with {options.HA_TYPE.key} NONE there is one JobManager: give it the application"
+        )
+    if rerun or said.name or said.py_files or said.conf:
+        raise UsageError(
+            "--rerun and spark-submit's flags are about an application: give APP, or leave them "
+            "to the JobManager that brings it"
+        )
+
+
+def _checked_host(host: str | None) -> str | None:
+    try:
+        return None if host is None else check_host(host)
+    except ValueError as error:
+        raise UsageError(f"--host {quoted(host or '')}: {error}") from None
+
+
+def _said(settings: dict[str, str]) -> list[str]:
+    """Return settings as if they had been given with -D, before those that were."""
+    return [f"{key}={text}" for key, text in settings.items()]
 
 
 def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
@@ -201,7 +251,8 @@ def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
     return 1
 
 
-def _checked_run_id(run_id: str | None) -> str | None:
+def checked_run_id(run_id: str | None) -> str | None:
+    """Return a run id that may be used as it is; raises `UsageError`."""
     if run_id is None:
         return None
     allowed = run_id.isascii() and all(
@@ -215,7 +266,8 @@ def _checked_run_id(run_id: str | None) -> str | None:
     return run_id
 
 
-async def _registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
+async def read_registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
+    """Return what a cluster knows of its runs; raises an error that says what to do."""
     try:
         return await open_services(configuration, cluster_id).registry.read()
     except ForeignDataError as error:
@@ -224,7 +276,7 @@ async def _registry(configuration: Configuration, cluster_id: str) -> RegistryBo
         raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
 
 
-def _answer_ended_run(
+def answer_ended_run(
     configuration: Configuration,
     cluster_id: str,
     registry: RegistryBody,
@@ -274,7 +326,7 @@ def _answer_ended_run(
     sys.exit(EXIT_CODES[stone.status])
 
 
-def _continued_run(registry: RegistryBody, run_id: str | None) -> str | None:
+def continued_run(registry: RegistryBody, run_id: str | None) -> str | None:
     """Return the run that is to go on: an unfinished one comes before a new one."""
     unfinished = [str(link.run_id) for link in registry.applications.values()]
     if not unfinished or run_id in unfinished:

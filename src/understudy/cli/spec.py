@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from understudy.cli.compose import directory_of
+from understudy.cli.compose import locks_directory
 from understudy.config import Configuration
 from understudy.config.configuration import quoted
 from understudy.errors import UsageError
-from understudy.ha import layout
-from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import Incarnation
 from understudy.runtime.processes import Spec
 from understudy.runtime.redeployment import NO_CHANGES, Changes
@@ -83,6 +83,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     events: int | None = None
     """Descriptor of the pipe to the launcher; None in the foreground."""
     scratch: str = ""
+    ready: int | None = None
+    """Descriptor of a pipe on which a worker in the background says, once, that it is up."""
 
 
 def new_worker(
@@ -96,6 +98,7 @@ def new_worker(
     changes: Changes = NO_CHANGES,
     events: int | None = None,
     scratch: str = "",
+    ready: int | None = None,
 ) -> WorkerSpec:
     """Return the specification of a worker with a new incarnation."""
     incarnation = Incarnation(uuid.uuid4().hex)
@@ -112,16 +115,14 @@ def new_worker(
         changes=changes,
         events=events,
         scratch=str(Path(scratch) / incarnation) if scratch else "",
+        ready=ready,
     )
 
 
 def lock_of(configuration: Configuration, cluster_id: str, incarnation: str) -> str:
-    """Return the path of a liveness lock; empty where storage is not on this host."""
-    storage = open_storage(configuration.storage_dir)
-    if not isinstance(storage, LocalStorage):
-        return ""
-    cluster = directory_of(configuration, cluster_id)
-    return str(storage.root.absolute() / layout.lock_path(cluster, incarnation))
+    """Return the path of a liveness lock; empty where there are none."""
+    directory = locks_directory(configuration, cluster_id)
+    return str(directory / incarnation) if directory else ""
 
 
 def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
@@ -131,7 +132,7 @@ def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
         incarnation=worker.incarnation,
         argv=(sys.executable, "-P", "-m", "understudy.cli.worker"),
         env={WORKER: msgspec.json.encode(worker).decode()},
-        fds=(worker.events,) if worker.events is not None else (),
+        fds=tuple(one for one in (worker.events, worker.ready) if one is not None),
         lock=worker.lock or None,
         start_s=START_S,
         stop_grace_s=STOP_GRACE_S,
@@ -146,6 +147,25 @@ def received(environment: Mapping[str, str] | None = None) -> WorkerSpec:
     os.environ.pop(WORKER, None)
     return msgspec.json.decode(text, type=WorkerSpec)
 
+
+def telling_ready(
+    descriptor: int, tell: Callable[[dict[str, Any]], None]
+) -> Callable[[dict[str, Any]], None]:
+    """Return a teller of events that also says on a pipe, once, that this worker is up."""
+    pipe: list[int] = [descriptor]
+
+    def told(event: dict[str, Any]) -> None:
+        if pipe and event["event"] in UP:
+            with contextlib.suppress(OSError):  # Whoever started it does not listen any more.
+                os.write(pipe[0], msgspec.json.encode({"rest": event.get("rest") or ""}) + b"\n")
+            os.close(pipe.pop())
+        tell(event)
+
+    return told
+
+
+UP = ("jobmanager-started", "taskmanager-started")
+"""What a worker tells when it serves."""
 
 START_S = 120.0
 """A worker must be heard of within this time: it imports for a second on a free machine."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 
-from understudy.cli.compose import standalone_rest, standalone_rpc
+from understudy.cli.compose import standalone_rest
 from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError
 from understudy.ha import layout
@@ -52,10 +53,10 @@ async def standing_alone(
 @contextlib.contextmanager
 def _claimed(configuration: Configuration) -> Iterator[None]:
     """Hold a name that the kernel gives to one process, and takes back when it dies."""
-    address = standalone_rpc(configuration)
+    name = f"\0understudy-{os.getuid()}-{configuration.get(options.RPC_PORT)}-claim"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
         try:
-            claim.bind(f"\0{address.removeprefix('unix:@')}-claim")
+            claim.bind(name)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise

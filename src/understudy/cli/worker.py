@@ -19,11 +19,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy.api import rest
-from understudy.cli.compose import EXIT_CODES, open_services, standalone_rpc
+from understudy.api import metrics, metrics_taskmanager, rest
+from understudy.api.authentication import rest_security
+from understudy.cli.compose import EXIT_CODES, open_services, prove_storage
 from understudy.cli.joining import shared_settings
 from understudy.cli.notify import NoNotifier, Notifier, notifier
-from understudy.cli.spec import WorkerSpec, received
+from understudy.cli.securing import network_of, rest_host, warn_of_open_token
+from understudy.cli.spec import WorkerSpec, received, telling_ready
 from understudy.cli.standalone import rest_ports, standing_alone
 from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import submission_of
@@ -31,13 +33,12 @@ from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError, UnderstudyError
-from understudy.ha import layout
-from understudy.ha.election import retrieve
+from understudy.ha.register import Releasable
+from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.storage import LocalStorage, prove
 from understudy.model import LeaderRecord, RunId
+from understudy.rpc.gateway import Network
 from understudy.rpc.messages import LinkMessage
-from understudy.rpc.wire import UnixNetwork
 from understudy.runtime import channels
 from understudy.runtime.dispatcher import Binding, Ended, Surroundings
 from understudy.runtime.driver_pool import PoolSettings
@@ -77,14 +78,15 @@ def assemble(spec: WorkerSpec) -> Parts:
     services = open_services(
         configuration, spec.cluster_id, as_jobmanager=spec.role == "jobmanager"
     )
-    blocking = services.storage.blocking
-    prove(blocking, f"{services.locations.cluster}/{layout.LOCKS}")
+    prove_storage(configuration, services)
     locks: LivenessLocks | NoLocks = NoLocks()
-    if isinstance(blocking, LocalStorage) and spec.lock:
+    if spec.lock:
         proven = LivenessLocks(Path(spec.lock).parent)
         proven.prove()
         locks = proven
     guardian = GuardianLink.from_environment()
+    if isinstance(services.backend, Releasable):
+        services.backend.on_release(lambda what: guardian.release_by(what.argv, what.told))
     logs = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
     # What happens in a cluster of run-application is posted by the launcher, who hears of all.
     posts: Notifier | NoNotifier = NoNotifier()
@@ -94,6 +96,8 @@ def assemble(spec: WorkerSpec) -> Parts:
         # At the end the guardian hears nothing of this process any more, for a lease at most.
         posts = notifier(configuration, _log.warning, Timing.of(configuration).lease_s / 3)
         tell = _to_console_and(posts)
+        if spec.ready is not None:
+            tell = telling_ready(spec.ready, tell)
     return Parts(
         spec,
         configuration,
@@ -129,9 +133,13 @@ async def run_jobmanager(parts: Parts) -> int:
 async def _run_jobmanager(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
     listening = rest.bind(configuration.get(options.REST_BIND_ADDRESS), rest_ports(configuration))
-    own_address = standalone_rpc(configuration) if configuration.is_standalone else None
-    network: UnixNetwork[LinkMessage] = UnixNetwork(channels.link_codec, own_address)
-    me = _leader_record(parts, rest.url_of(listening), network.address_of(spec.incarnation))
+    security = rest_security(configuration)
+    warn_of_open_token(configuration, security)
+    network: Network[LinkMessage] = network_of(
+        configuration, spec.cluster_id, channels.link_codec, is_jobmanager=True
+    )
+    url = rest.url_of(listening, rest_host(configuration), security)
+    me = _leader_record(parts, url, network.address_of(spec.incarnation))
     identity = {
         "id": spec.name,
         "pid": me.pid,
@@ -155,7 +163,7 @@ async def _run_jobmanager(parts: Parts) -> int:
     )
     manager = _job_manager(parts, me, mains, network)
     try:
-        async with rest.serving(manager, listening), _running(mains.run()):
+        async with rest.serving(manager, listening, security), _running(mains.run()):
             parts.reporter.event("jobmanager-started", **identity)
             ended = await manager.run()
             await _tell_end(parts, ended)
@@ -187,7 +195,7 @@ def _leader_record(parts: Parts, rest_url: str, rpc_address: str) -> LeaderRecor
 
 
 def _job_manager(
-    parts: Parts, me: LeaderRecord, mains: WarmMainProcesses, network: UnixNetwork[LinkMessage]
+    parts: Parts, me: LeaderRecord, mains: WarmMainProcesses, network: Network[LinkMessage]
 ) -> JobManager:
     spec, configuration = parts.spec, parts.configuration
     around = Surroundings(
@@ -223,14 +231,17 @@ def _job_manager(
 async def run_taskmanager(parts: Parts) -> int:
     """Be a TaskManager until told to close."""
     spec, configuration = parts.spec, parts.configuration
-    lease_s = configuration.get(options.LEASE_DURATION)
+    lease_s = Timing.of(configuration).lease_s
+    host = configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()
+    endpoint = metrics_taskmanager.bind(configuration, host)
     me = Identity(
         spec.incarnation,
         spec.name,
         os.getpid(),
         os.getppid(),
-        socket.gethostname(),
+        host,
         spec.lock,
+        endpoint.url if endpoint else "",
     )
     settings = TaskManagerSettings(
         PoolSettings(
@@ -247,7 +258,9 @@ async def run_taskmanager(parts: Parts) -> int:
         configuration.get(options.ORPHAN_TIMEOUT),
         configuration.get(options.HEARTBEAT_INTERVAL),
     )
-    network: UnixNetwork[LinkMessage] = UnixNetwork(channels.link_codec)
+    network: Network[LinkMessage] = network_of(
+        configuration, spec.cluster_id, channels.link_codec, is_jobmanager=False
+    )
 
     def leaders() -> AsyncIterator[LeaderRecord | None]:
         return retrieve(parts.services.register, parts.clock, lease_s)
@@ -263,14 +276,26 @@ async def run_taskmanager(parts: Parts) -> int:
         parts.reporter,
         leaders,
     )
-    parts.reporter.event(
-        "taskmanager-started", id=spec.name, pid=me.pid, guardian_pid=me.guardian_pid, rest=None
+    registry = metrics.registry_of(
+        "taskmanager",
+        spec.name,
+        parts.services,
+        metrics_taskmanager.TaskManagerMetrics(manager),
     )
-    try:
-        await manager.run()
-    finally:
-        if not manager.held_attempts:
-            parts.guardian.released()
+    parts.reporter.event(
+        "taskmanager-started",
+        id=spec.name,
+        pid=me.pid,
+        guardian_pid=me.guardian_pid,
+        rest=None,
+        metrics=me.metrics or None,
+    )
+    async with metrics_taskmanager.serving(registry, endpoint):
+        try:
+            await manager.run()
+        finally:
+            if not manager.held_attempts:
+                parts.guardian.released()
 
 
 async def _tell_end(parts: Parts, ended: Ended) -> None:
@@ -326,6 +351,8 @@ async def run(spec: WorkerSpec) -> int:
         except asyncio.CancelledError:
             return CLOSED
         finally:
+            if isinstance(parts.services.backend, Releasable):
+                await asyncio.to_thread(parts.services.backend.release)
             parts.reporter.close()
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from understudy.config import flink, options
+from understudy.config import flink, options, security, zookeeper
 from understudy.config.option import Option
 from understudy.errors import ConfigurationError
 
@@ -27,12 +27,9 @@ STANDALONE = "NONE"
 """The ``high-availability.type`` of a cluster without high availability."""
 
 _STANDALONE_ONLY = (
-    options.RPC_ADDRESS,
     options.RPC_PORT,
-    options.REST_ADDRESS,
     options.REST_PORT,
 )
-_THIS_HOST = ("localhost", "127.0.0.1", "::1")
 
 RATE_FAILURES_MAX = 100
 """Failures that failure-rate remembers for a job: the register holds 200 jobs to a document."""
@@ -62,6 +59,7 @@ _SECRET_PARTS = (
     "access.key",
     "accesskey",
     "credential",
+    "client.authorization",
 )
 _USERINFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*@")
 """The beginning of an address that says who asks: ``https://user:password@host``."""
@@ -200,6 +198,8 @@ class Configuration:
             )
         self._check_failure_rate()
         self._check_standalone()
+        zookeeper.check(self)
+        security.check(self)
 
     def _check_standalone(self) -> None:
         if not self.is_standalone:
@@ -208,14 +208,15 @@ class Configuration:
                 for option in _STANDALONE_ONLY
                 if option.key in self.settings
             ]
-            return
-        for option in (options.RPC_ADDRESS, options.REST_ADDRESS):
-            address = self.get(option)
-            if address not in _THIS_HOST:
-                raise ConfigurationError(
-                    f"{option.key} is {address!r}: all processes of a cluster run on one host "
-                    f"and serve it only; use one of {', '.join(_THIS_HOST)}"
-                )
+        if not security.links_over_tcp(self):
+            idle = [options.JOBMANAGER_PORT.key]
+            idle += [] if self.is_standalone else [options.RPC_ADDRESS.key]
+            self.warnings += [
+                f"{key} does nothing here: {options.BIND_HOST.key} is not set, so links are "
+                "Unix sockets"
+                for key in idle
+                if key in self.settings
+            ]
 
     def _check_failure_rate(self) -> None:
         """Refuse a rate that could never be reached: a function that always raises must end."""
@@ -277,7 +278,9 @@ def state_home() -> Path:
 
 
 def _is_secret(key: str, further: tuple[str, ...]) -> bool:
-    return any(part in key.lower() for part in (*_SECRET_PARTS, *further))
+    # It names a file, which is no secret: whoever has to mend it must see which.
+    built_in = () if key == options.SECRET_FILE.key else _SECRET_PARTS
+    return any(part in key.lower() for part in (*built_in, *further))
 
 
 def _shown(key: str, text: str, further: tuple[str, ...]) -> str:

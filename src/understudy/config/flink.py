@@ -9,6 +9,18 @@ SUCCESSORS = {
     "recovery.zookeeper.path.namespace": "high-availability.cluster-id",
     "high-availability.zookeeper.storageDir": "high-availability.storageDir",
     "recovery.zookeeper.storageDir": "high-availability.storageDir",
+    "recovery.zookeeper.quorum": "high-availability.zookeeper.quorum",
+    "recovery.zookeeper.path.root": "high-availability.zookeeper.path.root",
+    "recovery.zookeeper.client.session-timeout": (
+        "high-availability.zookeeper.client.session-timeout"
+    ),
+    "recovery.zookeeper.client.connection-timeout": (
+        "high-availability.zookeeper.client.connection-timeout"
+    ),
+    "recovery.zookeeper.client.retry-wait": "high-availability.zookeeper.client.retry-wait",
+    "recovery.zookeeper.client.max-retry-attempts": (
+        "high-availability.zookeeper.client.max-retry-attempts"
+    ),
     "job-result-store.delete-on-commit": "application-result-store.delete-on-commit",
     "cleanup-strategy": "cleanup-strategy.type",
     "restart-strategy": "restart-strategy.type",
@@ -21,9 +33,16 @@ SUCCESSORS = {
 _SPARK = "Spark's own settings decide this: use spark.* keys"
 _JAVA_OPTS = "use spark.driver.extraJavaOptions"
 _LATER = "not built yet"
-_NO_RPC = "the link between the processes of one host is a Unix socket without settings"
+_NO_RPC = "links have no settings beside jobmanager.bind-host and security.*"
+_PEM_ONLY = "certificates are PEM files, without a type and a password as a whole"
+_ONE_FAMILY = "use security.ssl.internal.* and security.ssl.rest.* keys"
+_OPENSSL = "OpenSSL and Python choose what is safe, TLS 1.2 or newer"
 _NO_BLOB_SERVER = "artifacts are files in high-availability.storageDir, there is no blob server"
+_OWN_LAYOUT = "the register has its own layout below high-availability.zookeeper.path.root"
+_NO_JAAS = "use high-availability.zookeeper.client.sasl.*"
 _NO_HISTORY = "ended applications stay readable through tombstones, there is no history server"
+_FIXED_METRICS = "which metrics there are, and their names, is not set"
+_NO_REPORTER = "Prometheus scrapes /metrics, there is no other reporter"
 
 WITHOUT_MEANING = {
     "$internal.application.id": "an application's id is made from the cluster's and the run's",
@@ -36,7 +55,20 @@ WITHOUT_MEANING = {
     "execution.submit-failed-job-on-application-error": "errors of main are the application's own",
     "execution.target": "the command says where: run-application, jobmanager, taskmanager",
     "heartbeat.timeout": "taskmanager.orphan-timeout and jobmanager.adoption-grace decide it",
-    "high-availability.jobmanager.port": _NO_RPC,
+    "metrics.reporter.prom.factory.class": "prom is built in: metrics.reporters names it",
+    "metrics.reporter.prom.filterLabelValueCharacters": _FIXED_METRICS,
+    "high-availability.zookeeper.client.max-close-wait": "a session is closed within a second",
+    "high-availability.zookeeper.client.max-retry-wait": (
+        "use high-availability.zookeeper.client.retry-wait"
+    ),
+    "high-availability.zookeeper.client.simulated-session-expiration-percent": (
+        "a session's end is judged by the clock of its owner"
+    ),
+    "high-availability.zookeeper.path.applications": _OWN_LAYOUT,
+    "high-availability.zookeeper.path.execution-plans": _OWN_LAYOUT,
+    "high-availability.zookeeper.path.jobgraphs": _OWN_LAYOUT,
+    "metrics.system-resource": _FIXED_METRICS,
+    "metrics.system-resource-probing-interval": _FIXED_METRICS,
     "parallelism.default": _SPARK,
     "rest.retry.delay": "clients follow the leader as it changes",
     "rest.retry.max-attempts": "clients follow the leader as it changes",
@@ -47,6 +79,33 @@ WITHOUT_MEANING = {
     "client.heartbeat.timeout": "run-application is the parent of its cluster",
     "env.java.home": "set JAVA_HOME",
     "env.java.opts": _JAVA_OPTS,
+    "zookeeper.sasl.disable": _NO_JAAS,
+    "zookeeper.sasl.login-context-name": _NO_JAAS,
+    **dict.fromkeys(
+        (
+            f"security.ssl.{family}.{store}-{what}"
+            for family in ("internal", "rest")
+            for store in ("keystore", "truststore")
+            for what in ("password", "type")
+        ),
+        _PEM_ONLY,
+    ),
+    "security.ssl.enabled": _ONE_FAMILY,
+    "security.ssl.keystore": _ONE_FAMILY,
+    "security.ssl.keystore-password": _ONE_FAMILY,
+    "security.ssl.key-password": _ONE_FAMILY,
+    "security.ssl.truststore": _ONE_FAMILY,
+    "security.ssl.truststore-password": _ONE_FAMILY,
+    "security.ssl.algorithms": _OPENSSL,
+    "security.ssl.protocol": _OPENSSL,
+    "security.ssl.provider": _OPENSSL,
+    "security.ssl.internal.session-cache-size": _OPENSSL,
+    "security.ssl.internal.session-timeout": _OPENSSL,
+    "security.ssl.internal.handshake-timeout": _OPENSSL,
+    "security.ssl.internal.close-notify-flush-timeout": _OPENSSL,
+    "security.ssl.rest.cert.fingerprint": (
+        "make the one certificate the only one of security.ssl.rest.truststore"
+    ),
 }
 """Known keys that do nothing here, and why."""
 
@@ -61,25 +120,36 @@ PREFIXES_WITHOUT_MEANING = {
     "execution.state-recovery.": _LATER,
     "fs.": "use spark.hadoop.* keys",
     "high-availability.kubernetes.": _LATER,
-    "high-availability.zookeeper.": _LATER,
     "historyserver.": _NO_HISTORY,
     "job-event.": "running attempts are adopted, finished jobs are never run again",
     "jobmanager.archive.": _NO_HISTORY,
     "jobmanager.memory.": "a JobManager is a Python process without a fixed size",
     "kubernetes.": _LATER,
-    "metrics.": _LATER,
+    "metrics.fetcher.": _FIXED_METRICS,
+    "metrics.internal.": _FIXED_METRICS,
+    "metrics.job.": _FIXED_METRICS,
+    "metrics.latency.": _FIXED_METRICS,
+    "metrics.reporter.datadog.": _NO_REPORTER,
+    "metrics.reporter.graphite.": _NO_REPORTER,
+    "metrics.reporter.influxdb.": _NO_REPORTER,
+    "metrics.reporter.jmx.": _NO_REPORTER,
+    "metrics.reporter.otel.": _NO_REPORTER,
+    "metrics.reporter.promgateway.": _NO_REPORTER,
+    "metrics.reporter.slf4j.": _NO_REPORTER,
+    "metrics.reporter.statsd.": _NO_REPORTER,
+    "metrics.reporter.prom.filter.": _FIXED_METRICS,
+    "metrics.reporter.prom.scope.": _FIXED_METRICS,
+    "metrics.scope.": _FIXED_METRICS,
     "pekko.": _NO_RPC,
     "akka.": _NO_RPC,
     "pipeline.": _SPARK,
-    "recovery.": _LATER,
-    "security.ssl.": _LATER,
+    "recovery.": "use high-availability.* keys",
     "state.": _LATER,
     "table.": _SPARK,
     "taskmanager.memory.": "use spark.driver.memory",
     "taskmanager.network.": _SPARK,
     "web.": "there is no web dashboard yet",
     "yarn.": "JobManagers on YARN are not built; point spark.master at YARN instead",
-    "zookeeper.": _LATER,
 }
 """Families of keys that do nothing here, and why."""
 

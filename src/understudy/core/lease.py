@@ -16,9 +16,17 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as change
 
-from understudy.config import Configuration, options
+from understudy.config import Configuration, options, zookeeper
 from understudy.errors import ConfigurationError
 from understudy.model import Incarnation, LeaderRecord, Term
+
+TICK_SHARE, TICK_MAX_S = 0.25, 1.5
+"""What a session is shorter than it seems: a server tells the others that it has heard of a client
+half a tick later, and a tick is at most half of the shortest session, 2 s by default."""
+
+ACT_SHARE, RENEW_SHARE = 0.9, 0.1
+"""Of what is left of a session, how much a leader acts without an acknowledgement, and how often
+it asks for one."""
 
 JITTER_FACTOR = 1.2
 """A standby's retry period is stretched by up to this, so that standbys do not run in step."""
@@ -48,8 +56,20 @@ class Timing:
             )
 
     @staticmethod
+    def of_session(session_s: float) -> Timing:
+        """Return the periods of a leader who is known by a session with that timeout.
+
+        It acts until shortly before the backend can have ended the session, counted from the
+        sending of what was acknowledged last; so a quorum that is lost for less costs nothing.
+        """
+        lease_s = session_s - min(TICK_SHARE * session_s, TICK_MAX_S)
+        return Timing(lease_s, ACT_SHARE * lease_s, RENEW_SHARE * session_s)
+
+    @staticmethod
     def of(configuration: Configuration) -> Timing:
         """Return the configured periods; raises `ConfigurationError` where they contradict."""
+        if zookeeper.is_chosen(configuration):
+            return Timing.of_session(configuration.get(options.ZK_SESSION_TIMEOUT))
         return Timing(
             configuration.get(options.LEASE_DURATION),
             configuration.get(options.RENEW_DEADLINE),

@@ -1,4 +1,4 @@
-"""Leader election and retrieval over any register, written once.
+"""Leader election over any register, written once.
 
 ``Election.run(body)`` contends for ever: it runs ``body`` while this process holds a term and
 cancels it on loss, then contends again. Losing the backend is a loss, not an exit. The body
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import random
 import uuid
@@ -24,14 +25,16 @@ from understudy.clock import Clock
 from understudy.core import lease
 from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost, NewerFormatError
-from understudy.ha.format import Format
 from understudy.ha.register import Conflict, Entry, Register
+from understudy.ha.retrieval import (
+    LEADER_KEY,
+    RETRY_BACKOFF_S,
+    decode_leader,
+    encode_leader,
+    event_within,
+    wake_at_changes,
+)
 from understudy.model import Incarnation, LeaderRecord, Term
-
-LEADER_KEY = "leader"
-
-RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S = 0.1, 5.0
-"""The shortest and the longest pause of a retriever between two tries of a failing backend."""
 
 NOBODY_KNOWN = Incarnation("unreadable")
 """Who holds the lease where its record is damaged."""
@@ -44,7 +47,6 @@ INSTANT_S = 0.001
 """The shortest wait, so that nobody spins where a clock is read a moment before its deadline."""
 
 _log = logging.getLogger(__name__)
-_format: Format[LeaderRecord] = Format("leader", LeaderRecord)
 
 
 class Deaths(Protocol):
@@ -90,6 +92,8 @@ class Leadership:
         self.predecessor = predecessor
         self.lost_at = lost_at
         self.addresses: tuple[str, str] = ("", "")
+        self.published: tuple[str, str] = ("", "")
+        """What the register was last seen to hold."""
         self.changed = asyncio.Event()
         self._published = asyncio.Event()
 
@@ -102,7 +106,8 @@ class Leadership:
 
     def acknowledged(self, record: LeaderRecord) -> None:
         """Note which record the register now holds."""
-        if (record.rest, record.rpc) == self.addresses:
+        self.published = (record.rest, record.rpc)
+        if self.published == self.addresses:
             self._published.set()
 
 
@@ -143,6 +148,21 @@ class Election:
         self._told = ""
         self._sent: Term = 0
         """The term that this process has asked for, whether or not there was an answer."""
+
+    @property
+    def timing(self) -> Timing:
+        """Return the periods that this contender keeps."""
+        return self._timing
+
+    @property
+    def _patience_s(self) -> float:
+        """Return how long taking a term, or giving it up, may take before it is tried again."""
+        return self._timing.retry_s
+
+    def _keep_time(self, timing: Timing) -> None:
+        """Take over other periods, between two leaderships."""
+        self._timing = timing
+        self._state = dataclasses.replace(self._state, timing=timing)
 
     async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
         """Contend, lead, lose and contend again, until a body returns by itself or raises.
@@ -187,7 +207,9 @@ class Election:
     async def _acquire(self) -> Leadership:
         wake = asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(_background(_wake(self._register, self._clock, wake)))
+            await stack.enter_async_context(
+                _background(wake_at_changes(self._register, self._clock, wake))
+            )
             watched: LeaderRecord | None = None
             watching: asyncio.Task[None] | None = None
             try:
@@ -205,7 +227,7 @@ class Election:
                     pause_s = self._timing.retry_s * self._jitter.uniform(1, lease.JITTER_FACTOR)
                     if seen is not None:
                         pause_s = max(0.0, seen.until - self._clock.now())
-                    await _event(wake, pause_s)
+                    await event_within(wake, pause_s)
             finally:
                 if watching:
                     watching.cancel()
@@ -213,7 +235,7 @@ class Election:
     async def _try_to_acquire(self) -> Leadership | lease.Wait | None:
         """Look, and take over if that is due; None where the backend does not answer."""
         try:
-            async with asyncio.timeout(self._timing.retry_s):
+            async with asyncio.timeout(self._patience_s):
                 await self._look()
                 action = lease.decide(self._state, self._me, self._clock.now())
                 if isinstance(action, lease.Wait):
@@ -271,24 +293,35 @@ class Election:
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
-        while not work.done():
-            changed = asyncio.ensure_future(leadership.changed.wait())
-            waits: set[asyncio.Future[Any]] = {work, changed}
-            await asyncio.wait(
-                waits,
-                timeout=min(self._timing.retry_s, self._left_s()),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            changed.cancel()
-            leadership.changed.clear()
-            if work.done():
-                break
-            reason = await self._renew(leadership)
-            if self._state.leading is None:
-                return reason or "a newer term holds the lease"
-            if not lease.leads(self._state, self._clock.now()):
-                return reason or "the lease was not renewed in time"
-            self._hold(self._state.leading.deadline)
+        lost = asyncio.ensure_future(self._lost())
+        try:
+            while not work.done():
+                changed = asyncio.ensure_future(leadership.changed.wait())
+                waits: set[asyncio.Future[Any]] = {work, changed, lost}
+                await asyncio.wait(
+                    waits,
+                    timeout=min(self._timing.retry_s, self._left_s()),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                changed.cancel()
+                leadership.changed.clear()
+                if work.done():
+                    break
+                if lost.done():
+                    return lost.result()
+                reason = await self._renew(leadership)
+                if self._state.leading is None:
+                    return reason or "a newer term holds the lease"
+                if not lease.leads(self._state, self._clock.now()):
+                    return reason or "the lease was not renewed in time"
+                self._hold(self._state.leading.deadline)
+        finally:
+            lost.cancel()
+        return ""
+
+    async def _lost(self) -> str:
+        """Return why, once it is known that leadership is lost; else a renewal tells it."""
+        await asyncio.Event().wait()
         return ""
 
     async def _renew(self, leadership: Leadership) -> str:
@@ -321,7 +354,7 @@ class Election:
         return max(INSTANT_S, self._state.leading.deadline - self._clock.now())
 
     async def _put(self, write: lease.Write) -> None:
-        data = _format.dump(write.record)
+        data = encode_leader(write.record)
         self._version = await self._register.swap(LEADER_KEY, data, self._version)
         self._highest = max(self._highest, write.record.term)
         self._state = lease.written(self._state, write)
@@ -368,7 +401,7 @@ class Election:
         highest term.
         """
         try:
-            async with asyncio.timeout(self._timing.retry_s):
+            async with asyncio.timeout(self._patience_s):
                 await self._vacate(term, for_good=for_good)
         except (Conflict, OSError, TimeoutError, DataError) as error:
             _log.warning("term %d was not released, it will expire: %s", term, error or "timeout")
@@ -385,92 +418,13 @@ class Election:
                 seen = self._state.observed.record if self._state.observed else None
                 if seen and seen.holder == self._me.holder and seen.term == term:
                     vacant = LeaderRecord(holder=Incarnation(""), term=term, session=seen.session)
-                    data = None if for_good else _format.dump(vacant)
+                    data = None if for_good else encode_leader(vacant)
                     await self._register.swap(LEADER_KEY, data, self._version)
             except (OSError, TimeoutError) as error:
                 _log.warning("term %d is not released yet: %s", term, error or "timeout")
                 await asyncio.sleep(RETRY_BACKOFF_S)
             else:
                 return
-
-
-async def retrieve(
-    register: Register, clock: Clock, lease_s: float
-) -> AsyncIterator[LeaderRecord | None]:
-    """Yield the serving leader now, and then each change; None where nobody serves.
-
-    A backend that fails, or a record that is damaged, is asked for again with backoff, and counts
-    as "no leader" once the last sound answer is older than a lease.
-    """
-    last: tuple[str, ...] | bool | None = False
-    answered_at, pause_s = clock.now(), 0.0
-    wake = asyncio.Event()
-    following = asyncio.ensure_future(_wake(register, clock, wake))
-    try:
-        while True:
-            wake.clear()
-            try:
-                async with asyncio.timeout(lease_s / 2):
-                    leader = await serving_leader(register)
-                answered_at, pause_s = clock.now(), 0.0
-            except (OSError, TimeoutError, DataError) as error:
-                if not pause_s:
-                    _log.warning("the leader cannot be retrieved: %s", error or "timeout")
-                pause_s = min(2 * pause_s or RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S)
-                leader = None
-            seen = (leader.holder, str(leader.term), leader.rest, leader.rpc) if leader else None
-            if seen != last and (not pause_s or clock.now() - answered_at >= lease_s):
-                last = seen
-                yield leader
-            await _event(wake, pause_s or None)
-    finally:
-        following.cancel()
-
-
-async def serving_leader(register: Register) -> LeaderRecord | None:
-    """Return who leads and serves, as the register says just now."""
-    entry = await register.load(LEADER_KEY)
-    record = decode_leader(entry) if entry else None
-    return record if record and record.holder and record.rpc else None
-
-
-def encode_leader(record: LeaderRecord) -> bytes:
-    """Return a leader record as the register holds it."""
-    return _format.dump(record)
-
-
-def decode_leader(entry: Entry) -> LeaderRecord:
-    """Read a leader record; damaged data is an error that names the entry."""
-    source = f"register entry {LEADER_KEY}" + (entry.place and f" ({entry.place})")
-    return _format.load(entry.value, source)
-
-
-async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
-    """Yield at each hint of the backend; begin again, with backoff, whenever it fails."""
-    pause_s, told = RETRY_BACKOFF_S, ""
-    while True:
-        try:
-            async for _ in register.changes(LEADER_KEY):
-                pause_s, told = RETRY_BACKOFF_S, ""
-                yield
-        except (OSError, TimeoutError) as error:
-            if told != str(error):
-                told = str(error)
-                _log.warning("following the leader is interrupted: %s", told or "timeout")
-            yield
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
-
-
-async def _wake(register: Register, clock: Clock, event: asyncio.Event) -> None:
-    async for _ in _patient_changes(register, clock):
-        event.set()
-
-
-async def _event(event: asyncio.Event, timeout_s: float | None) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
 
 
 @contextlib.asynccontextmanager

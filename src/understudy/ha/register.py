@@ -10,13 +10,23 @@ what a leader is: fencing is the business of ``ha.documents``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from understudy.errors import Conflict
 
-__all__ = ["VALUE_BYTES_MAX", "Conflict", "Entry", "Register"]
+__all__ = [
+    "VALUE_BYTES_MAX",
+    "Conflict",
+    "Entry",
+    "Informative",
+    "ListsClusters",
+    "Register",
+    "Releasable",
+    "Release",
+    "status_of",
+]
 
 VALUE_BYTES_MAX = 1_000_000
 """What the smallest backend holds: a Kubernetes ConfigMap is capped at 1 MiB, keys included."""
@@ -61,4 +71,55 @@ class Register(Protocol):
 
         Only a hint: wake-ups can be merged or spurious, so the caller loads again.
         """
+        ...
+
+
+@runtime_checkable
+class Informative(Protocol):
+    """What a backend may offer beside `Register`: what people should know of its connection."""
+
+    def status(self) -> Mapping[str, object]:
+        """Return what is known without asking anybody, as JSON: it must neither wait nor raise.
+
+        ``/ha/status`` shows all of it. What is a number is a metric too: of ``session_age_seconds``
+        it makes ``understudy_register_session_age_seconds``, a counter where it ends in ``_total``.
+        """
+        ...
+
+
+def status_of(register: Register) -> Mapping[str, object]:
+    """Return what a register tells of itself; nothing where it does not."""
+    return register.status() if isinstance(register, Informative) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A program that gives up what a dead process held in the backend, and what it is told."""
+
+    argv: tuple[str, ...]
+    told: str = field(repr=False)
+
+
+@runtime_checkable
+class Releasable(Protocol):
+    """A register whose backend would wait for a dead process: it can be told of the death."""
+
+    def on_release(self, tell: Callable[[Release], None]) -> None:
+        """Have what gives up the present holdings told, and again whenever it changes.
+
+        ``tell`` is called from another thread.
+        """
+        ...
+
+    def release(self) -> None:
+        """Give them up, at the end of this process; takes a second at most."""
+        ...
+
+
+@runtime_checkable
+class ListsClusters(Protocol):
+    """A register whose backend knows which clusters it holds."""
+
+    async def clusters(self) -> list[str]:
+        """Return the directory names of all clusters, sorted; they serve as ids."""
         ...

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from understudy.ha.application_store import ApplicationStore, StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.ha.register import Entry, Register
+from understudy.ha.latch import HasLatch, Latch
+from understudy.ha.metered import MeteredRegister
+from understudy.ha.register import Entry, Register, status_of
 from understudy.ha.registry import Registry
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import Storage
+from understudy.model import LeaderRecord
 
 REGISTER_DEADLINE_S = 5.0
 """How long one register operation may take before its outcome counts as unknown: half of the
@@ -44,6 +48,10 @@ class BoundedRegister:
         """See `Register.changes`: waiting for a change has no deadline."""
         return self._register.changes(prefix)
 
+    def status(self) -> Mapping[str, object]:
+        """See `Informative.status`."""
+        return status_of(self._register)
+
 
 @dataclass(frozen=True)
 class Locations:
@@ -59,9 +67,16 @@ class HighAvailabilityServices:
     """All that must survive a JobManager, for one cluster id."""
 
     def __init__(
-        self, register: Register, storage: Storage, cluster_id: str, locations: Locations
+        self,
+        register: Register,
+        storage: Storage,
+        cluster_id: str,
+        locations: Locations,
+        deadline_s: float = REGISTER_DEADLINE_S,
     ) -> None:
-        self.register = BoundedRegister(register)
+        """``deadline_s``: after which the outcome of a register operation counts as unknown."""
+        self.backend = register
+        self.register = MeteredRegister(BoundedRegister(register, deadline_s))
         self.storage = storage
         self.cluster_id = cluster_id
         self.locations = locations
@@ -71,6 +86,13 @@ class HighAvailabilityServices:
         )
         self.job_results = ResultStore(storage, locations.job_results)
         self.application_results = ResultStore(storage, locations.application_results)
+
+    def latch(self, me: LeaderRecord) -> Latch | None:
+        """Open the line of contenders for one of them; None where the backend keeps none."""
+        if not isinstance(self.backend, HasLatch):
+            return None
+        note = {"name": me.name, "host": me.host, "pid": me.pid, "rest": me.rest}
+        return self.backend.latch(me.holder, json.dumps(note).encode())
 
     def plans(self, application: StoredApplication) -> ExecutionPlanStore:
         """Open the jobs of one application."""

@@ -11,8 +11,8 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 
-from understudy.ha.election import LEADER_KEY, encode_leader
 from understudy.ha.register import Entry
+from understudy.ha.retrieval import LEADER_KEY, encode_leader
 from understudy.model import Incarnation, LeaderRecord
 
 VERSION = "configured"

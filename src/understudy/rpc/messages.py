@@ -85,6 +85,8 @@ class Register(Message, frozen=True, kw_only=True):
     spares: int
     drivers: tuple[DriverReport, ...]
     attempts: tuple[AttemptReport, ...]
+    metrics: str = ""
+    """Where its metrics are; empty where they are not served."""
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 A frame is four bytes of length and a MessagePack map. Between processes of one host the sockets
 are abstract Unix sockets, which leave nothing behind; a peer of another user is refused by the
-kernel's word (``SO_PEERCRED``), since whoever may speak here may run code.
+kernel's word (``SO_PEERCRED``), since whoever may speak here may run code. Between hosts it is
+``tcp.py``, with the same messages.
 """
 
 from __future__ import annotations
@@ -44,11 +45,16 @@ class Codec(Generic[M]):
 
     def encode(self, envelope: Envelope[M]) -> bytes:
         """Return the frame of an envelope."""
+        body = self.body(envelope)
+        return _LENGTH.pack(len(body)) + body
+
+    def body(self, envelope: Envelope[M]) -> bytes:
+        """Return the frame of an envelope without its length; raises `TooLargeError`."""
         body = self._encoder.encode(envelope)
         if len(body) > FRAME_BYTES_MAX:
             kind = type(envelope.message).__name__
             raise TooLargeError(f"a {kind} of {len(body)} bytes: at most {FRAME_BYTES_MAX}")
-        return _LENGTH.pack(len(body)) + body
+        return body
 
     def decode(self, body: bytes) -> Envelope[M]:
         """Return the envelope of a frame without its length; raises `UnreachableError`."""
@@ -112,7 +118,7 @@ class UnixNetwork(Generic[M]):
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(_path(address))
         except (OSError, TimeoutError) as error:
-            raise UnreachableError(f"{address}: {error or 'no answer'}") from error
+            raise UnreachableError(f"{address}: {str(error) or 'no answer'}") from error
         if not _same_user(writer.get_extra_info("socket")):
             writer.close()
             raise UnreachableError(f"{address}: belongs to another user")

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -79,6 +79,8 @@ class Cleanup:
         self._turn = asyncio.Lock()
         self.open: dict[str, CleanupView] = {}
         """What is not done yet, by job id or label."""
+        self.failures = 0
+        """Tries that have failed, of all tasks."""
 
     # --- what people do and see -------------------------------------------------------------------
 
@@ -86,6 +88,16 @@ class Cleanup:
     def application_id(self) -> ApplicationId:
         """Return whose cleanup it is."""
         return self._stored.body.application_id
+
+    @property
+    def body(self) -> ApplicationDocument:
+        """Return the application as it is stored."""
+        return self._stored.body
+
+    @property
+    def jobs(self) -> Mapping[JobId, JobEntry]:
+        """Return its jobs, in the order of their submission."""
+        return self._plans.entries
 
     @property
     def failing(self) -> list[CleanupView]:
@@ -176,6 +188,7 @@ class Cleanup:
                     await self._note_left(label, effort)
                 break
             except FAILURES as error:
+                self.failures += 1
                 view.failures += 1
                 view.used += 1
                 view.error = str(error) or "timeout"

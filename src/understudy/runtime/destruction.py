@@ -24,10 +24,11 @@ from understudy.clock import Clock
 from understudy.core.lease import Timing
 from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
 from understudy.ha import layout
-from understudy.ha.election import LEADER_KEY, Election, Leadership, NoProofs, decode_leader
+from understudy.ha.election import Election, Leadership, NoProofs
 from understudy.ha.register import Register
 from understudy.ha.registry import REGISTRY_KEY, SEGMENT_PREFIX, segment_document
 from understudy.ha.result_store import ResultStore
+from understudy.ha.retrieval import LEADER_KEY, decode_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import Incarnation, LeaderRecord, RegistryBody, Term
 from understudy.runtime import code

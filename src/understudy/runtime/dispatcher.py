@@ -130,8 +130,11 @@ class Dispatcher:
         """What needs a person, as this leader has met it."""
         self._inspector = Inspector(around.services, around.clock)
 
-    async def run(self, publish: Publish) -> Ended:
-        """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`."""
+    async def run(self, publish: Publish) -> Ended | None:
+        """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`.
+
+        None: there is no run here, and this process was not started with an application.
+        """
         services, term = self._around.services, self._leadership.term
         if self._leadership.damage:
             self.attention["leader"] = f"{self._leadership.damage}; it was replaced"
@@ -169,7 +172,7 @@ class Dispatcher:
                 return await self._wait_for_application(publish, decision.application_id)
         if stored is None:
             await publish()
-            return await self._idle()
+            return None
         self._binding.bound = stored.body.run_id
         return await self._attend(stored, publish)
 
@@ -483,11 +486,6 @@ class Dispatcher:
         await publish()
         await attention.repaired(damaged)
         raise LeadershipLost("what was damaged can be read again: it is recovered anew")
-
-    async def _idle(self) -> Ended:
-        """Lead without an application, for as long as this process does."""
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
 
 
 def _find(recovered: Recovered, decision: Continue) -> StoredApplication | None:

@@ -27,6 +27,7 @@ from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
 from understudy.runtime import channels, driver, guardian
+from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
 from understudy.runtime.processes import Death, Process, Processes, Spec
 
 UNWANTED = "its application is not served here any more"
@@ -145,6 +146,7 @@ class DriverPool:
         self._clock = clock
         self._listener = listener
         self._python_path = python_path
+        self.counts = DriverCounts()
         self._drivers: dict[Incarnation, Driver] = {}
         self._wanted: Prepare | None = None
         self._starts = Starts()
@@ -184,6 +186,7 @@ class DriverPool:
         """Run an attempt in a warm driver."""
         one.state, one.deploy, one.began = DriverState.BUSY, deploy, self._clock.now()
         one.link.send(messages.RunAttempt(deploy=deploy, term=term), term)
+        self.counts.attempts += 1
         self._listener.drivers_changed()
 
     def stop_attempt(self, one: Driver) -> None:
@@ -262,6 +265,7 @@ class DriverPool:
         note = self._notes.get(slot, "") if slot else ""
         one = Driver(incarnation, slot, prepare, process, link, note=note)
         self._drivers[incarnation] = one
+        self.counts.starts += 1
         if self._until is not None:
             process.until(self._until)
         link.send(
@@ -350,6 +354,7 @@ class DriverPool:
         if one.deploy is None:
             return
         one.deploy = None
+        self.counts.attempt_ends[ended.status.value.lower()] += 1
         if one.stopping:
             one.stopping.cancel()
             one.stopping = None
@@ -368,9 +373,11 @@ class DriverPool:
             what = f"{how_it_ended(death)} before it was warm{limit}"
             self._start_failed(one.prepare, what, killed=killed)
         _log.info("driver %s %s", one.incarnation[:8], death)
+        self.counts.ends[_end_of(one)] += 1
         if one.note not in EXPECTED or one.state is not DriverState.ENDING:
             self._tell_end(one, death)
         if one.deploy is not None:
+            self.counts.attempt_ends[LOST] += 1
             self._listener.attempt_lost(one, one.deploy, death)
         self._listener.drivers_changed()
         self._changed.set()
@@ -385,6 +392,7 @@ class DriverPool:
 
     def _start_failed(self, prepare: Prepare, what: str, *, killed: bool) -> None:
         starts = self._starts
+        self.counts.start_failures += 1
         self._starts = (
             replace(starts, killed=starts.killed + 1)
             if killed
@@ -405,3 +413,10 @@ class DriverPool:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception():
             _log.error("a driver's watcher failed", exc_info=task.exception())
+
+
+def _end_of(one: Driver) -> DriverEnd:
+    """Say as what a dead driver counts."""
+    if one.state is DriverState.ENDING:
+        return DriverEnd.UNWANTED if one.note in EXPECTED else DriverEnd.RETIRED
+    return DriverEnd.NEVER_WARM if one.warm is None else DriverEnd.DIED

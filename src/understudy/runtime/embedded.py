@@ -334,7 +334,9 @@ class EmbeddedCluster:
             asyncio.ensure_future(self._hear(self._main)),
         ]
         try:
-            return await dispatcher.run(publish)
+            ended = await dispatcher.run(publish)
+            assert ended is not None, "it was started with an application"
+            return ended
         finally:
             if dispatcher.application and dispatcher.application.failure:
                 self._failure = dispatcher.application.failure

@@ -16,7 +16,9 @@ The lock is inherited by the worker and by what the worker hands it on to, so th
 as long as any of them lives, even when this guardian is killed first.
 
 Messages are JSON, one a line. From the parent: ``{"until": t}``, ``{"stop": grace}``,
-``{"kill": why}``. From the worker: ``{"until": t}``, ``{"settle": n}``, ``{"released": true}``.
+``{"kill": why}``. From the worker: ``{"until": t}``, ``{"settle": n}``, ``{"released": true}``,
+``{"release": {"argv": […], "input": …}}``: the program that gives up what the worker held, once
+nothing of it lives.
 To the parent: ``{"started": pid}``, ``{"until": t}``, ``{"reaped": {…}}``. To the worker:
 ``{"settled": n}``.
 Times are readings of CLOCK_BOOTTIME, which also runs while the machine sleeps.
@@ -43,6 +45,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 KILL_POLL_S = 0.05
 """How often to look for forks that escaped a round of kills; each death wakes it at once."""
+
+RELEASE_S = 5.0
+"""How long that program may take: what it gives up ends by itself, later."""
 
 SILENT = "silent for too long"
 
@@ -158,6 +163,7 @@ class Guardian:
         self._kill_at: float | None = None
         self._settling: list[int] = []
         self._released = False
+        self._release: dict[str, Any] | None = None
         self._status: int | None = None
         self._pid = self._start(theirs)
         theirs.close()
@@ -169,6 +175,8 @@ class Guardian:
         reason = self._wait()
         died_at = now()
         self._kill_all()
+        for message in self._worker.receive():  # Its last words may come with its death.
+            self._from_worker(message)
         code = self._exit_code()
         note = {
             "code": code,
@@ -178,8 +186,9 @@ class Guardian:
             "at": died_at,
             "reason": reason,
         }
-        self._remove_scratch()
         self._free_lock(note)
+        self._run_release()
+        self._remove_scratch()
         if self._up:
             self._up.send({"reaped": note})
         return code
@@ -233,6 +242,32 @@ class Guardian:
                 os.unlink(self._spec["lock"])  # noqa: PTH108 -- pathlib costs 5 ms to import
                 os.rmdir(os.path.dirname(self._spec["lock"]))  # noqa: PTH106, PTH120
         os.close(self._lock)
+
+    def _run_release(self) -> None:
+        """Give up what the dead worker held elsewhere, unless it has done so itself."""
+        if self._release is None or self._released:
+            return
+        argv = self._release["argv"]
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.dup2(reader, 0)
+                os.closerange(3, 1024)
+                os.execv(argv[0], argv)  # noqa: S606
+            finally:
+                os._exit(127)
+        os.close(reader)
+        with contextlib.suppress(OSError):
+            os.write(writer, self._release["input"].encode())
+        os.close(writer)
+        until = now() + RELEASE_S
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            select.select([self._wakeup], [], [], max(0.0, min(KILL_POLL_S, until - now())))
+            with contextlib.suppress(OSError):
+                os.read(self._wakeup, 4096)
+            if now() >= until:
+                os.kill(pid, signal.SIGKILL)
 
     def _remove_scratch(self) -> None:
         for path in self._spec.get("scratch", ()):
@@ -308,6 +343,8 @@ class Guardian:
             self._settling.append(message["settle"])
         if "released" in message:
             self._released = bool(message["released"])
+        if "release" in message:
+            self._release = message["release"]
 
     def _from_parent(self, message: dict[str, Any]) -> None:
         if "until" in message:

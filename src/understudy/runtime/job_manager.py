@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from understudy.core import liveness
 from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost, UnreachableError
-from understudy.ha.election import Deaths, Election, Leadership, retrieve
+from understudy.ha.election import Deaths, Leadership
+from understudy.ha.latch_election import open_election
+from understudy.ha.retrieval import retrieve
 from understudy.model import Incarnation, LeaderRecord
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import Attend, LinkMessage
+from understudy.runtime.counts import CountingReporter, LeaderCounts
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.runtime.resource_manager import ResourceManager
+from understudy.runtime.without_application import until_there_is_a_run
 from understudy.runtime.worker import GuardianLink, Holder
 
 RECONNECT_S = 0.5
@@ -53,7 +57,8 @@ class JobManager:
     ) -> None:
         """``me`` is the record to publish: holder, names and addresses of this process."""
         self.me = me
-        self.around = around
+        self.counts = LeaderCounts()
+        self.around = replace(around, reporter=CountingReporter(around.reporter, self.counts))
         self.leader: LeaderRecord | None = None
         """Who serves, as last retrieved."""
         self.leadership: Leadership | None = None
@@ -61,6 +66,8 @@ class JobManager:
         self.resources: ResourceManager | None = None
         self.standbys: dict[Incarnation, StandbyView] = {}
         self.ended: Ended | None = None
+        self.waits_for_run = False
+        """It does not contend: it was started without an application, and no run is there yet."""
         self._binding = binding
         self._timing = timing
         self._adoption_grace_s = adoption_grace_s
@@ -68,7 +75,8 @@ class JobManager:
         self._guardian = guardian
         self._holder = Holder()
         self._changed = asyncio.Event()
-        self._election = Election(
+        self._election = open_election(
+            around.services.latch(me),
             around.services.register,
             me,
             timing,
@@ -90,13 +98,22 @@ class JobManager:
                 ),
             ]
             try:
-                await self._election.run(self._lead)
+                await self._until_ended()
             finally:
                 for task in background:
                     task.cancel()
                 await asyncio.gather(*background, return_exceptions=True)
         assert self.ended is not None
         return self.ended
+
+    async def _until_ended(self) -> None:
+        """Contend and lead; without an application of its own only where there is a run."""
+        while self.ended is None:
+            if self._binding.submission is None:
+                self.waits_for_run = True
+                await until_there_is_a_run(self.around.services, self._binding)
+                self.waits_for_run = False
+            await self._election.run(self._lead)
 
     def main_changed(self) -> None:
         """Tell the leader that the process of ``main`` in waiting has come or gone."""
@@ -109,8 +126,10 @@ class JobManager:
         if deadline is None:
             self._holder.deadline = None
             return
-        lease, renew = self._timing.lease_s, self._timing.renew_deadline_s
-        self._holder.deadline = liveness.leader_hold(deadline, lease, renew)
+        timing = self._election.timing
+        self._holder.deadline = liveness.leader_hold(
+            deadline, timing.lease_s, timing.renew_deadline_s
+        )
         self._guardian.until(self._holder.deadline)
         self.around.mains.hold(self._holder.deadline)
 

@@ -23,6 +23,7 @@ from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
 from understudy.runtime import code
+from understudy.runtime.counts import DriverCounts
 from understudy.runtime.driver_pool import (
     CLOSING,
     Driver,
@@ -50,6 +51,8 @@ class Identity:
     guardian_pid: int
     host: str
     lock: str
+    metrics: str = ""
+    """Where its metrics are; empty where they are not served."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,24 @@ class TaskManagerSettings:
     cluster: str
     orphan_s: float
     heartbeat_s: float
+
+
+@dataclass(frozen=True)
+class TaskManagerFacts:
+    """A TaskManager as it sees itself."""
+
+    leader: LeaderRecord | None
+    """Who serves, as last retrieved."""
+    term: Term
+    """The highest that it has obeyed."""
+    registered: bool
+    silent_s: float | None
+    """How long ago it sent the request that a leader answered last; None before there was one."""
+    slots: int
+    drivers: tuple[messages.DriverReport, ...]
+    unrecorded: int
+    """Attempts that have ended, and no leader has said yet that it is recorded."""
+    counts: DriverCounts
 
 
 class TaskManager:
@@ -85,6 +106,8 @@ class TaskManager:
         self._guardian = guardian
         self._reporter = reporter
         self._leaders = leaders
+        self.leader: LeaderRecord | None = None
+        """Who serves, as last retrieved."""
         self._pool = DriverPool(settings.pool, processes, clock, self, self._python_path)
         self._highest_term: Term = 0
         self._link: Link[LinkMessage] | None = None
@@ -94,6 +117,21 @@ class TaskManager:
         """When the request was sent that a leader answered last."""
         self.held_attempts = False
         """At the end: there were attempts whose end somebody may want to have proved."""
+
+    @property
+    def facts(self) -> TaskManagerFacts:
+        """Return how it stands with this TaskManager just now."""
+        heard_at = self._heard_at
+        return TaskManagerFacts(
+            leader=self.leader,
+            term=self._highest_term,
+            registered=self._link is not None,
+            silent_s=None if heard_at is None else self._clock.now() - heard_at,
+            slots=self._settings.pool.slots,
+            drivers=tuple(one.report() for one in self._pool.drivers()),
+            unrecorded=len(self._ended),
+            counts=self._pool.counts,
+        )
 
     async def run(self) -> NoReturn:
         """Serve whoever leads, for ever; on cancellation end all drivers and return."""
@@ -117,6 +155,7 @@ class TaskManager:
         serving: asyncio.Task[None] | None = None
         try:
             async for leader in self._leaders():
+                self.leader = leader
                 if serving:
                     serving.cancel()
                     await asyncio.gather(serving, return_exceptions=True)
@@ -230,6 +269,7 @@ class TaskManager:
             guardian_pid=self._me.guardian_pid,
             host=self._me.host,
             lock=self._me.lock,
+            metrics=self._me.metrics,
             slots=self._settings.pool.slots,
             spares=self._settings.pool.spares,
             drivers=tuple(one.report() for one in self._pool.drivers()),

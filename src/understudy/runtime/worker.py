@@ -43,6 +43,14 @@ class GuardianLink:
         """Say that this process holds nothing any more: nobody will need proof of its death."""
         self._send({"released": True})
 
+    def release_by(self, argv: tuple[str, ...], told: str) -> None:
+        """Have a program run once this process and all it started are dead, unless `released`.
+
+        It gives up what this process held elsewhere; ``told`` is its standard input. A later one
+        takes the place of an earlier one. May be called from any thread.
+        """
+        self._send({"release": {"argv": argv, "input": told}})
+
     async def beat(self, clock: Clock, timeout_s: float, hold: Holder | None = None) -> None:
         """Announce again and again, for ever; ``hold`` may name an earlier deadline."""
         while True:

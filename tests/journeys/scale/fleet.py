@@ -20,7 +20,7 @@ from understudy.cli.compose import open_services
 from understudy.cli.spec import lock_of
 from understudy.clock import SystemClock
 from understudy.config import Configuration
-from understudy.ha.election import retrieve
+from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import Incarnation
 from understudy.rpc import messages, wire

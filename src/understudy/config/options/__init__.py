@@ -7,16 +7,40 @@ named from here: ``options.SLOTS``.
 from __future__ import annotations
 
 from understudy.config.option import Option
-from understudy.config.options import cleanup, endpoints, high_availability, jobs, processes
+from understudy.config.options import (
+    cleanup,
+    endpoints,
+    high_availability,
+    jobs,
+    machines,
+    metrics,
+    processes,
+    security,
+    zookeeper,
+)
 from understudy.config.options.cleanup import *
 from understudy.config.options.endpoints import *
 from understudy.config.options.high_availability import *
 from understudy.config.options.jobs import *
+from understudy.config.options.machines import *
+from understudy.config.options.metrics import *
 from understudy.config.options.processes import *
+from understudy.config.options.security import *
+from understudy.config.options.zookeeper import *
 
 OPTIONS: tuple[Option[object], ...] = tuple(
     value
-    for subject in (high_availability, jobs, cleanup, processes, endpoints)
+    for subject in (
+        high_availability,
+        zookeeper,
+        jobs,
+        cleanup,
+        processes,
+        machines,
+        endpoints,
+        security,
+        metrics,
+    )
     for value in vars(subject).values()
     if isinstance(value, Option)
 )

@@ -21,23 +21,43 @@ RPC_ADDRESS = Option(
     "jobmanager.rpc.address",
     TEXT,
     "localhost",
-    "With high-availability.type NONE only: where TaskManagers find the JobManager. Only this "
-    "host, as the processes of a cluster are linked by Unix sockets.",
-    "no default there",
+    "Under which name or address others reach the JobManager, where jobmanager.bind-host is set: "
+    "what it publishes when it leads. With high-availability.type NONE: where TaskManagers find "
+    "it; one that is not this host means links over TCP.",
+    "no default there; unset, the JobManager publishes jobmanager.bind-host",
 )
 RPC_PORT = Option(
     "jobmanager.rpc.port",
     PORT,
     "6123",
-    "With high-availability.type NONE only: tells clusters of one host apart; it names a Unix "
-    "socket, no port is opened.",
+    "With high-availability.type NONE only: where TaskManagers find the JobManager. Links are Unix "
+    "sockets unless jobmanager.bind-host is set: then no port is opened, and this only tells the "
+    "clusters of one host apart.",
+    SAME,
+)
+BIND_HOST = Option(
+    "jobmanager.bind-host",
+    TEXT,
+    None,
+    "Unset: TaskManagers and standbys of the same host and user reach the JobManager over Unix "
+    "sockets, others do not. Set: it listens there on TCP, and security.secret-file is needed. "
+    "0.0.0.0 and :: are all addresses of the host, and need jobmanager.rpc.address.",
+    "default 0.0.0.0 there, open to everybody",
+)
+JOBMANAGER_PORT = Option(
+    "high-availability.jobmanager.port",
+    PORTS,
+    "0",
+    "The ports that a JobManager tries for links over TCP, in order; 0 is any free one. With "
+    "high-availability.type NONE it is jobmanager.rpc.port.",
     SAME,
 )
 REST_ADDRESS = Option(
     "rest.address",
     TEXT,
     "localhost",
-    "With high-availability.type NONE only: where clients find the JobManager.",
+    "Under which name or address clients and standbys reach the REST endpoint. Unset: "
+    "rest.bind-address. With high-availability.type NONE: where clients find the JobManager.",
     "no default there",
 )
 REST_PORT = Option(
@@ -52,7 +72,8 @@ REST_BIND_ADDRESS = Option(
     "rest.bind-address",
     TEXT,
     "127.0.0.1",
-    "The address that the REST endpoint listens on. Only loopback, as there is no authentication.",
+    "The address that the REST endpoint listens on. One that is not on loopback needs "
+    "security.secret-file; 0.0.0.0 and :: are all addresses of the host, and need rest.address.",
     SAME,
 )
 REST_BIND_PORT = Option(

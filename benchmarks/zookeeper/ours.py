@@ -1,0 +1,160 @@
+"""A cluster of ours as it is on several hosts: single processes that find each other by ZooKeeper.
+
+Each has scratch of its own (``io.tmp.dirs``): the liveness lock of one is out of the others' reach,
+as it would be on other hosts. What tells the standby of a death is ZooKeeper alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.clusters import APPS
+from benchmarks.zookeeper import moments, processes
+from benchmarks.zookeeper.moments import Failover
+from benchmarks.zookeeper.processes import Process
+from tests.journeys import harness
+from tests.support.zookeeper import free_port
+from understudy.api import answers
+
+HOST = "host"
+"""What is lost with a host: the leader, and its guardian before it can say so."""
+
+SESSION_LESS = {"taskmanager.driver.type": "session-less"}
+ON_SPARK = {"spark.master": "local[2]"}
+
+
+class Ours:
+    """Two JobManagers and a TaskManager that run ``steps.py``."""
+
+    def __init__(self, place: Path, quorum: str, options: dict[str, str], how: str) -> None:
+        self.place = place
+        self._how = [how] if how else []
+        self.ports = {0: free_port(), 1: free_port()}
+        self.managers: dict[int, Process] = {}
+        self.all: list[Process] = []
+        self._options = {
+            "high-availability.type": "zookeeper",
+            "high-availability.zookeeper.quorum": quorum,
+            "high-availability.zookeeper.path.root": f"/ours-{place.name}",
+            "high-availability.cluster-id": "bench",
+            **options,
+        }
+        place.mkdir(parents=True)
+
+    def start_manager(self, slot: int) -> None:
+        """Start a JobManager."""
+        app = [str(APPS / "steps.py"), *self._how]
+        line = ["--port", str(self.ports[slot]), "--run-id", "bench", *app]
+        self.managers[slot] = self._start("jobmanager", slot, line)
+
+    def start_taskmanager(self) -> None:
+        """Start the TaskManager."""
+        self._start("taskmanager", 0, [])
+
+    def ask(self, slot: int, path: str) -> tuple[Any, str]:
+        """Return what a JobManager's REST endpoint answers, and who has given it."""
+        url = f"http://127.0.0.1:{self.ports[slot]}{path}"
+        answer, headers = processes.get(url)
+        return answer, headers.get(answers.GIVEN_BY, "")
+
+    def ready(self, leader: int) -> dict[str, Any]:
+        """Wait until a standby is ready; return the status as the leader tells it."""
+
+        def look() -> dict[str, Any]:
+            self._tend()
+            status, _ = self.ask(leader, "/ha/status")
+            found: dict[str, Any] = status or {}
+            return found if any(one["ready"] for one in found.get("standbys", ())) else {}
+
+        return processes.until("a standby", look, self.all)
+
+    def leader(self) -> int:
+        """Wait until somebody leads; return who."""
+
+        def look() -> list[int]:
+            self._tend()
+            status, _ = self.ask(0, "/ha/status")
+            rest = ((status or {}).get("leader") or {}).get("rest", "")
+            return [slot for slot, port in self.ports.items() if rest.endswith(f":{port}")]
+
+        return processes.until("a leader", look, self.all)[0]
+
+    def close(self) -> None:
+        """Let the job end, and everything with it; what remains is killed."""
+        (self.place / "go").touch()
+        for process in self.all:
+            process.stop()
+        harness.kill(harness.processes_of(self.place))
+
+    def _tend(self) -> None:
+        """Start again who has ended by itself: a leader that could not keep its session."""
+        for slot, process in self.managers.items():
+            if process.ended:
+                self.start_manager(slot)
+
+    def _start(self, role: str, number: int, line: list[str]) -> Process:
+        scratch = self.place / f"host-of-{role}-{number}"
+        scratch.mkdir(exist_ok=True)
+        settings = {**self._options, "io.tmp.dirs": str(scratch)}
+        options = [word for key, text in settings.items() for word in ("-D", f"{key}={text}")]
+        command = [sys.executable, "-m", "understudy", role, *options, *line]
+        variables = {"XDG_STATE_HOME": str(self.place / "state"), "PYTHONUNBUFFERED": "1"}
+        process = processes.start(f"{role}-{number}", command, self.place, variables)
+        self.all.append(process)
+        return process
+
+
+@contextlib.contextmanager
+def cluster(place: Path, quorum: str, options: dict[str, str], how: str) -> Iterator[Ours]:
+    """Have a cluster, with the job running and a standby ready, as long as the block lasts."""
+    found = Ours(place, quorum, options, how)
+    try:
+        for slot in (0, 1):
+            found.start_manager(slot)
+        found.start_taskmanager()
+        processes.until("steps", lambda: moments.goes(place / "steps.jsonl"), found.all)
+        yield found
+    finally:
+        found.close()
+
+
+def failovers(
+    place: Path,
+    quorum: str,
+    kinds: dict[signal.Signals | str, int],
+    options: dict[str, str],
+    how: str = "",
+) -> dict[signal.Signals | str, list[Failover]]:
+    """End the leader so often in each way; a new standby is ready before the next time."""
+    with cluster(place, quorum, options, how) as one:
+        return {
+            kind: [_fail_over(one, kind) for _ in range(often)] for kind, often in kinds.items()
+        }
+
+
+def _fail_over(one: Ours, kind: signal.Signals | str) -> Failover:
+    leader = one.leader()
+    status = one.ready(leader)
+    who = status["leader"]
+    _, before = one.ask(leader, "/ha/status")
+    if isinstance(kind, signal.Signals):
+        killed = processes.send(kind, who["pid"])
+    else:
+        killed = processes.send(signal.SIGKILL, who["guardian_pid"], who["pid"])
+
+    def look() -> tuple[bool, bool]:
+        answer, given_by = one.ask(1 - leader, "/jobs/overview")
+        # A standby hands questions on as long as the old leader answers them.
+        if answer is None or given_by == before:
+            return False, False
+        return True, [job["state"] for job in answer["jobs"]] == ["RUNNING"]
+
+    found = moments.judge(one.place / "steps.jsonl", killed, *moments.watch(look, killed))
+    one.managers[leader].stop()
+    one.start_manager(leader)
+    return found

@@ -1,0 +1,232 @@
+"""What a JobManager is scraped for: its own terms, and the cluster while it leads.
+
+A standby says nothing of jobs, slots or TaskManagers, as it knows nothing of them: so the sum over
+all JobManagers counts each of them once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from understudy.api import metrics, views
+from understudy.api.leading import Leading
+from understudy.api.metrics import counter, counters, gauge, gauges, histogram
+from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
+from understudy.config import options
+from understudy.core import job
+from understudy.model import ApplicationStatus, JobStatus, Term
+from understudy.runtime.cleanup import Cleanup
+from understudy.runtime.counts import FATES
+from understudy.runtime.dispatcher import Dispatcher
+from understudy.runtime.effort import CleanupView
+from understudy.runtime.resource_manager import ResourceManager
+
+TASK_STATES = ("pending", "failing", "given_up")
+"""Of cleanup tasks: not tried yet or tried just now, to be tried again, left to a person."""
+
+
+def routes(leading: Leading) -> list[Route]:
+    """Return the route of ``/metrics``; none where nobody is to be given metrics.
+
+    Each JobManager answers for itself: a request for it is never handed on to the leader.
+    """
+    manager = leading.manager
+    if options.PROMETHEUS not in manager.around.configuration.get(options.REPORTERS):
+        return []
+    registry = metrics.registry_of(
+        "jobmanager", manager.me.name, manager.around.services, JobManagerMetrics(leading)
+    )
+
+    async def endpoint(request: Request) -> Response:
+        return metrics.scraped(registry, request)
+
+    return [Route(metrics.PATH, endpoint, methods=["GET"])]
+
+
+class JobManagerMetrics(Collector):
+    """One JobManager, leading or standing by."""
+
+    def __init__(self, leading: Leading) -> None:
+        self._leading = leading
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector.collect`."""
+        manager = self._leading.manager
+        yield from self._terms()
+        if manager.dispatcher is None or manager.resources is None:
+            return
+        standbys = manager.standbys.values()
+        yield gauge("understudy_standbys", "Standbys that attend to this leader.", len(standbys))
+        yield gauge(
+            "understudy_standbys_ready",
+            "Standbys with a warm process for main.",
+            sum(one.attend.ready for one in standbys),
+        )
+        yield from _of_resources(manager.resources)
+        yield from self._of_applications(manager.dispatcher)
+        yield from _of_cleanup(manager.dispatcher.cleanup)
+        yield gauge(
+            "understudy_attention",
+            "What this leader has met that needs a person.",
+            len(manager.dispatcher.attention),
+        )
+
+    def _terms(self) -> Iterator[Metric]:
+        manager, counts = self._leading.manager, self._leading.manager.counts
+        yield gauge("understudy_leading", "1 while this process leads.", self._term() > 0)
+        followed = manager.leader.term if manager.leader else 0
+        yield gauge(
+            "understudy_term",
+            "The term in which this process leads, else that of the leader it follows.",
+            self._term() or followed,
+        )
+        yield gauge(
+            "understudy_main_warm",
+            "1 while a process for main waits here, as a standby's must.",
+            manager.around.mains.ready,
+        )
+        yield counter(
+            "understudy_leaderships_total",
+            "Terms in which this process served.",
+            counts.leaderships,
+        )
+        yield counter(
+            "understudy_takeovers_total",
+            "Takeovers by this process that are over.",
+            counts.takeovers.count,
+        )
+        yield histogram(
+            "understudy_takeover_seconds",
+            "From the loss of the last leader until its jobs were settled.",
+            {(): counts.takeovers},
+        )
+        yield counters(
+            "understudy_takeover_jobs_total",
+            "Jobs in takeovers, by what became of them.",
+            {(fate,): counts.jobs[fate] for fate in FATES},
+            ("fate",),
+        )
+
+    def _term(self) -> Term:
+        leadership = self._leading.manager.leadership
+        return leadership.term if leadership else 0
+
+    def _of_applications(self, dispatcher: Dispatcher) -> Iterator[Metric]:
+        facts = _facts(dispatcher)
+        yield gauges(
+            "understudy_applications",
+            "Applications that this leader knows, ended ones too, by state.",
+            _applications(dispatcher, facts),
+            ("state",),
+        )
+        states: dict[tuple[str, ...], float] = {(status.value,): 0 for status in JobStatus}
+        attempts = 0
+        if facts:
+            for job_id, entry in facts.entries.items():
+                status = entry.result.status if entry.result else views.job_status(facts, job_id)
+                states[status.value,] += 1
+                attempts += max(0, entry.attempt - 1)
+        yield gauges(
+            "understudy_jobs", "Jobs of the application that is executed, by state.", states,
+            ("state",),
+        )  # fmt: skip
+        yield counter(
+            "understudy_job_restarts_total",
+            "Attempts of these jobs after the first of each, under all leaders.",
+            attempts,
+        )
+
+
+def _facts(dispatcher: Dispatcher) -> ApplicationFacts | None:
+    """Return what counting needs of the application that this leader is here for.
+
+    Of jobs that have ended, which may be thousands, nothing but what is there already.
+    """
+    if application := dispatcher.application:
+        jobs = application.jobs
+        live = {
+            job_id: JobLive(job.status_of(master.state))
+            for job_id, master in jobs.masters.items()
+            if not master.done.is_set()
+        }
+        body = application.stored.body
+        return ApplicationFacts(body, jobs.entries, application.status, 0.0, live)
+    if cleanup := dispatcher.cleanup:
+        return ApplicationFacts(cleanup.body, cleanup.jobs, cleanup.body.status, 0.0)
+    return None
+
+
+def _applications(
+    dispatcher: Dispatcher, facts: ApplicationFacts | None
+) -> Mapping[tuple[str, ...], float]:
+    states: dict[tuple[str, ...], float] = {(status.value,): 0 for status in ApplicationStatus}
+    states[UNREADABLE,] = 0
+    current = facts.body.application_id if facts else None
+    if facts:
+        states[facts.status.value,] += 1
+    if registry := dispatcher.registry:
+        for stone in registry.tombstones.values():
+            if stone.application_id != current:
+                states[stone.status.value,] += 1
+        unreadable = dispatcher.attention.keys() & registry.applications.keys() - {current}
+        states[UNREADABLE,] += len(unreadable)
+    return states
+
+
+def _of_resources(resources: ResourceManager) -> Iterator[Metric]:
+    views_ = resources.taskmanagers.values()
+    connected = sum(view.link is not None for view in views_)
+    yield gauges(
+        "understudy_taskmanagers",
+        "TaskManagers that have registered and are not known dead.",
+        {("connected",): connected, ("silent",): len(views_) - connected},
+        ("state",),
+    )
+    slots = Counter(metrics.slot_states(0, ()))
+    drivers = Counter(metrics.driver_states(()))
+    for view in views_:
+        slots.update(metrics.slot_states(view.registration.slots, view.drivers))
+        drivers.update(metrics.driver_states(view.drivers))
+    yield gauges("understudy_slots", "Slots of all TaskManagers, by state.", slots, ("state",))
+    yield gauges(
+        "understudy_drivers",
+        "Drivers of all TaskManagers, by state, in a slot or to spare.",
+        drivers,
+        ("state", "seat"),
+    )
+    yield gauge(
+        "understudy_attempts_running",
+        "Attempts in drivers, as TaskManagers have told.",
+        sum(bool(driver.job_id) for view in views_ for driver in view.drivers),
+    )
+    yield gauge(
+        "understudy_jobs_waiting_for_slot", "Jobs that wait for a slot.", len(resources.waiting())
+    )
+
+
+def _of_cleanup(cleanup: Cleanup | None) -> Iterator[Metric]:
+    tasks = list(cleanup.open.values()) if cleanup else []
+    states: dict[tuple[str, ...], float] = {(state,): 0 for state in TASK_STATES}
+    for view in tasks:
+        states[_task_state(view),] += 1
+    yield gauges(
+        "understudy_cleanup_tasks", "What is still to be cleaned up, by state.", states, ("state",)
+    )
+    yield counter(
+        "understudy_cleanup_failures_total",
+        "Tries of cleanup tasks that failed in this term.",
+        cleanup.failures if cleanup else 0,
+    )
+
+
+def _task_state(view: CleanupView) -> str:
+    if view.given_up:
+        return "given_up"
+    return "failing" if view.failures else "pending"

@@ -1,0 +1,238 @@
+"""What a TaskManager is scraped for, and the small server that answers.
+
+The server is beside the TaskManager, never in its way: a port that cannot be had is a warning, and
+at the end nobody is waited for. It answers ``GET /metrics`` and nothing else, and where the cluster
+has a secret, only those who show the token, as REST does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from understudy.api import metrics
+from understudy.api.authentication import Doorkeeper, RestSecurity, rest_security
+from understudy.api.metrics import counter, counters, gauge, gauges
+from understudy.config import Configuration, options
+from understudy.errors import ConfigurationError
+from understudy.model import JobStatus
+from understudy.rpc import addresses
+from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
+from understudy.runtime.task_manager import TaskManager
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 -- compared with, not bound to
+
+CONNECTIONS_MAX = 16
+"""Some scrapers and a person; whoever holds more open is told to come later."""
+
+_log = logging.getLogger(__name__)
+
+
+class TaskManagerMetrics(Collector):
+    """One TaskManager. Its names differ from a leader's, which tells of all TaskManagers."""
+
+    def __init__(self, manager: TaskManager) -> None:
+        self._manager = manager
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector.collect`."""
+        facts = self._manager.facts
+        yield gauge(
+            "understudy_taskmanager_leader_known",
+            "1 while a leader is known.",
+            facts.leader is not None,
+        )
+        yield gauge(
+            "understudy_taskmanager_registered",
+            "1 while a leader has taken this TaskManager in.",
+            facts.registered,
+        )
+        yield gauge("understudy_term", "The highest term that was obeyed.", facts.term)
+        if facts.silent_s is not None:
+            yield gauge(
+                "understudy_taskmanager_heartbeat_age_seconds",
+                "Since the request was sent that a leader answered last.",
+                facts.silent_s,
+            )
+        yield gauges(
+            "understudy_taskmanager_slots",
+            "Slots of this TaskManager, by state.",
+            metrics.slot_states(facts.slots, facts.drivers),
+            ("state",),
+        )
+        yield gauges(
+            "understudy_taskmanager_drivers",
+            "Drivers of this TaskManager, by state, in a slot or to spare.",
+            metrics.driver_states(facts.drivers),
+            ("state", "seat"),
+        )
+        yield gauge(
+            "understudy_taskmanager_attempts_running",
+            "Attempts in drivers.",
+            sum(bool(driver.job_id) for driver in facts.drivers),
+        )
+        yield gauge(
+            "understudy_taskmanager_attempts_unrecorded",
+            "Attempts that have ended, and no leader has said yet that it is recorded.",
+            facts.unrecorded,
+        )
+        yield from _of_counts(facts.counts)
+
+
+def _of_counts(counts: DriverCounts) -> Iterator[Metric]:
+    yield counter(
+        "understudy_taskmanager_driver_starts_total", "Drivers that were started.", counts.starts
+    )
+    yield counter(
+        "understudy_taskmanager_driver_start_failures_total",
+        "Drivers that could not be started, or were never warm.",
+        counts.start_failures,
+    )
+    yield counters(
+        "understudy_taskmanager_driver_ends_total",
+        "Drivers that are no more, by reason.",
+        {(end.value,): counts.ends[end] for end in DriverEnd},
+        ("reason",),
+    )
+    yield counter(
+        "understudy_taskmanager_attempts_total",
+        "Attempts that were handed to a driver.",
+        counts.attempts,
+    )
+    ends = [*(status.value.lower() for status in JobStatus if status.is_terminal), LOST]
+    yield counters(
+        "understudy_taskmanager_attempt_ends_total",
+        "Attempts that have ended, by status; lost: their driver died.",
+        {(end,): counts.attempt_ends[end] for end in ends},
+        ("status",),
+    )
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A socket that listens, where others find it, and who may ask there."""
+
+    listening: socket.socket
+    url: str
+    security: RestSecurity
+
+
+def check_bind_host(configuration: Configuration) -> None:
+    """Raise `ConfigurationError` where everybody could ask from other hosts."""
+    host = configuration.get(options.TASKMANAGER_BIND_HOST)
+    if not _is_wanted(configuration) or host in LOOPBACK:
+        return
+    if not configuration.find(options.SECRET_FILE):
+        raise ConfigurationError(
+            f"{options.TASKMANAGER_BIND_HOST.key} is {host!r}, where others could read the metrics "
+            f"of TaskManagers: set {options.SECRET_FILE.key}, or leave it at 127.0.0.1"
+        )
+
+
+def bind(configuration: Configuration, name: str) -> Endpoint | None:
+    """Return where metrics are to be served; None where nowhere, or (with a warning) no port is.
+
+    ``name`` is how this host is called by others. Raises `ConfigurationError` for an address where
+    everybody could ask, and for a bad secret or certificate.
+    """
+    if not _is_wanted(configuration):
+        return None
+    check_bind_host(configuration)
+    security = rest_security(configuration)
+    if security.files and security.files.keystore is None:
+        _log.warning("no metrics are served: %s is not set", options.REST_KEYSTORE.key)
+        return None
+    host, ports = (
+        configuration.get(options.TASKMANAGER_BIND_HOST),
+        configuration.get(options.METRICS_PORT),
+    )
+    keys = (options.TASKMANAGER_BIND_HOST.key, options.METRICS_PORT.key)
+    try:
+        listening = addresses.bind(host, ports, keys)
+    except ConfigurationError as error:
+        _log.warning("no metrics are served: %s", error)
+        return None
+    called = addresses.bracketed(name if host in ANY_ADDRESS else host)
+    port = listening.getsockname()[1]
+    return Endpoint(listening, f"{security.scheme}://{called}:{port}{metrics.PATH}", security)
+
+
+def _is_wanted(configuration: Configuration) -> bool:
+    return options.PROMETHEUS in configuration.get(options.REPORTERS)
+
+
+@contextlib.asynccontextmanager
+async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> AsyncIterator[None]:
+    """Serve metrics as long as the block lasts; a server that fails is told, and no more.
+
+    Raises `ConfigurationError` for bad certificates.
+    """
+    if endpoint is None:
+        yield
+        return
+    config = uvicorn.Config(
+        _application(registry, endpoint.security),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        limit_concurrency=CONNECTIONS_MAX,
+    )
+    config.load()
+    config.ssl = endpoint.security.server()
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[endpoint.listening]))
+    task.add_done_callback(_told)
+    try:
+        yield
+    finally:
+        # Not asked to end but ended: it would only look for that every tenth of a second.
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        for one in getattr(server, "servers", ()):
+            one.close()
+        for connection in list(server.server_state.connections):
+            connection.shutdown()
+        endpoint.listening.close()
+
+
+def _application(registry: CollectorRegistry, security: RestSecurity) -> ASGIApp:
+    async def scraped(request: Request) -> Response:
+        return metrics.scraped(registry, request)
+
+    app = Starlette(routes=[Route(metrics.PATH, scraped, methods=["GET"])])
+    if security.token is None:
+        return app
+    return Doorkeeper(app, security.token, "")
+
+
+def _told(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception():
+        _log.warning("metrics are served no more", exc_info=task.exception())
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the process's signals alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing: signals are the TaskManager's."""
+        yield

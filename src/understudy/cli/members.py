@@ -1,0 +1,266 @@
+"""The processes of a standing cluster on one host: started in the background, looked at, ended.
+
+What is to be done comes as an order and goes back as an account of each process, both JSON: so it
+is the same for this host and, over ssh, for another one, which needs no file of this host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from understudy.cli import background
+from understudy.cli.background import Background
+from understudy.cli.compose import scratch_base
+from understudy.cli.hosts import Member
+from understudy.cli.joining import check_startable_here
+from understudy.cli.spec import (
+    STOP_GRACE_S,
+    ApplicationSpec,
+    check_handed_on,
+    guarded,
+    new_worker,
+)
+from understudy.config import Configuration, options
+from understudy.config.configuration import state_home
+from understudy.errors import UnderstudyError
+from understudy.ha import layout
+from understudy.runtime import processes
+from understudy.runtime.memory import check_drivers_fit
+from understudy.runtime.redeployment import NO_CHANGES, Changes
+
+UP_S = 90.0
+"""How long a process may take until it serves: it imports for a second on a free machine."""
+
+END_S = STOP_GRACE_S + 10.0
+"""How long a process may take to end: its guardian kills what does not close in time."""
+
+LOG_LINES = 5
+"""So many last lines of its log are told of a process that did not come up."""
+
+TOLD_BYTES_MAX = 4096
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A process that is to be there, with the settings that only it has."""
+
+    role: str
+    number: int
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What is to be done on a host."""
+
+    verb: str
+    """``start``, ``stop`` or ``status``."""
+    host: str
+    """The host's name in conf/masters and conf/workers."""
+    cluster_id: str
+    settings: dict[str, str]
+    members: tuple[Wanted, ...]
+    run_id: str | None = None
+    application: ApplicationSpec | None = None
+    """Only on the host where the command was typed: elsewhere the stores have it."""
+    changes: Changes = NO_CHANGES
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What is to be told of one process."""
+
+    host: str
+    role: str
+    number: int
+    state: str
+    """``started``, ``runs``, ``stopped``, ``gone`` (it runs no more), ``missing`` (it was never
+    started here), ``failed`` or ``unreachable``."""
+    pid: int = 0
+    incarnation: str = ""
+    rest: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Say which one it is."""
+        return f"{self.role} {self.number} on {self.host}"
+
+
+def carry_out(order: Order) -> list[Account]:
+    """Do what is ordered on this host. Blocks until it is done, a minute and a half at most."""
+    place = _directory(order)
+    if order.verb == "status":
+        return [_seen(order, one) for one in order.members]
+    with background.alone(place):
+        if order.verb == "stop":
+            with ThreadPoolExecutor(max(1, len(order.members))) as pool:
+                return [*pool.map(lambda one: _ended(order, one), order.members)]
+        return _start(order)
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+def _start(order: Order) -> list[Account]:
+    """Start what does not run yet, then wait until all of it is up."""
+    found = {one: _seen(order, one) for one in order.members}
+    missing = [one for one, account in found.items() if account.state != "runs"]
+    try:
+        configurations = {one: _checked(order, one) for one in missing}
+        taskmanagers = [one for one in order.members if one.role == "taskmanager"]
+        for one in taskmanagers[:1]:
+            if one in configurations:
+                check_drivers_fit(configurations[one], len(taskmanagers))
+        for one in missing[:1]:
+            check_startable_here(
+                configurations[one], order.cluster_id, serves_rest=one.role == "jobmanager"
+            )
+    except UnderstudyError as error:
+        return [
+            _account(order, one, "failed", why=str(error)) if one in missing else account
+            for one, account in found.items()
+        ]
+    listening = {one: _launch(order, one, configurations[one]) for one in missing}
+    with ThreadPoolExecutor(max(1, len(missing))) as pool:
+        came = pool.map(lambda one: _up(order, one, *listening[one]), missing)
+        told = dict(zip(missing, came, strict=True))
+    return [told.get(one, account) for one, account in found.items()]
+
+
+def _checked(order: Order, wanted: Wanted) -> Configuration:
+    configuration = Configuration({**order.settings, **dict(wanted.settings)})
+    check_handed_on(configuration, order.application)
+    return configuration
+
+
+def _launch(order: Order, wanted: Wanted, configuration: Configuration) -> tuple[int, str]:
+    """Start a process; return where it will say that it is up, and why it was not started."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    is_jobmanager = wanted.role == "jobmanager"
+    worker = new_worker(
+        wanted.role,
+        configuration,
+        order.cluster_id,
+        run_id=order.run_id,
+        application=order.application if is_jobmanager else None,
+        changes=order.changes if is_jobmanager else NO_CHANGES,
+        scratch=scratch_base(configuration),
+        ready=writer,
+    )
+    program, environment = processes.command_of(guarded(worker, orphan_grace_s=0.0))
+    about = {"incarnation": worker.incarnation, "name": worker.name}
+    record = _record(order, wanted)
+    try:
+        background.start(
+            program,
+            record,
+            _log(order, wanted),
+            environment=environment,
+            fds=(writer,),
+            about=about,
+        )
+    except OSError as error:
+        return reader, f"it cannot be started: {error}"
+    finally:
+        os.close(writer)
+    return reader, ""
+
+
+def _up(order: Order, wanted: Wanted, reader: int, why: str) -> Account:
+    """Wait until a process says that it is up, or is gone."""
+    try:
+        told = b"" if why else _read_line(reader)
+    finally:
+        os.close(reader)
+    started = background.recorded(_record(order, wanted))
+    if told and started:
+        rest = str(msgspec.json.decode(told)["rest"])
+        about = {**started.about, "rest": rest}
+        with contextlib.suppress(OSError):  # It is only shown.
+            background.write(_record(order, wanted), msgspec.structs.replace(started, about=about))
+        return _account(order, wanted, "started", started, rest=rest)
+    if told is None and started:
+        return _account(order, wanted, "failed", started, why=f"it did not serve within {UP_S:g} s")
+    lines = background.last_lines(_log(order, wanted), LOG_LINES)
+    said = why or "it ended at once"
+    return _account(order, wanted, "failed", why="\n  ".join([said, *lines]))
+
+
+def _read_line(reader: int) -> bytes | None:
+    """Return the one line that a process writes when it is up; nothing if it ends, None if late."""
+    watch = select.poll()
+    watch.register(reader, select.POLLIN)
+    return os.read(reader, TOLD_BYTES_MAX) if watch.poll(UP_S * 1000) else None
+
+
+# --- looking, ending ------------------------------------------------------------------------------
+
+
+def _seen(order: Order, wanted: Wanted) -> Account:
+    found = background.recorded(_record(order, wanted))
+    if found is None:
+        return _account(order, wanted, "missing")
+    return _account(
+        order, wanted, "runs" if found.lives else "gone", found, rest=found.about.get("rest", "")
+    )
+
+
+def _ended(order: Order, wanted: Wanted) -> Account:
+    record = _record(order, wanted)
+    found = background.recorded(record)
+    if found is None:
+        return _account(order, wanted, "missing")
+    lived = found.lives
+    if not background.end(found, END_S):
+        return _account(order, wanted, "failed", found, why=f"it did not end within {END_S:g} s")
+    record.unlink(missing_ok=True)
+    return _account(order, wanted, "stopped" if lived else "gone", found)
+
+
+def _account(
+    order: Order,
+    wanted: Wanted,
+    state: str,
+    found: Background | None = None,
+    *,
+    rest: str = "",
+    why: str = "",
+) -> Account:
+    pid = found.pid if found else 0
+    incarnation = found.about.get("incarnation", "") if found else ""
+    return Account(order.host, wanted.role, wanted.number, state, pid, incarnation, rest, why)
+
+
+def _directory(order: Order) -> Path:
+    configured = Configuration(order.settings).find(options.PID_DIR)
+    base = Path(configured) if configured else state_home() / "pids"
+    return base / layout.cluster_directory(order.cluster_id)
+
+
+def _name(order: Order, wanted: Wanted) -> str:
+    """Return what a process's files are called; hosts may share their directory."""
+    return f"{wanted.role}-{order.host}-{wanted.number}"
+
+
+def _record(order: Order, wanted: Wanted) -> Path:
+    return _directory(order) / f"{_name(order, wanted)}.json"
+
+
+def _log(order: Order, wanted: Wanted) -> Path:
+    """Return a process's own log: apart from the applications' logs, of which the old ones go."""
+    cluster = layout.cluster_directory(order.cluster_id)
+    base = Configuration(order.settings).log_dir / "processes"
+    return base / f"{cluster}-{_name(order, wanted)}.log"
+
+
+def wanted_of(
+    members: Sequence[Member], settings: Mapping[Member, Mapping[str, str]]
+) -> tuple[Wanted, ...]:
+    """Return members as an order names them, each with the settings of its own."""
+    return tuple(
+        Wanted(one.role, one.number, tuple(settings.get(one, {}).items())) for one in members
+    )

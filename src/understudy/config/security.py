@@ -1,0 +1,141 @@
+"""Which settings of addresses, secrets and certificates cannot stand beside each other.
+
+Whoever reaches a process of the cluster without having to prove anything could run code there. So
+nothing is opened to others, and no port to any other user of this host, without a secret.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from understudy.config import options
+from understudy.config.option import Option
+from understudy.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from understudy.config.configuration import Configuration
+
+THIS_HOST = ("localhost", "127.0.0.1", "::1")
+"""Where a REST endpoint may be open to those who prove nothing."""
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?")
+_NUMBER = re.compile(r"(.*\.)?([0-9]+|0[xX][0-9A-Fa-f]*)\.?")
+"""What the system reads as an address though it is not written like one: ``0`` is 0.0.0.0."""
+
+_SHOWN_CHARS_MAX = 80
+
+_HOSTS: tuple[Option[str], ...] = (
+    options.BIND_HOST,
+    options.RPC_ADDRESS,
+    options.REST_ADDRESS,
+    options.REST_BIND_ADDRESS,
+)
+_FAMILIES: tuple[tuple[Option[bool], tuple[Option[str], ...], tuple[Option[str], ...]], ...] = (
+    (
+        options.INTERNAL_SSL,
+        (options.INTERNAL_KEYSTORE, options.INTERNAL_TRUSTSTORE),
+        (options.INTERNAL_KEY_PASSWORD, options.INTERNAL_FINGERPRINT),
+    ),
+    (
+        options.REST_SSL,
+        (options.REST_TRUSTSTORE,),
+        (options.REST_KEYSTORE, options.REST_KEY_PASSWORD),
+    ),
+)
+"""The switch of a family, what it cannot be without, and what means nothing without it."""
+
+
+def check(configuration: Configuration) -> None:
+    """Raise `ConfigurationError` for what leaves a door open, or half closed."""
+    for option in _HOSTS:
+        text = configuration.settings.get(option.key)
+        if text is not None:
+            _check_host(option, text.strip())
+    if not configuration.find(options.SECRET_FILE):
+        for option in _without_secret(configuration):
+            raise ConfigurationError(
+                f"{option.key} is {configuration.get(option)!r}, but {options.SECRET_FILE.key} is "
+                "not set: whoever reaches this address could run code; name a file with a secret "
+                "of at least 16 bytes that only you can read"
+            )
+    for bound, published in (
+        (options.BIND_HOST, options.RPC_ADDRESS),
+        (options.REST_BIND_ADDRESS, options.REST_ADDRESS),
+    ):
+        address = configuration.find(bound) or ""
+        if is_everywhere(address) and published.key not in configuration.settings:
+            raise ConfigurationError(
+                f"{bound.key} is {address!r}, which is every address of this host: set "
+                f"{published.key} to the one under which others reach it"
+            )
+    for switch, needed, further in _FAMILIES:
+        _check_family(configuration, switch, needed, further)
+
+
+def is_everywhere(address: str) -> bool:
+    """Say whether an address to listen at stands for all addresses of the host."""
+    try:
+        return ipaddress.ip_address(address).is_unspecified
+    except ValueError:
+        return False
+
+
+def links_over_tcp(configuration: Configuration) -> bool:
+    """Say whether a JobManager of this configuration listens on TCP.
+
+    Without high availability the others must conclude it too, from where they are to find it.
+    """
+    if configuration.find(options.BIND_HOST):
+        return True
+    elsewhere = configuration.get(options.RPC_ADDRESS) not in THIS_HOST
+    return configuration.is_standalone and elsewhere
+
+
+def _without_secret(configuration: Configuration) -> Iterator[Option[str]]:
+    """Yield the options that may not be what they are without a secret."""
+    if configuration.find(options.BIND_HOST):
+        yield options.BIND_HOST
+    elif links_over_tcp(configuration):
+        yield options.RPC_ADDRESS
+    if configuration.get(options.REST_BIND_ADDRESS) not in THIS_HOST:
+        yield options.REST_BIND_ADDRESS
+    if configuration.is_standalone and configuration.get(options.REST_ADDRESS) not in THIS_HOST:
+        yield options.REST_ADDRESS
+
+
+def _check_host(option: Option[str], text: str) -> None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        if not _HOST.fullmatch(text) or _NUMBER.fullmatch(text):
+            raise ConfigurationError(
+                f"{option.key} is {text[:_SHOWN_CHARS_MAX]!r}: expected a host's name or its "
+                "address, without a port and brackets"
+            ) from None
+
+
+def _check_family(
+    configuration: Configuration,
+    switch: Option[bool],
+    needed: tuple[Option[str], ...],
+    further: tuple[Option[str], ...],
+) -> None:
+    if configuration.get(switch):
+        clients = switch is options.REST_SSL and configuration.get(options.REST_CLIENTS)
+        for option in (*needed, *((options.REST_KEYSTORE,) if clients else ())):
+            if not configuration.find(option):
+                raise ConfigurationError(
+                    f"{switch.key} is true, but {option.key} is not set: name a PEM file"
+                )
+        return
+    if switch.key in configuration.settings:
+        return  # Switched off on purpose: the rest may stay, as in Flink.
+    for option in (*needed, *further):
+        if option.key in configuration.settings:
+            raise ConfigurationError(
+                f"{option.key} is set, but {switch.key} is not: set it to true, or to false to go "
+                "without TLS"
+            )

@@ -1,0 +1,93 @@
+"""What must hold among the options of ``high-availability.type: zookeeper``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.config import options
+from understudy.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from understudy.config.configuration import Configuration
+
+TYPE = "zookeeper"
+
+
+def is_chosen(configuration: Configuration) -> bool:
+    """Say whether the register is in ZooKeeper."""
+    return configuration.get(options.HA_TYPE).lower() == TYPE
+
+
+def check(configuration: Configuration) -> None:
+    """Raise `ConfigurationError` for a quorum that is missing, or would not be used."""
+    quorum = configuration.settings.get(options.ZK_QUORUM.key)
+    if quorum and options.HA_TYPE.key not in configuration.settings:
+        # Never run without the high availability that a person believes to have.
+        raise ConfigurationError(
+            f"{options.ZK_QUORUM.key} is set, but {options.HA_TYPE.key} is not: set it to {TYPE}"
+        )
+    if not is_chosen(configuration):
+        return
+    if not quorum:
+        raise ConfigurationError(
+            f"{options.HA_TYPE.key} is {TYPE}, but {options.ZK_QUORUM.key} is not set: name the "
+            "servers, such as zk1:2181,zk2:2181,zk3:2181"
+        )
+    if configuration.get(options.ZK_ENSEMBLE_TRACKER):
+        configuration.warnings.append(
+            f"{options.ZK_ENSEMBLE_TRACKER.key} does nothing here: a changed quorum needs a "
+            "restart of each process, standbys first"
+        )
+    session_s = configuration.get(options.ZK_SESSION_TIMEOUT)
+    orphan_s = configuration.get(options.ORPHAN_TIMEOUT)
+    if session_s >= orphan_s:
+        configuration.warnings.append(
+            f"{options.ZK_SESSION_TIMEOUT.key} ({session_s:g} s) is not shorter than "
+            f"{options.ORPHAN_TIMEOUT.key} ({orphan_s:g} s): when the leader's host is lost, the "
+            "drivers end before somebody else leads, and their jobs start again"
+        )
+    _check_identity(configuration)
+    _check_tls(configuration)
+
+
+def _check_identity(configuration: Configuration) -> None:
+    mechanism = configuration.get(options.ZK_SASL_MECHANISM)
+    words = configuration.find(options.ZK_AUTHORIZATION) or ()
+    if configuration.get(options.ZK_ACL) == "creator" and mechanism == "none" and not words:
+        raise ConfigurationError(
+            f"{options.ZK_ACL.key} is creator, but nothing says who the creator is: set "
+            f"{options.ZK_AUTHORIZATION.key} or {options.ZK_SASL_MECHANISM.key}, or leave it open"
+        )
+    for option in (options.ZK_SASL_USERNAME, options.ZK_SASL_PASSWORD):
+        if mechanism == "DIGEST-MD5" and not configuration.find(option):
+            raise ConfigurationError(
+                f"{options.ZK_SASL_MECHANISM.key} is {mechanism}, but {option.key} is not set"
+            )
+    for word in words:
+        scheme, _, credential = word.partition(":")
+        if not scheme or not credential:
+            raise ConfigurationError(
+                f"{options.ZK_AUTHORIZATION.key} holds an entry that is not scheme:credential, "
+                "such as digest:user:password"
+            )
+
+
+def _check_tls(configuration: Configuration) -> None:
+    if configuration.find(options.ZK_SSL_KEY) and not configuration.find(
+        options.ZK_SSL_CERTIFICATE
+    ):
+        raise ConfigurationError(
+            f"{options.ZK_SSL_KEY.key} is set, but {options.ZK_SSL_CERTIFICATE.key} is not: a key "
+            "is shown with its certificate"
+        )
+    for option in (
+        options.ZK_SSL_CA,
+        options.ZK_SSL_CERTIFICATE,
+        options.ZK_SSL_KEY,
+        options.ZK_SSL_KEY_PASSWORD,
+    ):
+        if configuration.find(option) and not configuration.get(options.ZK_SSL):
+            raise ConfigurationError(
+                f"{option.key} is set, but {options.ZK_SSL.key} is not true: nothing would be "
+                "encrypted"
+            )

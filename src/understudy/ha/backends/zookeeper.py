@@ -1,0 +1,357 @@
+"""A register in ZooKeeper, for JobManagers on several hosts.
+
+``/<root>/<cluster-id>/register/<key>/<nonce>`` holds a value. The nonce is drawn when the key is
+created, in one transaction with the key's own node; replacing a value is one ``set`` that names
+the version of that node. A version of a node alone is no fence, as it begins at 0 again when the
+node is deleted and made anew: the nonce, which never comes back, makes it one. So a writer that was
+paused for an hour can only fail.
+
+``/<root>/<cluster-id>/latch`` is the line of contenders (`zookeeper_latch`). Readers never create
+anything; whoever deletes the last node of a cluster deletes its parents too.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from operator import methodcaller
+from typing import Any
+from urllib.parse import quote, unquote
+
+from kazoo import exceptions
+
+from understudy.clock import SystemClock
+from understudy.config import Configuration, options
+from understudy.errors import CorruptDataError
+from understudy.ha.backends import zookeeper_release
+from understudy.ha.backends.zookeeper_latch import Parents, ZooKeeperLatch
+from understudy.ha.backends.zookeeper_session import (
+    Bell,
+    Identity,
+    Session,
+    SessionSettings,
+    synced,
+)
+from understudy.ha.register import Conflict, Entry, Release
+
+RACES_MAX = 1_000
+"""Each lost race means that another writer won one; nobody can lose so many in a row."""
+
+REGISTER, LATCH = "register", "latch"
+
+OURS = b"understudy"
+"""What the nodes above the values hold that we made: only such are removed when they are empty."""
+
+_NONCE = re.compile(r"[0-9a-f]{12}")
+
+
+def open_register(cluster_id: str, settings: Mapping[str, str]) -> ZooKeeperRegister:
+    """Open the register of one cluster in the ensemble that the settings name."""
+    configuration = Configuration(settings)
+    tls = configuration.get(options.ZK_SSL)
+    mechanism = configuration.get(options.ZK_SASL_MECHANISM)
+    words = configuration.find(options.ZK_AUTHORIZATION) or ()
+    session = SessionSettings(
+        servers=configuration.get(options.ZK_QUORUM),
+        session_s=configuration.get(options.ZK_SESSION_TIMEOUT),
+        connection_s=configuration.get(options.ZK_CONNECTION_TIMEOUT),
+        retry_wait_s=configuration.get(options.ZK_RETRY_WAIT),
+        reads=configuration.get(options.ZK_RETRIES),
+        creator_only=configuration.get(options.ZK_ACL) == "creator",
+        authorization=tuple((word.partition(":")[0], word.partition(":")[2]) for word in words),
+        sasl=None if mechanism == "none" else _sasl(configuration, mechanism),
+        tls=_tls(configuration) if tls else {},
+    )
+    base = f"{configuration.get(options.ZK_ROOT).rstrip('/')}/{_quoted(cluster_id)}"
+    return ZooKeeperRegister(
+        base, session, tolerant=configuration.get(options.ZK_TOLERATE_SUSPENDED)
+    )
+
+
+def _sasl(configuration: Configuration, mechanism: str) -> dict[str, str]:
+    given = {
+        "mechanism": mechanism,
+        "service": configuration.get(options.ZK_SASL_SERVICE),
+        "username": configuration.find(options.ZK_SASL_USERNAME),
+        "password": configuration.find(options.ZK_SASL_PASSWORD),
+    }
+    if mechanism == "GSSAPI":
+        given = {**given, "principal": given.pop("username"), "password": None}
+    return {name: text for name, text in given.items() if text is not None}
+
+
+def _tls(configuration: Configuration) -> dict[str, Any]:
+    return {
+        "use_ssl": True,
+        "ca": configuration.find(options.ZK_SSL_CA),
+        "certfile": configuration.find(options.ZK_SSL_CERTIFICATE),
+        "keyfile": configuration.find(options.ZK_SSL_KEY),
+        "keyfile_password": configuration.find(options.ZK_SSL_KEY_PASSWORD),
+        "verify_certs": True,
+        "check_hostname": configuration.get(options.ZK_SSL_CHECK_HOSTNAME),
+    }
+
+
+class ZooKeeperRegister:
+    """Nodes below one cluster's node; see the module's docstring."""
+
+    def __init__(self, base: str, settings: SessionSettings, *, tolerant: bool = True) -> None:
+        """``tolerant``: a leader whose connection broke goes on while its session surely lives."""
+        self._base = base
+        self._root = f"{base}/{REGISTER}"
+        self._tolerant = tolerant
+        self._session = Session(settings)
+        self._nonces: dict[str, str] = {}
+        """The nonce that a key had when it was seen last: mostly it still has it."""
+
+    def latch(self, me: str, note: bytes) -> ZooKeeperLatch:
+        """Open the line of those who would lead; ``note`` is what people read in our node."""
+        return ZooKeeperLatch(
+            self._session,
+            f"{self._base}/{LATCH}",
+            me,
+            note,
+            Parents(self._make, self._prune),
+            tolerant=self._tolerant,
+        )
+
+    def on_release(self, tell: Callable[[Release], None]) -> None:
+        """See `Releasable.on_release`: what is given up is the session."""
+        settings = self._session.settings
+        argv = (sys.executable, "-I", "-S", zookeeper_release.__file__)
+
+        def granted(identity: Identity) -> None:
+            what = {
+                "servers": settings.servers,
+                "session": identity.session,
+                "password": identity.password.hex(),
+                "timeout_ms": int(identity.timeout_s * 1000),
+                "tls": settings.tls,
+            }
+            tell(Release(argv, json.dumps(what)))
+
+        self._session.on_identity(granted)
+
+    async def clusters(self) -> list[str]:
+        """See `ListsClusters.clusters`."""
+        return await self._children(self._base.rpartition("/")[0])
+
+    def release(self) -> None:
+        """See `Releasable.release`."""
+        self._session.close()
+
+    def status(self) -> dict[str, object]:
+        """Return how it stands with the ensemble, as this process sees it, without asking it."""
+        session, now = self._session, SystemClock().now()
+        return {
+            "quorum": [f"{host}:{port}" for host, port in session.settings.servers],
+            "path": self._base,
+            "connected": session.connected,
+            "server": session.server,
+            "session": f"0x{session.number:x}" if session.number else None,
+            "session_timeout_seconds": session.session_s,
+            "session_age_seconds": _ago(now, session.opened),
+            "acknowledged_write_age_seconds": _ago(now, session.acknowledged),
+            "connections_lost_total": session.losses,
+        }
+
+    async def load(self, key: str) -> Entry | None:
+        """See `Register.load`."""
+        for _ in range(RACES_MAX):
+            nonce = self._nonces.get(key) or await self._find_nonce(key)
+            if nonce is None:
+                return None
+            path = f"{self._path(key)}/{nonce}"
+            try:
+                value, stat = await self._session.read(synced("get_async", path))
+            except exceptions.NoNodeError:
+                self._nonces.pop(key, None)
+                continue
+            self._nonces[key] = nonce
+            return Entry(value, f"{nonce}.{stat.version}", path)
+        raise OSError(errno.EBUSY, f"{key}: no stable version in {RACES_MAX} looks")
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """See `Register.swap`."""
+        if expected is not None:
+            nonce, _, number = expected.partition(".")
+            if not _NONCE.fullmatch(nonce) or not number.isdecimal():
+                raise Conflict(f"{key}: {expected} was never its version")
+            if value is None:
+                return await self._delete(key, nonce, int(number))
+            return await self._replace(key, value, nonce, int(number))
+        if value is not None:
+            return await self._create(key, value)
+        if await self._find_nonce(key) is not None:
+            raise Conflict(f"{key}: expected to be absent")
+        return f"{_new_nonce()}.0"
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See `Register.keys`."""
+        return [key for key in await self._children(self._root) if key.startswith(prefix)]
+
+    async def changes(self, prefix: str) -> AsyncIterator[None]:
+        """See `Register.changes`."""
+        with self._session.bell() as bell:
+            while True:
+                bell.wait_for_next()
+                if await self._watch(prefix, bell):
+                    yield
+                    await bell.rung()
+
+    async def _watch(self, prefix: str, bell: Bell) -> bool:
+        """Watch all that a change would touch; False if something went meanwhile: look again."""
+        session = self._session
+
+        async def children(path: str) -> list[str] | None:
+            try:
+                names: list[str] = await session.read(
+                    methodcaller("get_children_async", path, watch=bell.ring)
+                )
+            except exceptions.NoNodeError:
+                return None
+            return names
+
+        async def exists(path: str) -> bool:
+            found = await session.read(methodcaller("exists_async", path, bell.ring))
+            return found is not None
+
+        names = await children(self._root)
+        if names is None:
+            return not await exists(self._root)
+        for name in names:
+            if not unquote(name).startswith(prefix):
+                continue
+            for nonce in await children(f"{self._root}/{name}") or ():
+                await exists(f"{self._root}/{name}/{nonce}")
+        return True
+
+    async def _children(self, path: str) -> list[str]:
+        """Return what lies directly below a node, as it was named before it was quoted."""
+        try:
+            names = await self._session.read(synced("get_children_async", path))
+        except exceptions.NoNodeError:
+            return []
+        return sorted(map(unquote, names))
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{_quoted(key)}"
+
+    async def _find_nonce(self, key: str) -> str | None:
+        """Return the nonce of a key that is there, None where it is absent."""
+        path = self._path(key)
+        try:
+            names = await self._session.read(synced("get_children_async", path))
+        except exceptions.NoNodeError:
+            return None
+        nonces: list[str] = [name for name in names if _NONCE.fullmatch(name)]
+        if len(nonces) != 1:
+            raise CorruptDataError(
+                f"register entry {key}: znode {path} must have one value below it, and has "
+                f"{len(nonces)}"
+            )
+        return nonces[0]
+
+    async def _create(self, key: str, value: bytes) -> str:
+        path, nonce = self._path(key), _new_nonce()
+        for _ in range(RACES_MAX):
+
+            def create(client: Any) -> Any:
+                multi = client.transaction()
+                multi.create(path, b"")
+                multi.create(f"{path}/{nonce}", value)
+                return multi.commit_async()
+
+            problem = _problem(await self._session.write(create))
+            if problem is None:
+                self._nonces[key] = nonce
+                return f"{nonce}.0"
+            if isinstance(problem, exceptions.NodeExistsError):
+                raise Conflict(f"{key}: expected to be absent")
+            if not isinstance(problem, exceptions.NoNodeError):
+                raise self._session.understood(problem)
+            await self._make(self._root)
+        raise OSError(errno.EBUSY, f"{self._root} was removed {RACES_MAX} times meanwhile")
+
+    async def _replace(self, key: str, value: bytes, nonce: str, number: int) -> str:
+        path = f"{self._path(key)}/{nonce}"
+        try:
+            stat = await self._session.write(methodcaller("set_async", path, value, number))
+        except (exceptions.NoNodeError, exceptions.BadVersionError) as error:
+            raise Conflict(f"{key}: expected version {nonce}.{number}") from error
+        return f"{nonce}.{stat.version}"
+
+    async def _delete(self, key: str, nonce: str, number: int) -> str:
+        path = self._path(key)
+
+        def delete(client: Any) -> Any:
+            multi = client.transaction()
+            multi.delete(f"{path}/{nonce}", number)
+            multi.delete(path)
+            return multi.commit_async()
+
+        problem = _problem(await self._session.write(delete))
+        self._nonces.pop(key, None)
+        if isinstance(problem, (exceptions.NoNodeError, exceptions.BadVersionError)):
+            raise Conflict(f"{key}: expected version {nonce}.{number}")
+        if isinstance(problem, exceptions.NotEmptyError):
+            raise CorruptDataError(
+                f"register entry {key}: znode {path} cannot be deleted, as there are nodes below "
+                "it that are not ours"
+            )
+        if problem is not None:
+            raise self._session.understood(problem)
+        await self._prune(self._root)
+        return f"{nonce}.{number + 1}"
+
+    async def _make(self, path: str) -> None:
+        """Make a node and all above it, unless they are there."""
+        for end in [*(match.start() for match in re.finditer("/", path)), len(path)][1:]:
+            # Where a node was made for us, nobody may have let us create what stands beside it.
+            if await self._session.read(methodcaller("exists_async", path[:end])):
+                continue
+            try:
+                await self._session.write(methodcaller("create_async", path[:end], OURS))
+            except exceptions.NodeExistsError:
+                continue
+            except exceptions.NoNodeError:
+                return  # Removed by whoever deleted the last node of all: the caller tries again.
+
+    async def _prune(self, path: str) -> None:
+        """Remove a node and those above it, as far as they are empty and were made by `_make`."""
+        while path:
+            try:
+                data, stat = await self._session.read(methodcaller("get_async", path))
+                if stat.numChildren or data != OURS:
+                    return
+                await self._session.write(methodcaller("delete_async", path))
+            except exceptions.NoNodeError:
+                pass
+            except (exceptions.NotEmptyError, PermissionError):
+                return  # In use, or not ours to remove.
+            path = path.rpartition("/")[0]
+
+
+def _problem(results: list[Any]) -> exceptions.KazooException | None:
+    """Return why a transaction was refused: the one error that is not about the others."""
+    problems = [one for one in results if isinstance(one, exceptions.KazooException)]
+    for problem in problems:
+        if not isinstance(problem, (exceptions.RolledBackError, exceptions.RuntimeInconsistency)):
+            return problem
+    return problems[0] if problems else None
+
+
+def _new_nonce() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def _ago(now: float, at: float | None) -> float | None:
+    return None if at is None else round(now - at, 3)

@@ -1,0 +1,441 @@
+"""One session with a ZooKeeper ensemble: kazoo's connection, with a clock of our own.
+
+kazoo connects, reconnects to another server and keeps the session; these are done here:
+
+- how long the session surely lives is counted from the *sending* of the last write that the quorum
+  acknowledged. A ping proves nothing: a server that is cut off answers it. kazoo's own check of a
+  silent server is never made while requests are being sent;
+- a request that stays unanswered shuts the connection down, so that another server is tried;
+- without a connection nothing is queued: what would be sent later, when nobody knows of it any
+  more, is not sent at all.
+
+The threads of kazoo only put what they hear into the event loops of those who wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from understudy.clock import SystemClock
+from understudy.errors import ConfigurationError
+
+HANDSHAKE_MIN_S = 0.5
+"""The shortest time that a server has to accept a connection and a session."""
+
+CLOSE_S = 1.0
+"""How long the end of this process may be held up by saying goodbye."""
+
+RETRY_FIRST_S = 0.05
+
+NO_SESSION = 0
+
+_log = logging.getLogger(__name__)
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)  # Each loss and each return of the connection is told here.
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How to reach the ensemble, and how to be known to it."""
+
+    servers: tuple[tuple[str, int], ...]
+    session_s: float
+    connection_s: float
+    retry_wait_s: float = 5.0
+    reads: int = 3
+    """How often a read is repeated whose connection broke."""
+    creator_only: bool = False
+    authorization: tuple[tuple[str, str], ...] = ()
+    sasl: dict[str, str] | None = None
+    tls: dict[str, Any] = field(default_factory=dict)
+    """Arguments of `KazooClient`: ``use_ssl``, ``ca``, ``certfile``, ``keyfile``, ..."""
+
+    @property
+    def hosts(self) -> str:
+        """Return the servers as people write them."""
+        return ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers
+        )
+
+    @property
+    def handshake_s(self) -> float:
+        """Return how long one server may take until it has accepted us."""
+        return min(self.connection_s, max(HANDSHAKE_MIN_S, self.session_s / 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a session can be closed with by another process: as good as a password."""
+
+    session: int
+    password: bytes
+    timeout_s: float
+
+
+class Session:
+    """A session that is opened by the first request, and anew whenever the ensemble ended it.
+
+    Requests of any event loop; each raises ``OSError`` where the outcome is unknown or nothing was
+    sent, kazoo's answers (``NoNodeError`` and the like) as they are, and `ConfigurationError` where
+    trying again does not help.
+    """
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.settings = settings
+        self.number = NO_SESSION
+        """The session that the ensemble granted last."""
+        self.session_s = settings.session_s
+        """Its timeout, as granted."""
+        self.acknowledged: float | None = None
+        """When the last write of this session was sent that the quorum has acknowledged."""
+        self.opened: float | None = None
+        self.losses = 0
+        """How often the connection was lost."""
+        self._clock = SystemClock()
+        self._bells: set[Bell] = set()
+        self._client: _Client | None = None
+        self._starting = threading.Lock()
+        self._on_identity: Callable[[Identity], None] | None = None
+        self._farewell: Callable[[], object] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Say whether a server has accepted the session just now, as far as is known."""
+        return self._client is not None and self._client.client_state == KeeperState.CONNECTED
+
+    @property
+    def server(self) -> str:
+        """Return the server that is spoken to, empty where there is none."""
+        return self._client.wire.peer() if self._client and self.connected else ""
+
+    def on_identity(self, tell: Callable[[Identity], None]) -> None:
+        """Have each session that is granted told, from a thread of kazoo; the present one too."""
+        self._on_identity = tell
+        if self.connected:
+            self._heard(KazooState.CONNECTED)
+
+    def close(self) -> None:
+        """End the session for good, if there is one; what it held is given up at once."""
+        if self._farewell:
+            self._farewell()
+
+    @contextlib.contextmanager
+    def bell(self) -> Iterator[Bell]:
+        """Yield what rings whenever the connection comes, goes, or is new.
+
+        ``bell.ring`` can be given to kazoo as a watcher too: then it rings for that watch.
+        """
+        bell = Bell(asyncio.get_running_loop())
+        self._bells.add(bell)
+        try:
+            yield bell
+        finally:
+            self._bells.discard(bell)
+
+    async def read(self, request: Callable[[_Client], Any]) -> Any:
+        """Send a request that changes nothing, again if the connection breaks."""
+        for _ in range(self.settings.reads):
+            with contextlib.suppress(ConnectionResetError):
+                return await self._call(request)
+        return await self._call(request)
+
+    async def write(self, request: Callable[[_Client], Any]) -> Any:
+        """Send a request that changes something, once; note that the quorum has acknowledged it."""
+        number, sent_at = self.number, self._clock.now()
+        result = await self._call(request)
+        if self.number == number and not _refused(result):
+            self.acknowledged = max(sent_at, self.acknowledged or sent_at)
+        return result
+
+    async def _call(self, request: Callable[[_Client], Any]) -> Any:
+        client = await self._accepted()
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Any] = loop.create_future()
+
+        def tell(answer: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+                loop.call_soon_threadsafe(_settle, answered, overdue, answer)
+
+        # Not cancelled with the caller: a server is silent for those without patience, too.
+        overdue = loop.call_later(self.session_s / 4, client.wire.drop)
+        request(client).rawlink(tell)
+        try:
+            return await answered
+        except exceptions.KazooException as error:
+            raise self.understood(error) from error
+
+    async def _accepted(self) -> _Client:
+        """Return the client once a server has accepted the session."""
+        client = self._client
+        if client is None:
+            client = await asyncio.to_thread(self._start)
+        if client.client_state == KeeperState.CONNECTED:
+            return client
+        with self.bell() as bell:
+            try:
+                async with asyncio.timeout(self.settings.connection_s):
+                    while True:
+                        bell.wait_for_next()
+                        if client.client_state == KeeperState.CONNECTED:
+                            return client
+                        if client.client_state == KeeperState.AUTH_FAILED:
+                            raise self.understood(exceptions.AuthFailedError())
+                        await bell.rung()
+            except TimeoutError:
+                raise OSError(
+                    errno.ETIMEDOUT,
+                    f"no server of the ZooKeeper quorum {self.settings.hosts} accepts a session",
+                ) from None
+
+    def _start(self) -> _Client:
+        with self._starting:
+            client = self._client
+            if client is None:
+                client = _Client(self.settings)
+                # kazoo must not keep this session alive, or it would never be closed.
+                heard, granted = weakref.WeakMethod(self._heard), weakref.WeakMethod(self._granted)
+                client.add_listener(lambda state: _pass_on(heard, state))
+                client.wire.on_granted = lambda number, timeout_s: _pass_on(
+                    granted, number, timeout_s
+                )
+                self._farewell = weakref.finalize(self, _close, client)
+                self._client = client  # Before there is an answer: it is told with its identity.
+                client.start_async()
+        return client
+
+    def _granted(self, number: int, timeout_s: float) -> None:
+        """Take in what a server has granted, before anything is sent under it (a kazoo thread)."""
+        if number == self.number:
+            return
+        if self.number != NO_SESSION:
+            _log.warning("the ZooKeeper session is a new one: the last was lost")
+        if timeout_s != self.settings.session_s:
+            _log.info(
+                "the session timeout is %g s, not %g s: the servers bound it",
+                timeout_s,
+                self.settings.session_s,
+            )
+        self.acknowledged = None
+        self.opened = self._clock.now()
+        self.number, self.session_s = number, timeout_s
+
+    def _heard(self, state: str) -> None:
+        """Take in that the connection has come or gone (a kazoo thread)."""
+        client = self._client
+        if state == KazooState.CONNECTED and client and self._on_identity:
+            number, password = client.client_id
+            self._on_identity(Identity(number, password, self.session_s))
+        if state == KazooState.SUSPENDED:
+            self.losses += 1
+            _log.warning("the connection to ZooKeeper (%s) is lost", self.settings.hosts)
+        elif state == KazooState.CONNECTED and self.losses:
+            _log.info("ZooKeeper is connected again")
+        for bell in tuple(self._bells):
+            bell.ring()
+
+    def understood(self, error: exceptions.KazooException) -> Exception:
+        """Return what callers are told of an answer that is an error; see `Session`."""
+        if isinstance(error, exceptions.AuthFailedError):
+            return ConfigurationError(
+                f"the ZooKeeper quorum {self.settings.hosts} refuses who we say we are: correct "
+                "high-availability.zookeeper.client.authorization or the client.sasl options"
+            )
+        if isinstance(error, (exceptions.NoAuthError, exceptions.InvalidACLError)):
+            # Who can correct it does so while we run: it is waited for, as for a lost quorum.
+            return PermissionError(
+                errno.EACCES,
+                f"the ZooKeeper quorum {self.settings.hosts} does not let us use our nodes: give "
+                "high-availability.zookeeper.client.authorization what they were made with, "
+                "choose client.acl to match, or correct their ACL",
+            )
+        if isinstance(
+            error,
+            (
+                exceptions.NoNodeError,
+                exceptions.NodeExistsError,
+                exceptions.BadVersionError,
+                exceptions.NotEmptyError,
+            ),
+        ):
+            answer: Exception = error
+            return answer
+        if isinstance(error, exceptions.SessionExpiredError):
+            return ConnectionResetError(errno.ECONNRESET, "the ZooKeeper session was lost")
+        if isinstance(
+            error,
+            (
+                exceptions.ConnectionLoss,
+                exceptions.ConnectionClosedError,
+                exceptions.SessionMovedError,
+            ),
+        ):
+            return ConnectionResetError(errno.ECONNRESET, "the connection to ZooKeeper broke")
+        return OSError(errno.EIO, f"ZooKeeper answers {type(error).__name__} {error}".strip())
+
+
+class Bell:
+    """Wakes one waiter of one event loop, from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    def ring(self, _: WatchedEvent | None = None) -> None:
+        """Wake whoever waits."""
+        with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    def wait_for_next(self) -> None:
+        """Forget what has rung: to be called before the state is looked at."""
+        self._event.clear()
+
+    async def rung(self) -> None:
+        """Return once it has rung since `wait_for_next`."""
+        await self._event.wait()
+
+
+class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads and sockets; keeps the socket, so that a silent one can be shut down."""
+
+    def __init__(self, handshake_s: float) -> None:
+        super().__init__()
+        self.on_granted: Callable[[int, float], None] = lambda number, timeout_s: None
+        self.handshake_s = handshake_s
+        self._socket: socket.socket | None = None
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
+        """Connect, but wait no longer than one server is worth."""
+        kwargs["timeout"] = min(kwargs["timeout"], self.handshake_s)
+        self._socket = super().create_connection(*args, **kwargs)
+        return self._socket
+
+    def drop(self) -> None:
+        """Break the connection: kazoo then goes on to the next server."""
+        if self._socket:
+            with contextlib.suppress(OSError):
+                # Not as TLS does it, which takes the socket from under the thread that reads.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def peer(self) -> str:
+        """Return the server that is spoken to, empty where that is not known."""
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            assert self._socket is not None
+            host, port, *_ = self._socket.getpeername()
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return ""
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """Tells what a server grants, and waits for one server no longer than it is worth."""
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        wire: _Wire = self.handler
+        answer = super()._invoke(min(timeout, wire.handshake_s), request, xid)
+        if xid is None and answer[0].time_out > 0:
+            wire.on_granted(answer[0].session_id, answer[0].time_out / 1000)
+        return answer
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """A server that refuses us says so; one that only goes away is replaced by another."""
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except exceptions.AuthFailedError as error:
+            if isinstance(error.__cause__, exceptions.ConnectionDropped):
+                raise error.__cause__ from None
+            raise
+
+
+class _Client(KazooClient):  # type: ignore[misc]
+    """kazoo's client, which queues nothing while it is not connected."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.wire = _Wire(settings.handshake_s)
+        retry = KazooRetry(
+            max_tries=-1,
+            delay=RETRY_FIRST_S,
+            backoff=2,
+            max_jitter=0.4,
+            max_delay=min(settings.retry_wait_s, settings.session_s / 20),
+            sleep_func=self.wire.sleep_func,
+        )
+        super().__init__(
+            hosts=settings.hosts,
+            timeout=settings.session_s,
+            handler=self.wire,
+            default_acl=CREATOR_ALL_ACL if settings.creator_only else OPEN_ACL_UNSAFE,
+            auth_data=set(settings.authorization),
+            sasl_options=settings.sasl,
+            connection_retry=retry,
+            command_retry=retry,
+            logger=_kazoo_log,
+            **settings.tls,
+        )
+        self._connection = _Connection(
+            self, self._conn_retry.copy(), logger=_kazoo_log, sasl_options=settings.sasl
+        )
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        if self._state == KeeperState.CONNECTING:
+            async_object.set_exception(exceptions.ConnectionLoss())
+            return False
+        return super()._call(request, async_object)
+
+
+def synced(verb: str, path: str) -> Callable[[Any], Any]:
+    """Read what the quorum has agreed on by now: requests of one connection are done in order."""
+
+    def request(client: Any) -> Any:
+        client.sync_async(path)
+        return getattr(client, verb)(path)
+
+    return request
+
+
+def _settle(answered: asyncio.Future[Any], overdue: asyncio.TimerHandle, answer: Any) -> None:
+    overdue.cancel()
+    if answered.done():
+        return
+    if answer.exception is None:
+        answered.set_result(answer.value)
+    else:
+        answered.set_exception(answer.exception)
+
+
+def _refused(result: Any) -> bool:
+    """Say whether a transaction was refused: its results are then errors."""
+    return isinstance(result, list) and any(isinstance(one, Exception) for one in result)
+
+
+def _pass_on(method: weakref.WeakMethod[Any], *arguments: Any) -> None:
+    bound = method()
+    if bound:
+        bound(*arguments)
+
+
+def _close(client: _Client) -> None:
+    """Close a session that nobody uses any more; what it held is then given up at once."""
+    closing = threading.Thread(target=client.stop, name="understudy-zookeeper-close", daemon=True)
+    try:
+        closing.start()
+    except RuntimeError:  # Python 3.12 starts no thread once the interpreter ends.
+        with contextlib.suppress(exceptions.KazooException):
+            client.stop()
+    else:
+        closing.join(CLOSE_S)

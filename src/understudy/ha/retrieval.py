@@ -1,0 +1,103 @@
+"""Leader retrieval over any register, written once: who leads and serves, and each change of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from understudy.clock import Clock
+from understudy.errors import DataError
+from understudy.ha.format import Format
+from understudy.ha.register import Entry, Register
+from understudy.model import LeaderRecord
+
+LEADER_KEY = "leader"
+
+RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S = 0.1, 5.0
+"""The shortest and the longest pause between two tries of a failing backend."""
+
+_log = logging.getLogger(__name__)
+_format: Format[LeaderRecord] = Format("leader", LeaderRecord)
+
+
+async def retrieve(
+    register: Register, clock: Clock, lease_s: float
+) -> AsyncIterator[LeaderRecord | None]:
+    """Yield the serving leader now, and then each change; None where nobody serves.
+
+    A backend that fails, or a record that is damaged, is asked for again with backoff, and counts
+    as "no leader" once the last sound answer is older than a lease.
+    """
+    last: tuple[str, ...] | bool | None = False
+    answered_at, pause_s = clock.now(), 0.0
+    wake = asyncio.Event()
+    following = asyncio.ensure_future(wake_at_changes(register, clock, wake))
+    try:
+        while True:
+            wake.clear()
+            try:
+                async with asyncio.timeout(lease_s / 2):
+                    leader = await serving_leader(register)
+                answered_at, pause_s = clock.now(), 0.0
+            except (OSError, TimeoutError, DataError) as error:
+                if not pause_s:
+                    _log.warning("the leader cannot be retrieved: %s", error or "timeout")
+                pause_s = min(2 * pause_s or RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S)
+                leader = None
+            seen = (leader.holder, str(leader.term), leader.rest, leader.rpc) if leader else None
+            if seen != last and (not pause_s or clock.now() - answered_at >= lease_s):
+                last = seen
+                yield leader
+            await event_within(wake, pause_s or None)
+    finally:
+        following.cancel()
+
+
+async def serving_leader(register: Register) -> LeaderRecord | None:
+    """Return who leads and serves, as the register says just now."""
+    entry = await register.load(LEADER_KEY)
+    record = decode_leader(entry) if entry else None
+    return record if record and record.holder and record.rpc else None
+
+
+def encode_leader(record: LeaderRecord) -> bytes:
+    """Return a leader record as the register holds it."""
+    return _format.dump(record)
+
+
+def decode_leader(entry: Entry) -> LeaderRecord:
+    """Read a leader record; damaged data is an error that names the entry."""
+    source = f"register entry {LEADER_KEY}" + (entry.place and f" ({entry.place})")
+    return _format.load(entry.value, source)
+
+
+async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
+    """Yield at each hint of the backend; begin again, with backoff, whenever it fails."""
+    pause_s, told = RETRY_BACKOFF_S, ""
+    while True:
+        try:
+            async for _ in register.changes(LEADER_KEY):
+                pause_s, told = RETRY_BACKOFF_S, ""
+                yield
+        except (OSError, TimeoutError) as error:
+            if told != str(error):
+                told = str(error)
+                _log.warning("following the leader is interrupted: %s", told or "timeout")
+            yield
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
+
+
+async def wake_at_changes(register: Register, clock: Clock, event: asyncio.Event) -> None:
+    """Set an event whenever the leader's record may have changed, for ever."""
+    async for _ in _patient_changes(register, clock):
+        event.set()
+
+
+async def event_within(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Wait for an event, but no longer than that."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()

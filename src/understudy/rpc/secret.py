@@ -1,0 +1,56 @@
+"""The secret that the processes of a cluster share: a file that only their user can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from understudy.config import options
+from understudy.errors import ConfigurationError
+
+SECRET_BYTES_MIN = 16
+"""Shorter ones can be guessed from what was overheard of one handshake."""
+
+SECRET_BYTES_MAX = 64 << 10
+"""A secret is a line; whoever names a log or a disk by mistake is told so."""
+
+_MAKE = "make one with `(umask 077; head -c 32 /dev/urandom | base64 > {})`"
+
+
+def read_secret(path: str) -> bytes:
+    """Return the content of the file, without the white space around it.
+
+    Raises `ConfigurationError` that names the option, the file and the way out; never the content.
+    """
+    where = f"{options.SECRET_FILE.key}: {path}"
+    try:
+        # What is looked at is what is read, even while somebody puts another file there.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise ConfigurationError(f"{where} is no file: {_MAKE.format('FILE')}")
+            if found.st_mode & 0o077:
+                raise ConfigurationError(
+                    f"{where} can be read or written by others than its owner (its mode is "
+                    f"{stat.S_IMODE(found.st_mode):04o}): `chmod 600` it, and change the secret if "
+                    "others have read it"
+                )
+            content = os.read(descriptor, SECRET_BYTES_MAX + 1)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise ConfigurationError(f"{where} does not exist: {_MAKE.format(path)}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{where} cannot be read: {error}") from error
+    if len(content) > SECRET_BYTES_MAX:
+        raise ConfigurationError(f"{where} has more than {SECRET_BYTES_MAX:,} bytes: no secret")
+    secret = content.strip()
+    if not secret:
+        raise ConfigurationError(f"{where} is empty: {_MAKE.format(path)}")
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigurationError(
+            f"{where} holds {len(secret)} bytes: at least {SECRET_BYTES_MIN} are needed; "
+            f"{_MAKE.format(path)}"
+        )
+    return secret

@@ -1,0 +1,225 @@
+"""What is asked of the register, counted and timed; and what a backend tells of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.requests import Request
+
+from tests.api.test_metrics import manager, scrape
+from tests.support.memory_storage import MemoryStorage
+from tests.support.virtual_time import run_virtual
+from understudy.api.leading import Leading
+from understudy.api.metrics import ProcessMetrics
+from understudy.api.rest_cluster import ClusterRoutes
+from understudy.errors import CorruptDataError
+from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.metered import LATENCIES_S, MeteredRegister, Outcome
+from understudy.ha.register import Conflict, Entry, Register, status_of
+from understudy.ha.services import HighAvailabilityServices, Locations
+from understudy.ha.storage import InlineStorage
+
+STATUS: Mapping[str, object] = {
+    "ensemble": "a:2181,b:2181",
+    "session": "0x1",
+    "session_age_seconds": 12.5,
+    "reconnects_total": 3,
+    "suspended": False,
+    "Not a Name": 1,
+    "type": "a lie",
+}
+
+
+@dataclass
+class Slow:
+    """A register that takes its time and may fail; see `Register`."""
+
+    takes_s: float = 0.0
+    failure: Exception | None = None
+    inner: EmbeddedRegister = field(default_factory=EmbeddedRegister)
+
+    async def _serve(self) -> None:
+        await asyncio.sleep(self.takes_s)
+        if self.failure:
+            raise self.failure
+
+    async def load(self, key: str) -> Entry | None:
+        """See `Register.load`."""
+        await self._serve()
+        return await self.inner.load(key)
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """See `Register.swap`."""
+        await self._serve()
+        return await self.inner.swap(key, value, expected)
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See `Register.keys`."""
+        await self._serve()
+        return await self.inner.keys(prefix)
+
+    def changes(self, prefix: str) -> AsyncIterator[None]:
+        """See `Register.changes`."""
+        return self.inner.changes(prefix)
+
+
+class Telling(Slow):
+    """A register that tells of itself; see `Informative`."""
+
+    def status(self) -> Mapping[str, object]:
+        """See `Informative.status`."""
+        return STATUS
+
+
+def services(register: Register) -> HighAvailabilityServices:
+    """Open a cluster's stores over this register."""
+    storage = InlineStorage(MemoryStorage(), 5.0)
+    return HighAvailabilityServices(register, storage, "flights", Locations("c", "jobs", "apps"))
+
+
+def test_each_operation_is_counted_by_verb_and_outcome_and_timed() -> None:
+    async def story() -> MeteredRegister:
+        slow = Slow(takes_s=0.004)
+        metered = MeteredRegister(slow)
+        await metered.load("k")
+        version = await metered.swap("k", b"1", None)
+        slow.takes_s = 0.2
+        await metered.swap("k", b"2", version)
+        with pytest.raises(Conflict):
+            await metered.swap("k", b"3", version)
+        assert ["k"] == await metered.keys("")
+        return metered
+
+    operations = run_virtual(story()).operations
+
+    assert {
+        ("load", Outcome.OK): 1,
+        ("swap", Outcome.OK): 2,
+        ("swap", Outcome.CONFLICT): 1,
+        ("keys", Outcome.OK): 1,
+    } == {key: took.count for key, took in operations.items()}
+    swaps = operations["swap", Outcome.OK]
+    assert 0.204 == pytest.approx(swaps.sum_s)
+    assert {0.005: 1, 0.25: 1} == {
+        bound: count for bound, count in zip(LATENCIES_S, swaps.counts, strict=False) if count
+    }
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (OSError("no route to host"), Outcome.UNKNOWN),
+        (TimeoutError(), Outcome.UNKNOWN),
+        (CorruptDataError("half of it"), Outcome.DATA_ERROR),
+    ],
+)
+def test_what_fails_is_told_apart_and_raised_as_it_is(failure: Exception, outcome: Outcome) -> None:
+    async def story() -> tuple[MeteredRegister, BaseException]:
+        metered = MeteredRegister(Slow(failure=failure))
+        with pytest.raises(type(failure)) as caught:
+            await metered.load("k")
+        return metered, caught.value
+
+    metered, raised = run_virtual(story())
+
+    assert raised is failure
+    assert [("load", outcome)] == list(metered.operations)
+
+
+def test_an_operation_past_its_deadline_is_unknown_and_one_that_nobody_awaits_given_up() -> None:
+    async def story() -> HighAvailabilityServices:
+        stores = services(Slow(takes_s=60.0))
+        with pytest.raises(TimeoutError):
+            await stores.register.load("k")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await stores.register.load("k")
+        return stores
+
+    operations = run_virtual(story()).register.operations
+
+    assert {("load", Outcome.UNKNOWN): 5.0, ("load", Outcome.GIVEN_UP): 2.0} == {
+        key: pytest.approx(took.sum_s) for key, took in operations.items()
+    }
+
+
+def test_changes_pass_through_uncounted() -> None:
+    async def story() -> MeteredRegister:
+        metered = MeteredRegister(Slow())
+        async with contextlib.aclosing(cast("Any", metered.changes(""))) as changes:
+            await anext(changes)
+        return metered
+
+    assert {} == run_virtual(story()).operations
+
+
+def test_all_that_goes_through_a_clusters_stores_is_in_its_metrics() -> None:
+    async def story() -> dict[str, float]:
+        stores = services(Slow(takes_s=0.03))
+        await stores.registry.claim(1, ephemeral=False, anew=True)
+        registry = CollectorRegistry()
+        registry.register(ProcessMetrics("taskmanager", "tm-1", stores))
+        return scrape(registry)
+
+    actual = run_virtual(story())
+    name = "understudy_register_operation_seconds"
+
+    assert actual[f"{name}_count{{outcome=ok,verb=swap}}"] == 1
+    assert 0.03 == pytest.approx(actual[f"{name}_sum{{outcome=ok,verb=swap}}"])
+    assert [0, 1, 1] == [
+        actual[f"{name}_bucket{{le={bound},outcome=ok,verb=swap}}"]
+        for bound in ("0.025", "0.05", "+Inf")
+    ]
+
+
+def test_what_a_backend_tells_of_itself_passes_through_all_wrappers() -> None:
+    stores = services(Telling())
+
+    assert STATUS == stores.register.status()
+
+
+def test_a_backend_that_tells_nothing_is_no_error() -> None:
+    stores = services(Slow())
+
+    assert {} == stores.register.status()
+    assert {} == status_of(EmbeddedRegister())
+
+
+def test_numbers_that_a_backend_tells_are_metrics() -> None:
+    registry = CollectorRegistry()
+    registry.register(ProcessMetrics("jobmanager", "jm-1", services(Telling())))
+
+    actual = {
+        name: value
+        for name, value in scrape(registry).items()
+        if name.startswith("understudy_register_") and "operation" not in name
+    }
+
+    assert {
+        "understudy_register_session_age_seconds{}": 12.5,
+        "understudy_register_reconnects_total{}": 3.0,
+        "understudy_register_suspended{}": 0.0,
+    } == actual
+
+
+def test_ha_status_shows_the_backend_and_all_that_it_tells() -> None:
+    async def story() -> Any:
+        stores = services(Telling())
+        await stores.registry.claim(1, ephemeral=False, anew=True)
+        one = manager({"high-availability.type": "embedded"}, stores)
+        one.lead(1)
+        routes = ClusterRoutes(Leading(cast("Any", one))).routes()
+        (handler,) = (handler for _, path, handler in routes if path == "/ha/status")
+        request = Request({"type": "http", "method": "GET", "path": "/ha/status", "headers": []})
+        return msgspec.json.decode((await handler(request)).body)
+
+    expected = {**STATUS, "type": "embedded"}
+
+    assert expected == run_virtual(story())["register"]

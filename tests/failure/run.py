@@ -1,0 +1,178 @@
+"""One run: faults one after the other, or two at a time, and the verdict over its history."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.failure import faults
+from tests.failure.checker import Final, summary, violations
+from tests.failure.cluster import APART, PATIENCE_S, Stage, open_stage, until
+from tests.failure.contender import CLUSTER, TALLIES, Tally, open_cluster
+from tests.failure.faults import Draw, Fault
+from tests.failure.history import events, now
+from tests.support.zookeeper import MEMBERS
+from understudy.ha.documents import Document
+from understudy.ha.register import Register
+from understudy.ha.registry import APPLICATION_PREFIX, Registry
+
+SESSION_S = 5.0
+MARGIN_S = 25.0
+"""After a fault somebody must lead within the session timeout and this: servers are started again,
+elect their own leader and expire sessions by their tick, on a machine that may be busy."""
+
+LOAD_MAX = 8
+"""So many processes for each processor: with more, no server answers in time, and nobody is judged
+for a leadership that ended too soon. How many rounds were judged is told."""
+
+GUARDED = ("zk1", "zk3", "a")
+"""On these hosts the contender has a guardian, which closes its session after its death."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done."""
+
+    seed: int
+    faults: int
+    pairs: bool = False
+    """Two at a time, as often as one."""
+    limit_s: float = float("inf")
+    """No further fault after so long."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was seen."""
+
+    plan: Plan
+    story: list[str]
+    violations: list[str]
+    counts: dict[str, Any]
+
+
+def run(plan: Plan, directory: Path) -> Verdict:
+    """Play it, and judge; the history stays in the directory."""
+    chance = random.Random(plan.seed)
+    story: list[str] = []
+    with open_stage(directory, SESSION_S, fsync=True) as stage:
+        stage.ensemble.start()
+        stage.contend([*MEMBERS, *APART], GUARDED)
+        stage.watch([*MEMBERS, *APART])
+        assert stage.await_write(0.0, PATIENCE_S), f"nobody leads, see {directory}"
+        began, left = time.monotonic(), plan.faults
+        bag: list[Any] = []
+        while left > 0 and time.monotonic() - began < plan.limit_s:
+            count = min(left, chance.choice([1, 2]) if plan.pairs else 1)
+            left -= count
+            while len(bag) < count:  # Each kind once, before any comes again.
+                bag += chance.sample(faults.kinds(), len(faults.kinds()))
+            drawn = [bag.pop(0) for _ in range(count)]
+            story.append(_round(stage, chance, drawn, len(story) + 1))
+            print(story[-1], flush=True)
+        final = _rest(stage)
+    found = events(directory / "history.jsonl")
+    return Verdict(plan, story, violations(found, final), summary(found))
+
+
+def _round(stage: Stage, chance: random.Random, drawn: list[Any], number: int) -> str:
+    leader, serves = until(stage.leader, "nobody leads", SESSION_S + MARGIN_S)
+    before, began = serves["term"], now()
+    its: list[Fault] = [make(Draw(stage, leader, chance)) for make in drawn]
+    for fault in sorted(its, key=lambda fault: not fault.needs_quorum):
+        stage.pen.note("fault", kind=fault.kind, story=fault.story)
+        if fault.robs:
+            stage.pen.note("robbed", term=before)
+        try:
+            fault.begin()
+        except OSError as error:  # There is no quorum to ask, or nothing there any more.
+            stage.pen.note("not begun", kind=fault.kind, why=str(error))
+    time.sleep(max(0.0, began + max(fault.lasts_s for fault in its) - now()))
+    for fault in sorted(its, key=lambda fault: fault.needs_quorum):
+        fault.end()
+    over = now()
+    write = stage.await_write(over, SESSION_S + MARGIN_S)
+    recovered_s = round(write.at - over, 3) if write else None
+    after = _term_of(stage, write["id"]) if write else None
+    told = f"{number}: {' + '.join(fault.story for fault in its)}"
+    stage.pen.note(
+        "round",
+        story=told,
+        began=began,
+        before=before,
+        after=after,
+        recovered_s=recovered_s,
+        limit_s=SESSION_S + MARGIN_S,
+        harmless=len(its) == 1 and its[0].borne,
+        busy=os.getloadavg()[0] > LOAD_MAX * (os.cpu_count() or 1),
+        paused=serves.who if any(fault.kind == "contender-frozen" for fault in its) else "",
+    )
+    stage.ensemble.await_serving(PATIENCE_S)
+    stage.raise_the_dead_quietly()
+    return f"{told}: term {before} to {after}, written again after {recovered_s} s"
+
+
+def _term_of(stage: Stage, number: str) -> int:
+    return next(
+        int(event["term"])
+        for event in reversed(stage.reader.events)
+        if event.what == "begin" and event["id"] == number
+    )
+
+
+def _rest(stage: Stage) -> Final:
+    """Let all retrievals come to the last leader, end the contenders, and read what is left."""
+    _, serves = until(stage.leader, "nobody leads at the end", SESSION_S + MARGIN_S)
+    names = {f"watcher-{player.host}" for player in stage.watchers}
+
+    def all_see() -> int | None:
+        nonlocal serves
+        found = stage.leader()
+        serves = found[1] if found else serves
+        last = [stage.last("seen", name) for name in names]
+        return serves["term"] if all(e and e["term"] == serves["term"] for e in last) else None
+
+    try:
+        term = until(all_see, "", PATIENCE_S)
+    except AssertionError:
+        term = int(serves["term"])  # The checker tells who does not see it.
+    stage.pen.note("rest", term=term)
+    for player in stage.watchers:
+        player.kill()
+    for player in stage.contenders:
+        player.kill()
+    final = asyncio.run(_read(open_cluster(stage.ensemble.connect_string, SESSION_S), term))
+    (stage.directory / "final.json").write_bytes(msgspec.json.encode(final))
+    return final
+
+
+async def _read(register: Register, term: int) -> Final:
+    body = await Registry(register, CLUSTER).read()
+    assert body is not None, "the registry is gone"
+    tallies = {}
+    for number in range(TALLIES):
+        document = Document(register, f"tally-{number}", "tally", Tally)
+        found = await document.read()
+        if found is not None:
+            tallies[document.key] = found.counts
+    return Final(
+        frozenset(link.document for link in body.applications.values()),
+        frozenset(await register.keys(APPLICATION_PREFIX)),
+        tallies,
+        term,
+    )
+
+
+def told(verdict: Verdict) -> str:
+    """Return the verdict for people."""
+    counts = json.dumps(verdict.counts)
+    end = "\n".join(verdict.violations) if verdict.violations else "nothing violated"
+    return f"seed {verdict.plan.seed}: {counts}\n{end}"

@@ -1,0 +1,60 @@
+"""Each kind of failure once, against a real ensemble of three; `make failure` is the long form.
+
+Without network namespaces the ensemble is on loopback, and what is done to the network is left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.failure import faults
+from tests.failure.many import spread
+from tests.failure.quorum import SESSION_S, lost_for_most_of_a_session
+from tests.failure.run import Plan, run, told
+from tests.failure.windows import windows
+from tests.support import namespaces
+
+SEED = 4
+FOLLOWERS, LEADERS = 3, 1
+RETRIEVALS, SESSIONS = 1000, 100
+SPREAD_S = 15.0
+"""A quiet machine needs a tenth of it; here it tells an order of magnitude from a lost change."""
+
+
+def test_nothing_is_violated_by_any_kind_of_failure(tmp_path: Path) -> None:
+    verdict = run(Plan(SEED, len(faults.kinds()), pairs=True), tmp_path)
+    print(told(verdict))
+
+    assert [] == verdict.violations, f"{verdict.story}, see {tmp_path}"
+    assert len(faults.kinds()) - 1 <= verdict.counts["faults"], "one may not have found a quorum"
+    assert verdict.counts["writes"]["done"] > 100
+
+
+def test_an_old_leader_stops_by_itself_before_the_next_one_starts(tmp_path: Path) -> None:
+    if why := namespaces.unavailable():
+        pytest.skip(why)
+
+    cuts, violated = windows(tmp_path, FOLLOWERS, LEADERS)
+
+    assert [] == violated, f"see {tmp_path}"
+    assert [0] * (FOLLOWERS + LEADERS) == [cut.accepted for cut in cuts]
+    assert all(cut.gap_s > 0 for cut in cuts), cuts
+
+
+def test_a_quorum_that_is_lost_for_most_of_a_session_ends_no_leadership(tmp_path: Path) -> None:
+    before, after, outage_s, violated = lost_for_most_of_a_session(tmp_path)
+    print(f"nothing was written for {outage_s:.1f} s, at a session timeout of {SESSION_S:g} s")
+
+    assert [] == violated, f"see {tmp_path}"
+    assert before == after
+    assert SESSION_S / 2 < outage_s < SESSION_S
+
+
+def test_a_thousand_retrievals_see_each_change_of_leader(tmp_path: Path) -> None:
+    took, violated = spread(tmp_path, RETRIEVALS, SESSIONS)
+    print(f"{RETRIEVALS} retrievals on {SESSIONS} sessions: {took} s")
+
+    assert [] == violated, f"see {tmp_path}"
+    assert max(took) < SPREAD_S

@@ -1,0 +1,193 @@
+"""A cluster that stands on its own, on one host; and JobManagers that never had the script."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.journeys import harness
+from tests.journeys.harness import COMMAND, SESSION_LESS, command
+
+Begin = Callable[..., subprocess.Popen[bytes]]
+OPTIONS = (*SESSION_LESS, *harness.impatient())
+
+
+@pytest.fixture
+def begin(place: Path) -> Iterator[Begin]:
+    """Return a function that starts a process of the cluster in the foreground."""
+    members: list[subprocess.Popen[bytes]] = []
+
+    def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (place / f"{role}-{len(members)}.log").open("wb") as log:
+            member = subprocess.Popen(
+                [*COMMAND, role, *OPTIONS, *arguments],
+                cwd=place,
+                env=harness.environment(place),
+                stdout=log,
+                stderr=log,
+            )
+        members.append(member)
+        return member
+
+    yield start
+    for member in members:
+        if member.poll() is None:
+            member.terminate()
+            member.wait(30)
+    harness.kill(harness.processes_of(place))
+
+
+@pytest.fixture
+def conf(place: Path) -> Iterator[Path]:
+    """Return a directory of configuration that asks for two JobManagers and a TaskManager."""
+    directory = place / "conf"
+    directory.mkdir()
+    (directory / "masters").write_text("localhost\nlocalhost\n")
+    settings = [one.split("=", 1) for one in OPTIONS if one != "-D"]
+    (directory / "config.yaml").write_text(
+        "".join(f"{key}: '{value}'\n" for key, value in settings)
+    )
+    yield directory
+    harness.kill(harness.processes_of(place))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + harness.PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def lines(place: Path, name: str = "jobs.txt") -> list[str]:
+    path = place / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def status(place: Path, conf: Path, code: int = 0) -> dict[str, Any]:
+    done = command(place, "cluster", "status", "--config-dir", str(conf), "--json", code=code)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_jobmanager_without_an_application_waits_takes_over_and_finishes(
+    begin: Begin, place: Path
+) -> None:
+    script = harness.put_app(place, "three.py")
+    without = begin("jobmanager")
+    log = place / "jobmanager-0.log"
+    until(lambda: "waits until there is a run" in log.read_text())
+    rest = log.read_text().split("jobmanager-started")[1].split("rest=")[1].split()[0]
+    told = httpx.get(f"{rest}/ha/status")
+    begin("taskmanager")
+    leader = begin("jobmanager", str(script))
+    until(lambda: lines(place) == ["first 1", "long 1"])
+    script.unlink()
+    harness.kill(sorted(harness.descendants_of({leader.pid})))
+    until(lambda: len(lines(place, "main.txt")) == 2)
+    (place / "go").touch()
+    code = without.wait(harness.PATIENCE_S)
+    again = begin("jobmanager")
+    until(lambda: "waits until there is a run" in (place / "jobmanager-3.log").read_text())
+    again.terminate()
+    again.wait(30)
+
+    assert 503 == told.status_code
+    assert "started without an application" in told.text
+    assert 0 == code
+    assert ["first 1", "long 1", "third 1"] == lines(place)
+
+
+def test_it_ends_with_the_run_as_other_standbys_do(begin: Begin, place: Path) -> None:
+    script = harness.put_app(place, "three.py")
+    begin("taskmanager")
+    (place / "go").touch()
+    without = begin("jobmanager")
+    leader = begin("jobmanager", str(script))
+
+    assert [0, 0] == [leader.wait(harness.PATIENCE_S), without.wait(harness.PATIENCE_S)]
+    assert ["first 1", "long 1", "third 1"] == lines(place)
+
+
+def test_a_cluster_is_started_looked_at_stopped_and_goes_on(place: Path, conf: Path) -> None:
+    script = harness.put_app(place, "three.py")
+    at = ("--config-dir", str(conf))
+    first = command(place, "cluster", "start", *at, str(script)).stdout
+    until(lambda: lines(place) == ["first 1", "long 1"])
+    running = status(place, conf)
+    again = command(place, "cluster", "start", *at, str(script)).stdout
+    stopped = command(place, "cluster", "stop", *at).stdout
+    left = harness.processes_of(place)
+    missing = status(place, conf, code=1)
+    (place / "go").touch()
+    third = command(place, "cluster", "start", *at, str(script))
+    until(lambda: "third 1" in lines(place))
+    until(lambda: [] == [one for one in status(place, conf, code=1)["processes"] if one["leads"]])
+    command(place, "cluster", "stop", *at)
+
+    states = [(one["role"], one["state"], one["leads"]) for one in running["processes"]]
+    assert [("jobmanager", "runs", True), ("jobmanager", "runs", False)] == states[:2]
+    assert [("taskmanager", "runs", None)] == states[2:]
+    assert 3 == first.count("is started")
+    assert "1 of 2" == running["processes"][2]["slots"]
+    assert running["leader"]["rest"] == running["processes"][0]["rest"]
+    assert 3 == again.count("runs already")
+    assert "its data is kept" in stopped
+    assert {} == left
+    assert {"missing"} == {one["state"] for one in missing["processes"]}
+    assert "is unfinished here: it is continued" in third.stderr
+    assert ["first 1", "long 1", "long 2", "third 1"] == lines(place)
+    assert {} == harness.processes_of(place)
+
+
+def test_what_does_not_come_up_is_told_with_the_end_of_its_log(place: Path, conf: Path) -> None:
+    script = harness.put_app(place, "three.py")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (conf / "masters").write_text(f"localhost:{port}\n")
+        done = command(place, "cluster", "start", "--config-dir", str(conf), str(script), code=1)
+
+    assert "localhost: jobmanager 1 failed: " in done.stderr
+    assert f"rest.bind-port: none of {port}" in done.stderr
+    assert "no other process was started" in done.stderr
+    assert {} == harness.processes_of(place)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["jobmanager", "--rerun", "x"], "give APP, or leave them"),
+        (["jobmanager", "--conf", "spark.x=1"], "give APP, or leave them"),
+        (["jobmanager", "-D", "high-availability.type=NONE"], "give it the application"),
+        (["jobmanager", "--host", "a b"], "--host 'a b': expected the name or the address"),
+        (["jobmanager", "--host", "192.0.2.1"], "security.secret-file"),
+        (["taskmanager", "--host", "-x"], "--host '-x': expected the name or the address"),
+        (["cluster", "start", "no.py"], "no.py: no such script"),
+        (["cluster", "stop", "--config-dir", "nowhere"], "nowhere/config.yaml"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(place: Path, arguments: list[str], said: str) -> None:
+    assert said in command(place, *arguments, code=2).stderr
+
+
+def test_what_is_no_order_is_refused(place: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "cluster", "member"],
+        cwd=place,
+        env=harness.environment(place),
+        input="{}",
+        capture_output=True,
+        text=True,
+        timeout=harness.PATIENCE_S,
+        check=False,
+    )
+
+    assert 1 == done.returncode
+    assert "this is no order of this version of Understudy" in done.stderr

@@ -1,0 +1,1 @@
+"""Links between processes: what gets through, and what must not."""

@@ -1,0 +1,86 @@
+"""How tests come to a register in ZooKeeper, and how people lay hands on its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from tests.support.zookeeper import Server
+from understudy.config import options
+from understudy.ha.backends.zookeeper import ZooKeeperRegister, open_register
+
+PATIENCE_S = 30.0
+"""How long anything may take before a test gives up; the machine may be busy."""
+
+TICK_S = 0.01
+
+ROOT = "/understudy"
+
+
+class Cluster:
+    """The nodes of one cluster, which no other test knows."""
+
+    def __init__(self, quorum: str, **settings: str) -> None:
+        self.name = f"cluster-{uuid.uuid4().hex[:8]}"
+        self.path = f"{ROOT}/{self.name}"
+        self.settings: Mapping[str, str] = {
+            options.HA_TYPE.key: "zookeeper",
+            options.ZK_QUORUM.key: quorum,
+            options.ZK_SESSION_TIMEOUT.key: "10 s",
+            **{getattr(options, name).key: value for name, value in settings.items()},
+        }
+
+    def open(self, **settings: str) -> ZooKeeperRegister:
+        """Open it once more, as another process would; ``settings`` by the options' names."""
+        more = {getattr(options, name).key: value for name, value in settings.items()}
+        return open_register(self.name, {**self.settings, **more})
+
+    def entry(self, key: str) -> str:
+        """Return the node of a key."""
+        return f"{self.path}/register/{key}"
+
+
+@contextlib.contextmanager
+def hands(server: Server, **arguments: Any) -> Iterator[KazooClient]:
+    """Yield a client of somebody who changes nodes by hand."""
+    client = KazooClient(server.connect_string, timeout=10.0, **arguments)
+    client.start(PATIENCE_S)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+async def until(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> float:
+    """Return as soon as something holds, after how many seconds."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began + limit_s, "it never came to hold"
+        await asyncio.sleep(TICK_S)
+    return time.monotonic() - began
+
+
+@contextlib.asynccontextmanager
+async def never_blocked(limit_s: float = 0.4) -> AsyncIterator[None]:
+    """Fail if the event loop stood still for so long at once."""
+    gaps = [0.0]
+
+    async def tick() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(TICK_S)
+            gaps.append(time.monotonic() - before)
+
+    ticking = asyncio.ensure_future(tick())
+    try:
+        yield
+    finally:
+        ticking.cancel()
+    assert max(gaps) < limit_s, f"the loop stood still for {max(gaps):.3f} s"
