@@ -120,6 +120,19 @@ def test_single_processes_form_a_cluster_and_survive_their_leader(place: Path) -
     assert not [name for name in stored(place) if "/locks" in name]
 
 
+def test_the_printed_command_shows_no_secret(start: Start) -> None:
+    run = start("three.py", options=("--conf", "spark.hadoop.fs.s3a.secret.key=hush"))
+    run.running("second job")
+    run.process.terminate()
+    run.finish()
+    said = run.log.read_text()
+
+    assert "goes on where it stopped" in said
+    assert "spark.hadoop.fs.s3a.secret.key=******" in said
+    assert "fill in the secrets" in said
+    assert "hush" not in said
+
+
 def test_the_first_interrupt_cancels_and_cleans_up(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:

@@ -39,7 +39,7 @@ from understudy.cli.spec import (
 from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
-from understudy.config.configuration import quoted
+from understudy.config.configuration import quoted, redact
 from understudy.errors import (
     DataError,
     ForeignDataError,
@@ -368,15 +368,19 @@ def _print_resume(plan: ClusterPlan, story: Story) -> None:
         options.CLUSTER_ID.key: plan.cluster_id,
         options.STORAGE_DIR.key: plan.configuration.storage_dir,
     }
-    for key, value in settings.items():
+    further = plan.configuration.get(options.REDACTED_KEYS)
+    shown, conf = redact(settings, further), redact(spec.conf, further)
+    for key, value in shown.items():
         command += ["-D", f"{key}={value}"]
-    for key, value in spec.conf.items():
+    for key, value in conf.items():
         command += ["--conf", f"{key}={value}"]
     if spec.py_files:
         command += ["--py-files", ",".join(spec.py_files)]
     command += [spec.app, *spec.args]
     typer.echo("understudy: the data is kept; this goes on where it stopped:", err=True)
     typer.echo(f"  {shlex.join(command)}", err=True)
+    if (shown, conf) != (settings, spec.conf):
+        typer.echo("understudy: fill in the secrets, which are not shown", err=True)
 
 
 def _become(worker: WorkerSpec) -> NoReturn:
