@@ -10,6 +10,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,18 @@ HOST = "host"
 
 SESSION_LESS = {"taskmanager.driver.type": "session-less"}
 ON_SPARK = {"spark.master": "local[2]"}
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads."""
+
+    slot: int
+    holder: str
+    """How it signs its answers; a standby that hands a question on gives its signature back."""
+
+    pid: int
+    guardian_pid: int
 
 
 class Ours:
@@ -62,34 +75,29 @@ class Ours:
         answer, headers = processes.get(url)
         return answer, headers.get(answers.GIVEN_BY, "")
 
-    def ready(self, leader: int) -> dict[str, Any]:
-        """Wait until a standby is ready; return the status as the leader tells it."""
+    def ready(self) -> Leader:
+        """Wait until somebody leads and a standby is ready; return who leads."""
 
-        def look() -> dict[str, Any]:
+        def look() -> Leader | None:
             self._tend()
-            status, _ = self.ask(leader, "/ha/status")
-            found: dict[str, Any] = status or {}
-            return found if any(one["ready"] for one in found.get("standbys", ())) else {}
+            status, given_by = self.ask(0, "/ha/status")
+            if status is None or not any(one["ready"] for one in status["standbys"]):
+                return None
+            found = status["leader"]
+            port = int(found["rest"].rpartition(":")[2])
+            slot = next(slot for slot, its in self.ports.items() if its == port)
+            return Leader(slot, given_by, found["pid"], found["guardian_pid"])
 
         return processes.until("a standby", look, self.all)
-
-    def leader(self) -> int:
-        """Wait until somebody leads; return who."""
-
-        def look() -> list[int]:
-            self._tend()
-            status, _ = self.ask(0, "/ha/status")
-            rest = ((status or {}).get("leader") or {}).get("rest", "")
-            return [slot for slot, port in self.ports.items() if rest.endswith(f":{port}")]
-
-        return processes.until("a leader", look, self.all)[0]
 
     def close(self) -> None:
         """Let the job end, and everything with it; what remains is killed."""
         (self.place / "go").touch()
         for process in self.all:
             process.stop()
-        harness.kill(harness.processes_of(self.place))
+        # One that is being killed may have begun another: until none is left.
+        while found := harness.processes_of(self.place):
+            harness.kill(found)
 
     def _tend(self) -> None:
         """Start again who has ended by itself: a leader that could not keep its session."""
@@ -138,23 +146,20 @@ def failovers(
 
 
 def _fail_over(one: Ours, kind: signal.Signals | str) -> Failover:
-    leader = one.leader()
-    status = one.ready(leader)
-    who = status["leader"]
-    _, before = one.ask(leader, "/ha/status")
+    leader = one.ready()
     if isinstance(kind, signal.Signals):
-        killed = processes.send(kind, who["pid"])
+        killed = processes.send(kind, leader.pid)
     else:
-        killed = processes.send(signal.SIGKILL, who["guardian_pid"], who["pid"])
+        killed = processes.send(signal.SIGKILL, leader.guardian_pid, leader.pid)
 
     def look() -> tuple[bool, bool]:
-        answer, given_by = one.ask(1 - leader, "/jobs/overview")
+        answer, given_by = one.ask(1 - leader.slot, "/jobs/overview")
         # A standby hands questions on as long as the old leader answers them.
-        if answer is None or given_by == before:
+        if answer is None or given_by == leader.holder:
             return False, False
         return True, [job["state"] for job in answer["jobs"]] == ["RUNNING"]
 
     found = moments.judge(one.place / "steps.jsonl", killed, *moments.watch(look, killed))
-    one.managers[leader].stop()
-    one.start_manager(leader)
+    one.managers[leader.slot].stop()
+    one.start_manager(leader.slot)
     return found

@@ -144,7 +144,7 @@ def get(url: str, timeout_s: float = ANSWER_S) -> tuple[Any, Mapping[str, str]]:
 
 def until(
     what: str,
-    look: Callable[[], Found],
+    look: Callable[[], Found | None],
     processes: Sequence[Process] = (),
     patience_s: float = PATIENCE_S,
     pause_s: float = 0.05,

@@ -72,9 +72,8 @@ def run(effort: Effort, server: Server, place: Path) -> Chapter:
         f"A job costs {each:.2f} transactions from submission to cleaned (with its share of the "
         f"application's end), {ratio(each, job.total)} of Flink's {job.total:.1f} in an "
         f"application and {ratio(each, submitted.total)} of its {submitted.total:.1f} with a "
-        f"client; each "
-        f"checkpoint there costs {checkpoint.total:.1f} more. While nothing happens for "
-        f"{idle_s:.0f} s: {beats or 'none'}.",
+        f"client; each checkpoint there costs {checkpoint.total:.1f} more. While nothing happens "
+        f"for {idle_s:.0f} s: {beats or 'none'}.",
         charts.sums(effort.images / IMAGE, title, "transactions", drawn),
     )
 

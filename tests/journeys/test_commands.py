@@ -41,9 +41,10 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["-D", "high-availability.cluster-id=../up", "app.py"], "high-availability.cluster-id"),
         (["-D", "high-availability.type=carrier-pigeon", *NAMED, "app.py"], "carrier-pigeon"),
         (["-D", "taskmanager.spare-drivers=1000", "app.py"], "spare"),
-        (
+        pytest.param(
             ["-D", "high-availability.leader-election.lease-duration=1s", "app.py"],
             "must be longer than renew-deadline",
+            marks=pytest.mark.filesystem,
         ),
         (["-D", "rest.bind-address=0.0.0.0", "app.py"], "rest.bind-address is '0.0.0.0'"),
         (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
@@ -281,3 +282,28 @@ def _status(url: str) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
+
+
+@pytest.mark.parametrize("verb", [["list"], ["info", "3f1c"], ["destroy", "--yes", *NAMED]])
+def test_a_quorum_that_does_not_answer_is_named(place: Path, verb: list[str]) -> None:
+    chosen = [
+        "-D",
+        "high-availability.type=zookeeper",
+        "-D",
+        "high-availability.zookeeper.quorum=127.0.0.1:9",
+        "-D",
+        "high-availability.zookeeper.client.connection-timeout=1s",
+    ]
+    done = command(place, verb[0], *chosen, *verb[1:], code=1)
+
+    assert "ZooKeeper quorum 127.0.0.1:9 accepts a session" in done.stderr
+    assert "refused" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.filesystem
+def test_a_quorum_without_its_type_is_refused(place: Path) -> None:
+    quorum = "high-availability.zookeeper.quorum=127.0.0.1:9"
+    done = command(place, "run-application", "-D", quorum, "app.py", code=2)
+
+    assert "high-availability.type is not: set it to zookeeper" in done.stderr

@@ -53,5 +53,9 @@ def main() -> None:
     except UnderstudyError as error:
         typer.echo(f"understudy: {printable_lines(str(error))}", err=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except OSError as error:  # The register or the storage, once all patience is over.
+        said = str(error) or "there was no answer in time"
+        typer.echo(f"understudy: {printable_lines(said)}", err=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

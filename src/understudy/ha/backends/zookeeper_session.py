@@ -201,7 +201,8 @@ class Session:
             except TimeoutError:
                 raise OSError(
                     errno.ETIMEDOUT,
-                    f"no server of the ZooKeeper quorum {self.settings.hosts} accepts a session",
+                    f"no server of the ZooKeeper quorum {self.settings.hosts} accepts a session"
+                    f"{client.wire.problem}",
                 ) from None
 
     def _start(self) -> _Client:
@@ -318,12 +319,19 @@ class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self.on_granted: Callable[[int, float], None] = lambda number, timeout_s: None
         self.handshake_s = handshake_s
+        self.problem = ""
+        """Why the server that was tried last could not be connected to."""
         self._socket: socket.socket | None = None
 
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
         """Connect, but wait no longer than one server is worth."""
         kwargs["timeout"] = min(kwargs["timeout"], self.handshake_s)
-        self._socket = super().create_connection(*args, **kwargs)
+        try:
+            self._socket = super().create_connection(*args, **kwargs)
+        except OSError as error:
+            self.problem = f": {error}"
+            raise
+        self.problem = ""
         return self._socket
 
     def drop(self) -> None:
