@@ -43,6 +43,6 @@ class CountingRegister:
         """See `Register.keys`."""
         return await self._register.keys(prefix)
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        return self._register.changes(prefix)
+        return self._register.changes(key)

@@ -113,12 +113,12 @@ def _compared(rows: list[Row]) -> Table:
     for title, (system, death), theirs in PAIRS:
         mine = _median(rows, system, death)
         other = _median(rows, "Flink", theirs or "SIGKILL, session 2 s")
-        lines.append((title, duration(mine), duration(other), ratio(mine, other)))
+        lines.append((title, duration(mine), duration(other), ratio(other, mine)))
     mine = _median(rows, "Understudy", "SIGKILL, defaults (20 s)")
     master = _median(rows, "Spark's Master", "SIGKILL, defaults (60 s)")
     against = "SIGKILL, defaults, against Spark's Master"
-    lines.append((against, duration(mine), duration(master), ratio(mine, master)))
-    return Table(("medians until the job runs", "Understudy", "the other", "ratio"), tuple(lines))
+    lines.append((against, duration(mine), duration(master), ratio(master, mine)))
+    return Table(("medians until the job runs", "Understudy", "the other", "that is"), tuple(lines))
 
 
 def _median(rows: list[Row], system: str, death: str) -> float:

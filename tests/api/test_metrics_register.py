@@ -65,9 +65,9 @@ class Slow:
         await self._serve()
         return await self.inner.keys(prefix)
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        return self.inner.changes(prefix)
+        return self.inner.changes(key)
 
 
 class Telling(Slow):

@@ -41,10 +41,10 @@ KEYS = [
 
 
 @asynccontextmanager
-async def following(register: Register, prefix: str, key: str) -> AsyncIterator[Follower]:
-    """Follow a key through the hints of its prefix."""
+async def following(register: Register, key: str) -> AsyncIterator[Follower]:
+    """Follow a key."""
     follower = Follower()
-    task = asyncio.create_task(follower.run(register, prefix, key))
+    task = asyncio.create_task(follower.run(register, key))
     try:
         yield follower
     finally:
@@ -58,9 +58,9 @@ class Follower:
     def __init__(self) -> None:
         self._seen: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    async def run(self, register: Register, prefix: str, key: str) -> None:
+    async def run(self, register: Register, key: str) -> None:
         """Follow for ever."""
-        async for _ in register.changes(prefix):
+        async for _ in register.changes(key):
             entry = await register.load(key)
             self._seen.put_nowait(entry.value if entry else None)
 
@@ -290,7 +290,7 @@ def test_odd_names_are_different_keys(backend: Backend) -> None:
 
 def test_a_reader_is_woken_at_once(backend: Backend) -> None:
     async def main() -> None:
-        async with following(backend.open(), "leader", "leader") as follower:
+        async with following(backend.open(), "leader") as follower:
             await follower.sees(None)
 
     backend.run(main())
@@ -299,7 +299,7 @@ def test_a_reader_is_woken_at_once(backend: Backend) -> None:
 def test_changes_wake_a_reader(backend: Backend) -> None:
     async def main() -> None:
         writer = backend.open()
-        async with following(backend.open(), "leader", "leader") as follower:
+        async with following(backend.open(), "leader") as follower:
             await follower.sees(None)
             for _ in range(3):
                 first = await writer.swap("leader", b"created", None)
@@ -312,15 +312,18 @@ def test_changes_wake_a_reader(backend: Backend) -> None:
     backend.run(main())
 
 
-def test_changes_of_any_key_below_the_prefix_wake_a_reader(backend: Backend) -> None:
+def test_a_key_is_followed_among_others_that_come_and_go(backend: Backend) -> None:
     async def main() -> None:
         writer = backend.open()
-        async with following(backend.open(), "jobs-", "jobs-b") as follower:
+        async with following(backend.open(), "jobs-b") as follower:
             await follower.sees(None)
             await writer.swap("leader", b"1", None)
-            await writer.swap("jobs-a", b"1", None)
-            await writer.swap("jobs-b", b"2", None)
+            other = await writer.swap("jobs-a", b"1", None)
+            first = await writer.swap("jobs-b", b"2", None)
             await follower.sees(b"2")
+            await writer.swap("jobs-a", None, other)
+            await writer.swap("jobs-b", b"3", first)
+            await follower.sees(b"3")
 
     backend.run(main())
 
@@ -329,8 +332,8 @@ def test_every_reader_is_woken(backend: Backend) -> None:
     async def main() -> None:
         writer = backend.open()
         async with (
-            following(backend.open(), "leader", "leader") as one,
-            following(backend.open(), "leader", "leader") as other,
+            following(backend.open(), "leader") as one,
+            following(backend.open(), "leader") as other,
         ):
             await one.sees(None)
             await other.sees(None)
@@ -344,7 +347,7 @@ def test_every_reader_is_woken(backend: Backend) -> None:
 def test_a_reader_sees_the_last_of_many_changes(backend: Backend) -> None:
     async def main() -> None:
         writer = backend.open()
-        async with following(backend.open(), "leader", "leader") as follower:
+        async with following(backend.open(), "leader") as follower:
             await follower.sees(None)
             version = await writer.swap("leader", b"0", None)
             for number in range(1, 100):

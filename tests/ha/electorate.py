@@ -61,9 +61,9 @@ class Line:
         await self._travel()
         return version
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        return self._register.changes(prefix)
+        return self._register.changes(key)
 
     async def _travel(self) -> None:
         await asyncio.sleep(ANSWER_S)

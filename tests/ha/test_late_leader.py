@@ -112,9 +112,9 @@ class PausedRegister:
         await self._pause.here()
         return await self._register.swap(key, value, expected)
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        return self._register.changes(prefix)
+        return self._register.changes(key)
 
 
 class PausedStorage(InlineStorage):

@@ -9,10 +9,13 @@ import pytest
 
 from tests.ha.electorate import TIMING, Contender, Electorate, Line, two
 from tests.ha.test_retrieval import follow
+from understudy.clock import SystemClock
+from understudy.errors import ConfigurationError
+from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.election import LEAP
 from understudy.ha.format import Format
 from understudy.ha.register import Entry
-from understudy.ha.retrieval import LEADER_KEY
+from understudy.ha.retrieval import LEADER_KEY, retrieve
 from understudy.model import Incarnation, LeaderRecord
 
 LEASE_S = TIMING.lease_s
@@ -30,7 +33,7 @@ class Silent(Line):
             raise OSError(5, "the network is gone")
         return await super().load(key)
 
-    async def changes(self, prefix: str) -> AsyncIterator[None]:
+    async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
         yield
         await asyncio.Event().wait()
@@ -181,3 +184,22 @@ def test_a_backend_that_failed_once_is_asked_again_though_it_tells_of_no_change(
     them.later(2)
 
     assert ["leader"] == names(seen)
+
+
+class Refused(EmbeddedRegister):
+    """Answers, but does not let anybody follow a key: its rights were taken meanwhile."""
+
+    async def changes(self, key: str) -> AsyncIterator[None]:
+        """See `Register.changes`."""
+        yield
+        raise ConfigurationError("who we say we are is refused")
+
+
+def test_what_retrying_cannot_cure_is_raised_also_by_who_only_follows() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            async for _ in retrieve(Refused(), SystemClock(), LEASE_S):
+                pass
+
+    with pytest.raises(ConfigurationError, match="is refused"):
+        asyncio.run(main())

@@ -99,12 +99,12 @@ def test_a_register_that_does_not_answer_is_asked_again() -> None:
         await ground.submitted(stores)
         sound = stores.register.changes
 
-        async def changes(prefix: str) -> AsyncIterator[None]:
+        async def changes(key: str) -> AsyncIterator[None]:
             nonlocal asked
             asked += 1
             if asked < 3:
                 raise OSError("the network is down")
-            async for _ in sound(prefix):
+            async for _ in sound(key):
                 yield
 
         stores.register.changes = changes  # type: ignore[method-assign]

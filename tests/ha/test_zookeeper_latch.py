@@ -51,7 +51,7 @@ def test_what_happens_to_documents_wakes_nobody_in_line(cluster: Cluster) -> Non
         standby = register.latch("standby", b"")
         assert "first" == await standby.ahead()
         moved = asyncio.ensure_future(standby.moved())
-        changes = register.changes("")
+        changes = register.changes("leader")
         await anext(changes)
         await cluster.open().swap("leader", b"one", None)
         await anext(changes)

@@ -251,7 +251,7 @@ def test_a_register_that_nobody_uses_any_more_closes_its_session(
         register = Cluster(zookeeper.connect_string).open()
         await register.swap("leader", b"one", None)
         if watching:
-            changes = register.changes("")
+            changes = register.changes("leader")
             await anext(changes)
         assert before < zookeeper.open_connections()
 

@@ -129,9 +129,9 @@ class FaultyRegister:
             raise TimeoutError(f"{verb} {key}: the answer was lost")
         return version
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        return self._register.changes(prefix)
+        return self._register.changes(key)
 
     async def _read(self, verb: str, function: Callable[[str], Awaitable[R]], subject: str) -> R:
         await asyncio.sleep(0)

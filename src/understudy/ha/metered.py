@@ -73,9 +73,9 @@ class MeteredRegister:
         """See `Register.keys`."""
         return await self._timed("keys", self._register.keys(prefix))
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`: how long nothing changes says nothing of the register."""
-        return self._register.changes(prefix)
+        return self._register.changes(key)
 
     def status(self) -> Mapping[str, object]:
         """See `Informative.status`."""

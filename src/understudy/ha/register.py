@@ -66,8 +66,8 @@ class Register(Protocol):
         """List the keys that begin with ``prefix``, sorted."""
         ...
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
-        """Wake the caller at once, and whenever a key with this prefix may have changed.
+    def changes(self, key: str) -> AsyncIterator[None]:
+        """Wake the caller at once, and whenever this key may have changed, come or gone.
 
         Only a hint: wake-ups can be merged or spurious, so the caller loads again.
         """

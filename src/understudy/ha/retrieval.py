@@ -34,6 +34,7 @@ async def retrieve(
     answered_at, pause_s = clock.now(), 0.0
     wake = asyncio.Event()
     following = asyncio.ensure_future(wake_at_changes(register, clock, wake))
+    following.add_done_callback(lambda _: wake.set())
     try:
         while True:
             wake.clear()
@@ -50,6 +51,8 @@ async def retrieve(
             if seen != last and (not pause_s or clock.now() - answered_at >= lease_s):
                 last = seen
                 yield leader
+            if following.done():
+                following.result()  # What retrying cannot cure: nothing would wake us any more.
             await event_within(wake, pause_s or None)
     finally:
         following.cancel()

@@ -44,9 +44,9 @@ class BoundedRegister:
         async with asyncio.timeout(self._deadline_s):
             return await self._register.keys(prefix)
 
-    def changes(self, prefix: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`: waiting for a change has no deadline."""
-        return self._register.changes(prefix)
+        return self._register.changes(key)
 
     def status(self) -> Mapping[str, object]:
         """See `Informative.status`."""

@@ -47,7 +47,7 @@ class ConfiguredLeader:
         """See `Register.keys`."""
         return [LEADER_KEY] if LEADER_KEY.startswith(prefix) else []
 
-    async def changes(self, prefix: str) -> AsyncIterator[None]:
+    async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`: there are none."""
         yield
         await asyncio.Event().wait()

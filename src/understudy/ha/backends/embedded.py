@@ -39,7 +39,7 @@ class EmbeddedRegister:
         """See `Register.keys`."""
         return sorted(key for key in self._entries if key.startswith(prefix))
 
-    async def changes(self, prefix: str) -> AsyncIterator[None]:
+    async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`; every write wakes every reader."""
         event = asyncio.Event()
         self._changed.add(event)

@@ -77,7 +77,7 @@ class FilesystemRegister:
         """See `Register.keys`."""
         return await asyncio.to_thread(self._keys, prefix)
 
-    async def changes(self, prefix: str) -> AsyncIterator[None]:
+    async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
         await asyncio.to_thread(self._make_root)
         try:
@@ -88,17 +88,15 @@ class FilesystemRegister:
                 await asyncio.sleep(POLL_S)
         with inotify:
             while True:
-                self._watch(inotify, prefix)
+                self._watch(inotify, key)
                 yield
                 await inotify.get()
 
-    def _watch(self, inotify: Inotify, prefix: str) -> None:
+    def _watch(self, inotify: Inotify, key: str) -> None:
         inotify.add_watch(self._root, _CHANGE)
-        for name in os.listdir(self._root):
-            if _unquote(name).startswith(prefix):
-                # Deleted just now, which the watch on the root has seen; or not to be watched.
-                with contextlib.suppress(OSError):
-                    inotify.add_watch(self._root / name, _CHANGE)
+        # It is not there, or was deleted just now, which the watch on the root sees.
+        with contextlib.suppress(OSError):
+            inotify.add_watch(self._path(key), _CHANGE)
 
     def _make_root(self) -> None:
         """Make the register's directory, unless it has vanished: what was in it is not lost yet."""

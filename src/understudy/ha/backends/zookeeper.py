@@ -12,6 +12,7 @@ anything; whoever deletes the last node of a cluster deletes its parents too.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import re
@@ -194,41 +195,34 @@ class ZooKeeperRegister:
         """See `Register.keys`."""
         return [key for key in await self._children(self._root) if key.startswith(prefix)]
 
-    async def changes(self, prefix: str) -> AsyncIterator[None]:
+    async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
         with self._session.bell() as bell:
             while True:
                 bell.wait_for_next()
-                if await self._watch(prefix, bell):
+                if await self._watch(key, bell):
                     yield
                     await bell.rung()
 
-    async def _watch(self, prefix: str, bell: Bell) -> bool:
-        """Watch all that a change would touch; False if something went meanwhile: look again."""
-        session = self._session
+    async def _watch(self, key: str, bell: Bell) -> bool:
+        """Watch what a change of a key would touch; False if it changed meanwhile: look again.
 
-        async def children(path: str) -> list[str] | None:
-            try:
-                names: list[str] = await session.read(
-                    methodcaller("get_children_async", path, watch=bell.ring)
-                )
-            except exceptions.NoNodeError:
-                return None
-            return names
-
-        async def exists(path: str) -> bool:
-            found = await session.read(methodcaller("exists_async", path, bell.ring))
-            return found is not None
-
-        names = await children(self._root)
-        if names is None:
-            return not await exists(self._root)
-        for name in names:
-            if not unquote(name).startswith(prefix):
-                continue
-            for nonce in await children(f"{self._root}/{name}") or ():
-                await exists(f"{self._root}/{name}/{nonce}")
-        return True
+        A reader who wakes for nothing but this sends two requests: this one, and its `load`.
+        """
+        session, path = self._session, self._path(key)
+        try:
+            nonce = self._nonces.get(key) or await self._find_nonce(key)
+        except CorruptDataError:  # Whoever loads it is told; a person may mend it.
+            with contextlib.suppress(exceptions.NoNodeError):
+                await session.read(methodcaller("get_children_async", path, watch=bell.ring))
+                return True
+            return False
+        watched = f"{path}/{nonce}" if nonce else path
+        there = await session.read(methodcaller("exists_async", watched, bell.ring))
+        if (there is None) == (nonce is None):
+            return True
+        self._nonces.pop(key, None)
+        return False
 
     async def _children(self, path: str) -> list[str]:
         """Return what lies directly below a node, as it was named before it was quoted."""
