@@ -12,7 +12,7 @@ FAULTS ?= 300
 WINDOWS ?= 50
 PAIRS ?= all
 
-.PHONY: setup demo test check unit ensemble failure journeys spark versions mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo test check unit zookeeper failure journeys spark versions mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -30,7 +30,7 @@ $(READY): pyproject.toml requirements/dev.txt requirements/jdk.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: check unit ensemble journeys spark
+test: check unit zookeeper journeys spark
 
 check: $(READY)
 	$(BIN)/ruff format --check src tests examples benchmarks
@@ -41,20 +41,22 @@ check: $(READY)
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY)
-	$(BIN)/pytest -n $(WORKERS) tests/core tests/config tests/rpc tests/api tests/contract tests/ha tests/sim tests/crash tests/guardian tests/house
+	$(BIN)/pytest -n $(WORKERS) -m "not zookeeper" tests/core tests/config tests/rpc tests/api tests/contract tests/ha tests/sim tests/crash tests/guardian tests/house
 
-# Each kind of failure once, of a ZooKeeper ensemble of three and of its clients: on hosts of their
-# own, where there are network namespaces (root, iproute2), else on loopback.
-ensemble: $(READY)
-	$(BIN)/pytest -n $(WORKERS) -rP tests/failure
+# The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
+# its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on
+# loopback.
+zookeeper: $(READY)
+	$(BIN)/pytest -n $(WORKERS) -m zookeeper tests/contract tests/ha tests/failure
 
 # ... and hundreds of them, two at a time; SEED=7 says which.
 failure: $(READY)
 	$(BIN)/python -m tests.failure --faults $(FAULTS) --windows $(WINDOWS) $(if $(SEED),--seed $(SEED))
 
-# Whole clusters of real processes, with the session-less driver.
+# Whole clusters of real processes, with the session-less driver: on each backend.
 journeys: $(READY)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper
 
 # ... and with real Spark.
 spark: $(READY)

@@ -13,7 +13,7 @@ from understudy.errors import StorageError, UsageError
 from understudy.ha import layout
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
-from understudy.ha.register import Register
+from understudy.ha.register import Register, Releasable
 from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
 from understudy.ha.standalone import ConfiguredLeader
 from understudy.ha.storage import LocalStorage, Storage, open_storage, prove
@@ -80,7 +80,7 @@ def open_services(
     settings = {**configuration.settings, options.STORAGE_DIR.key: configuration.storage_dir}
     register: Register
     if not configuration.is_standalone:
-        register = open_register(configuration.get(options.HA_TYPE), cluster, settings)
+        register = _opened(configuration.get(options.HA_TYPE), cluster, settings)
     elif as_jobmanager:
         register = EmbeddedRegister()
     else:
@@ -95,6 +95,28 @@ def open_services(
         # A request that finds no connection waits for one, and tells more than a timeout does.
         deadline_s += configuration.get(options.ZK_CONNECTION_TIMEOUT)
     return HighAvailabilityServices(register, storage, cluster_id, locations, deadline_s)
+
+
+_registers: dict[tuple[str, frozenset[tuple[str, str]]], Register] = {}
+"""Those that hold a session: a command that asks several times has one."""
+
+
+def _opened(kind: str, cluster: str, settings: dict[str, str]) -> Register:
+    which = (cluster, frozenset(settings.items()))
+    if which not in _registers:
+        register = open_register(kind, cluster, settings)
+        if not isinstance(register, Releasable):
+            return register
+        _registers[which] = register
+    return _registers[which]
+
+
+def release_registers() -> None:
+    """Give up what this process holds in a backend: it is about to become another program."""
+    for register in _registers.values():
+        if isinstance(register, Releasable):
+            register.release()
+    _registers.clear()
 
 
 def scratch_base(configuration: Configuration) -> str:

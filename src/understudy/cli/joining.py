@@ -22,7 +22,7 @@ from understudy.errors import (
     UnderstudyError,
     UsageError,
 )
-from understudy.ha.register import Register
+from understudy.ha.register import Register, SelfProving
 from understudy.ha.registry import nonce
 from understudy.ha.retrieval import serving_leader
 from understudy.ha.services import HighAvailabilityServices
@@ -65,7 +65,10 @@ def check_startable_here(
 async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:
     """Raise `UsageError` where a process of this configuration cannot be of this cluster."""
     try:
-        await prove_register(services.register)
+        if isinstance(services.backend, SelfProving):
+            await services.backend.prove()
+        else:
+            await prove_register(services.register)
         await refuse_lost_registry(services, None)
         leader = await serving_leader(services.register)
     except ForeignDataError as error:

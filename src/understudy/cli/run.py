@@ -22,7 +22,7 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import EXIT_CODES, open_services, scratch_base
+from understudy.cli.compose import EXIT_CODES, open_services, release_registers, scratch_base
 from understudy.cli.hosts import check_host, reachable_as
 from understudy.cli.joining import START_WAY_OUT, check_startable_here
 from understudy.cli.notify import notifier
@@ -387,4 +387,5 @@ def _become(worker: WorkerSpec) -> NoReturn:
     """Turn this process into the guardian of the worker, which then runs in the foreground."""
     spec = guarded(worker, orphan_grace_s=0.0)
     program, environment = processes.command_of(spec)
+    release_registers()
     os.execve(program[0], program, environment)  # noqa: S606

@@ -25,6 +25,7 @@ __all__ = [
     "Register",
     "Releasable",
     "Release",
+    "SelfProving",
     "status_of",
 ]
 
@@ -122,4 +123,13 @@ class ListsClusters(Protocol):
 
     async def clusters(self) -> list[str]:
         """Return the directory names of all clusters, sorted; they serve as ids."""
+        ...
+
+
+@runtime_checkable
+class SelfProving(Protocol):
+    """A register that need not be tried out, as its servers are what it relies on."""
+
+    async def prove(self) -> None:
+        """Raise ``OSError`` unless it can be reached and written to; leave nothing behind."""
         ...

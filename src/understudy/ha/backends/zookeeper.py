@@ -145,6 +145,18 @@ class ZooKeeperRegister:
         """See `Releasable.release`."""
         self._session.close()
 
+    async def prove(self) -> None:
+        """See `SelfProving.prove`: in one transaction that makes and removes what we would make."""
+        for _ in range(RACES_MAX):
+            nodes = [*await self._missing(self._root), f"{self._root}/proof-{_new_nonce()}"]
+            made = [("create", node, OURS) for node in nodes]
+            problem = await self._transact([*made, *(("delete", node) for node in reversed(nodes))])
+            if problem is None:
+                return
+            if not isinstance(problem, (exceptions.NodeExistsError, exceptions.NoNodeError)):
+                raise self._session.understood(problem)
+        raise OSError(errno.EBUSY, f"{self._root} came and went {RACES_MAX} times meanwhile")
+
     def status(self) -> dict[str, object]:
         """Return how it stands with the ensemble, as this process sees it, without asking it."""
         session, now = self._session, SystemClock().now()
@@ -253,14 +265,8 @@ class ZooKeeperRegister:
     async def _create(self, key: str, value: bytes) -> str:
         path, nonce = self._path(key), _new_nonce()
         for _ in range(RACES_MAX):
-
-            def create(client: Any) -> Any:
-                multi = client.transaction()
-                multi.create(path, b"")
-                multi.create(f"{path}/{nonce}", value)
-                return multi.commit_async()
-
-            problem = _problem(await self._session.write(create))
+            steps = [("create", path, b""), ("create", f"{path}/{nonce}", value)]
+            problem = await self._transact(steps)
             if problem is None:
                 self._nonces[key] = nonce
                 return f"{nonce}.0"
@@ -281,14 +287,7 @@ class ZooKeeperRegister:
 
     async def _delete(self, key: str, nonce: str, number: int) -> str:
         path = self._path(key)
-
-        def delete(client: Any) -> Any:
-            multi = client.transaction()
-            multi.delete(f"{path}/{nonce}", number)
-            multi.delete(path)
-            return multi.commit_async()
-
-        problem = _problem(await self._session.write(delete))
+        problem = await self._transact([("delete", f"{path}/{nonce}", number), ("delete", path)])
         self._nonces.pop(key, None)
         if isinstance(problem, (exceptions.NoNodeError, exceptions.BadVersionError)):
             raise Conflict(f"{key}: expected version {nonce}.{number}")
@@ -303,31 +302,58 @@ class ZooKeeperRegister:
         return f"{nonce}.{number + 1}"
 
     async def _make(self, path: str) -> None:
-        """Make a node and all above it, unless they are there."""
-        for end in [*(match.start() for match in re.finditer("/", path)), len(path)][1:]:
-            # Where a node was made for us, nobody may have let us create what stands beside it.
-            if await self._session.read(methodcaller("exists_async", path[:end])):
-                continue
-            try:
-                await self._session.write(methodcaller("create_async", path[:end], OURS))
-            except exceptions.NodeExistsError:
-                continue
-            except exceptions.NoNodeError:
-                return  # Removed by whoever deleted the last node of all: the caller tries again.
+        """Make a node and all above it, unless they are there, in one transaction."""
+        for _ in range(RACES_MAX):
+            missing = await self._missing(path)
+            if not missing:
+                return
+            problem = await self._transact([("create", node, OURS) for node in missing])
+            if problem is None:
+                return
+            if not isinstance(problem, (exceptions.NodeExistsError, exceptions.NoNodeError)):
+                raise self._session.understood(problem)
+        raise OSError(errno.EBUSY, f"{path} came and went {RACES_MAX} times meanwhile")
+
+    async def _missing(self, path: str) -> list[str]:
+        """Return the nodes that are not there, of one and all above it, the topmost first."""
+        ends = [*(match.start() for match in re.finditer("/", path)), len(path)][1:]
+        return [
+            path[:end]
+            for end in ends
+            if not await self._session.read(methodcaller("exists_async", path[:end]))
+        ]
 
     async def _prune(self, path: str) -> None:
         """Remove a node and those above it, as far as they are empty and were made by `_make`."""
+        empty: list[str] = []
         while path:
             try:
                 data, stat = await self._session.read(methodcaller("get_async", path))
-                if stat.numChildren or data != OURS:
-                    return
-                await self._session.write(methodcaller("delete_async", path))
             except exceptions.NoNodeError:
-                pass
-            except (exceptions.NotEmptyError, PermissionError):
-                return  # In use, or not ours to remove.
+                data, stat = OURS, None
+            except PermissionError:
+                break
+            if data != OURS or (stat and stat.numChildren > bool(empty)):
+                break
+            if stat:
+                empty.append(path)
             path = path.rpartition("/")[0]
+        while empty:
+            problem = await self._transact([("delete", node) for node in empty])
+            if not isinstance(problem, exceptions.NoAuthError):
+                return  # Somebody uses or removes one meanwhile: the last one sees to the rest.
+            empty.pop()  # The topmost may be there for us, and not ours to remove.
+
+    async def _transact(self, steps: list[tuple[Any, ...]]) -> exceptions.KazooException | None:
+        """Do all or nothing; return why it was nothing."""
+
+        def request(client: Any) -> Any:
+            multi = client.transaction()
+            for verb, *arguments in steps:
+                getattr(multi, verb)(*arguments)
+            return multi.commit_async()
+
+        return _problem(await self._session.write(request))
 
 
 def _problem(results: list[Any]) -> exceptions.KazooException | None:

@@ -1,0 +1,18 @@
+"""What all tests share: those that start a real ZooKeeper are marked, as their fixtures say."""
+
+from __future__ import annotations
+
+import pytest
+
+STARTS_ONE = ("test_zookeeper_", "test_ensembles")
+"""Files whose tests start servers of their own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a server, so that the quick tests can be run without."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+        in_file = item.path.name.startswith(STARTS_ONE) or "failure" in item.path.parts
+        if in_file or "zookeeper" in fixtures or "zookeeper" in parameters:
+            item.add_marker("zookeeper")
