@@ -47,6 +47,13 @@ def test_a_worker_that_is_never_heard_of_is_killed(guard: StartGuard) -> None:
     assert "silent for too long" == one.hear("reaped")["reason"]
 
 
+def test_a_guardian_without_a_parent_says_itself_why_it_killed(guard: StartGuard) -> None:
+    one = guard(up=None, start_s=SOON_S)
+    one.wait()
+
+    assert "test is killed: silent for too long" in one.said()
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_worker_that_falls_silent_is_killed_with_its_descendants(
     guard: StartGuard, *, frozen: bool

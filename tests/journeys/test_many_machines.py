@@ -14,7 +14,10 @@ from tests.support import namespaces
 from tests.support.namespaces import OUTSIDE, Network
 from tests.support.zookeeper import Server
 
-pytestmark = pytest.mark.skipif(not namespaces.available(), reason=namespaces.unavailable())
+pytestmark = [
+    pytest.mark.filesystem,  # With a backend of its own.
+    pytest.mark.skipif(not namespaces.available(), reason=namespaces.unavailable()),
+]
 
 
 @pytest.fixture(scope="module")

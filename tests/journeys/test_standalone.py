@@ -17,6 +17,8 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import COMMAND, SESSION_LESS, command, stored
 
+pytestmark = pytest.mark.filesystem  # With a backend of its own.
+
 Begin = Callable[..., subprocess.Popen[bytes]]
 
 

@@ -16,6 +16,8 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, command
 
+pytestmark = pytest.mark.filesystem  # With a backend of its own.
+
 Begin = Callable[..., subprocess.Popen[bytes]]
 OPTIONS = (*SESSION_LESS, *harness.impatient())
 

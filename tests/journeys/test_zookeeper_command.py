@@ -20,6 +20,8 @@ from tests.journeys.harness import COMMAND, PATIENCE_S
 from tests.support.zookeeper import LOOPBACK, free_port
 from understudy.cli import background
 
+pytestmark = pytest.mark.filesystem  # With a backend of its own.
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:

@@ -174,6 +174,9 @@ class Guardian:
             self._up.send({"started": self._pid})
         reason = self._wait()
         died_at = now()
+        if self._up is None and reason != "ended":  # Nobody else would say so.
+            with contextlib.suppress(OSError):
+                os.write(2, f"{self._spec['name']} is killed: {reason}\n".encode())
         self._kill_all()
         for message in self._worker.receive():  # Its last words may come with its death.
             self._from_worker(message)
