@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from tests.ha.electorate import Contender, Electorate
 from tests.support.fake_latch import TRAVEL_S, Ensemble, FakeLatch, Wire
 from understudy.core.lease import Timing
 from understudy.ha.election import Election
 from understudy.ha.latch_election import LatchElection
+from understudy.ha.retrieval import LEADER_KEY, encode_leader
 
 SESSION_S, TICK_S = 10.0, 2.0
 TIMING = Timing.of_session(SESSION_S)
@@ -147,6 +149,36 @@ def test_addresses_are_published_and_confirmed(line: Line) -> None:
 
     assert record is not None
     assert (leader.name, f"tcp://{leader.name}") == (record.holder, record.rpc)
+
+
+@pytest.mark.parametrize("how", ["altered", "removed", "damaged"])
+def test_the_record_by_which_a_leader_is_found_is_put_right_or_its_term_ends(
+    line: Line, how: str
+) -> None:
+    line.two()
+    record = line.record()
+    assert record is not None
+    person = line.world.machine("person")
+
+    async def write() -> None:
+        entry = await line.register.load(LEADER_KEY)
+        assert entry is not None
+        hand = {
+            "altered": encode_leader(replace(record, rpc="tcp://nowhere")),
+            "removed": None,
+            "damaged": b"not JSON",
+        }[how]
+        await line.register.swap(LEADER_KEY, hand, entry.version)
+
+    writing = person.spawn(write())
+    line.world.run(writing.done)
+    line.later(2 * SESSION_S)
+    found = line.record()
+    leader = line.leader()
+
+    assert leader is not None
+    assert found is not None
+    assert (leader.name, f"tcp://{leader.name}") == (found.holder, found.rpc)
 
 
 def test_who_steps_down_makes_way_at_once(line: Line) -> None:
@@ -309,6 +341,16 @@ def test_losing_it_for_longer_ends_the_leadership_which_returns_by_itself(line: 
     assert line.until_led() - back_at < SESSION_S / 2
     assert 1 == sum(one.leads for one in (leader, standby))
     assert [1, 2] == sorted(line.terms)
+
+
+def test_who_cannot_give_the_term_back_is_not_killed_for_that(line: Line) -> None:
+    """Its guardian holds it to a deadline only while something may act in its name."""
+    leader, _ = line.two()
+    line.quorum(there=False)
+    line.stopped(leader)
+    line.later(TRAVEL_S)
+
+    assert leader.holds[-1] is None
 
 
 def test_a_session_that_is_closed_ends_the_leadership_at_once(line: Line) -> None:

@@ -19,8 +19,8 @@ CRASHES = (
     ),
     mutant(
         "the leader's record is removed if the first try succeeds", 5, "ha/election.py",
-        'is not released yet: %s", term, error or "timeout")\n                await',
-        'is not released yet: %s", term, error or "timeout")\n                return await',
+        'is not released yet: %s", term, str(error) or "timeout")\n                await',
+        'is not released yet: %s", term, str(error) or "timeout")\n                return await',
         "tests/crash/test_kept_points.py",
     ),
     mutant(

@@ -158,14 +158,14 @@ ZOOKEEPER = (
     ),
     mutant(
         "a register makes what was made for it", 8, REGISTER,
-        'if await self._session.read(methodcaller("exists_async", path[:end])):',
-        "if False:",
+        'if not await self._session.read(methodcaller("exists_async", path[:end]))',
+        "if True",
         ON_REGISTER,
     ),
     mutant(
         "nodes that hands have made are removed", 5, REGISTER,
-        "if stat.numChildren or data != OURS:",
-        "if stat.numChildren:",
+        "if data != OURS or (stat",
+        "if (stat",
         ON_REGISTER,
     ),
     # --- the release

@@ -88,7 +88,8 @@ class ClusterClient:
                 if answer.status_code != 503:
                     return _judged(answer)
             await asyncio.sleep(PAUSE_S)
-        raise UnreachableError(f"the leader does not answer: {error or 'an election goes on'}")
+        why = str(error or "") or "an election goes on"
+        raise UnreachableError(f"the leader does not answer: {why}")
 
     async def _request(self, method: str, path: str, leader: LeaderRecord) -> httpx.Response:
         """Ask this leader; whoever else listens at its address is as good as nobody."""

@@ -77,7 +77,7 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
         await removal.run()
     except (OSError, TimeoutError) as error:
         raise UnderstudyError(
-            f"cluster {cluster_id!r} is not removed whole: {error or 'timeout'}; run it again once "
+            f"cluster {cluster_id!r} is not removed whole: {str(error) or 'timeout'}; run it again once "
             "that is mended"
         ) from error
     return removal.removed

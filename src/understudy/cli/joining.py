@@ -78,7 +78,9 @@ async def check_joinable(configuration: Configuration, services: HighAvailabilit
     except DataError:
         return  # Whoever leads names it, and waits for a person.
     except (OSError, TimeoutError, StorageError) as error:
-        raise UsageError(f"the register cannot be used: {error or 'it does not answer'}") from error
+        raise UsageError(
+            f"the register cannot be used: {str(error) or 'it does not answer'}"
+        ) from error
     if leader and await lives(configuration, services, leader):
         _compare(configuration, services.cluster_id, leader)
         await check_storage(configuration, services, leader)

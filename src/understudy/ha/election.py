@@ -186,8 +186,9 @@ class Election:
                 work.cancel()
                 await asyncio.wait({work})
                 over = not work.cancelled() and work.exception() is None
-                await self._release(leadership.term, for_good=over)
+                # Nothing acts any more: who cannot reach the backend need not die for that.
                 self._hold(None)
+                await self._release(leadership.term, for_good=over)
             if work.cancelled():
                 _log.warning("term %d ended: %s", leadership.term, reason)
                 continue
@@ -197,7 +198,9 @@ class Election:
                 continue
             if isinstance(error, (OSError, TimeoutError)):
                 # Not in step with a backend that fails: somebody else may reach it meanwhile.
-                _log.warning("term %d ended, unfinished: %s", leadership.term, error or "timeout")
+                _log.warning(
+                    "term %d ended, unfinished: %s", leadership.term, str(error) or "timeout"
+                )
                 await asyncio.sleep(self._timing.retry_s)
                 continue
             if error is not None:
@@ -255,7 +258,7 @@ class Election:
         except Conflict:
             return None
         except (OSError, TimeoutError, DataError) as error:
-            self._tell(f"cannot contend: {error or 'the register does not answer in time'}")
+            self._tell(f"cannot contend: {str(error) or 'the register does not answer in time'}")
             return None
         self._told = ""
         assert self._state.leading is not None
@@ -345,7 +348,7 @@ class Election:
             return "somebody else wrote the lease"
         except (OSError, TimeoutError, DataError) as error:
             self._version = None
-            return f"the register does not answer: {error or 'timeout'}"
+            return f"the register does not answer: {str(error) or 'timeout'}"
         return ""
 
     def _left_s(self) -> float:
@@ -404,7 +407,9 @@ class Election:
             async with asyncio.timeout(self._patience_s):
                 await self._vacate(term, for_good=for_good)
         except (Conflict, OSError, TimeoutError, DataError) as error:
-            _log.warning("term %d was not released, it will expire: %s", term, error or "timeout")
+            _log.warning(
+                "term %d was not released, it will expire: %s", term, str(error) or "timeout"
+            )
         finally:
             self._state = lease.State(self._me.holder, self._timing)
             self._version = None
@@ -421,7 +426,7 @@ class Election:
                     data = None if for_good else encode_leader(vacant)
                     await self._register.swap(LEADER_KEY, data, self._version)
             except (OSError, TimeoutError) as error:
-                _log.warning("term %d is not released yet: %s", term, error or "timeout")
+                _log.warning("term %d is not released yet: %s", term, str(error) or "timeout")
                 await asyncio.sleep(RETRY_BACKOFF_S)
             else:
                 return

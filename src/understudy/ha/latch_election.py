@@ -17,10 +17,10 @@ from typing import Any
 
 from understudy.core import lease
 from understudy.core.lease import Timing
-from understudy.errors import LeadershipLost
+from understudy.errors import DataError, LeadershipLost
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch import Latch
-from understudy.ha.retrieval import RETRY_BACKOFF_MAX_S, RETRY_BACKOFF_S
+from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF_MAX_S, RETRY_BACKOFF_S
 from understudy.model import Incarnation, LeaderRecord, Term
 
 
@@ -73,7 +73,7 @@ class LatchElection(Election):
                 await self._await_end(Incarnation(ahead))
                 pause_s = RETRY_BACKOFF_S
             except (OSError, TimeoutError) as error:
-                self._tell(f"cannot stand in line: {error or 'the backend does not answer'}")
+                self._tell(f"cannot stand in line: {str(error) or 'the backend does not answer'}")
                 await asyncio.sleep(self._jitter.uniform(pause_s, 2 * pause_s))
                 pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
 
@@ -126,8 +126,13 @@ class LatchElection(Election):
         try:
             async with asyncio.timeout(self._left_s()):
                 await self._confirm(leadership.term)
-        except (OSError, TimeoutError) as error:
-            return f"the backend does not answer: {error or 'timeout'}"
+                entry = await self._register.load(LEADER_KEY)
+        except (OSError, TimeoutError, DataError) as error:
+            return f"the backend does not answer: {str(error) or 'timeout'}"
+        if entry is None or entry.version != self._version:
+            # Somebody else wrote or removed the record by which we are found: put it right, or go.
+            self._version = None
+            leadership.changed.set()
         return ""
 
     async def _lost(self) -> str:

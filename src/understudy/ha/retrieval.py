@@ -44,7 +44,7 @@ async def retrieve(
                 answered_at, pause_s = clock.now(), 0.0
             except (OSError, TimeoutError, DataError) as error:
                 if not pause_s:
-                    _log.warning("the leader cannot be retrieved: %s", error or "timeout")
+                    _log.warning("the leader cannot be retrieved: %s", str(error) or "timeout")
                 pause_s = min(2 * pause_s or RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S)
                 leader = None
             seen = (leader.holder, str(leader.term), leader.rest, leader.rpc) if leader else None

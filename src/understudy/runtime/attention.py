@@ -94,7 +94,7 @@ async def _look(services: HighAvailabilityServices) -> Problems:
     except DataError as error:
         found["registry"] = f"{error}: {REGISTRY_WAY_OUT}"
     except (OSError, TimeoutError) as error:
-        found["storage"] = f"does not answer: {error or 'in time'}"
+        found["storage"] = f"does not answer: {str(error) or 'in time'}"
     return found
 
 

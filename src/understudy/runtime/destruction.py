@@ -1,7 +1,8 @@
 """Removing everything of a cluster, once it is certain that nobody works with it.
 
 Nobody may lead and none of its processes may live: a held liveness lock refuses at once; a leader
-of which nothing is known but its record refuses if the record is renewed within its lease. Then
+of which nothing is known but its record refuses if the record is renewed within its lease, or,
+where contenders stand in line, if it is in line for as long. Then
 this process leads for as long as it removes: whoever starts meanwhile stands by and finds nothing.
 The registry goes first, the lease last: a crash in between leaves nothing that would be executed,
 and can be repeated.
@@ -25,6 +26,7 @@ from understudy.core.lease import Timing
 from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
 from understudy.ha import layout
 from understudy.ha.election import Election, Leadership, NoProofs
+from understudy.ha.latch_election import open_election
 from understudy.ha.register import Register
 from understudy.ha.registry import REGISTRY_KEY, SEGMENT_PREFIX, segment_document
 from understudy.ha.result_store import ResultStore
@@ -235,7 +237,8 @@ class Destruction:
             pid=os.getpid(),
             host=socket.gethostname(),
         )
-        return Election(
+        return open_election(
+            self._services.latch(me),
             self._services.register,
             me,
             self._timing,

@@ -33,7 +33,9 @@ async def persist(what: str, operation: Callable[[], Awaitable[R]]) -> R:
         try:
             return await operation()
         except (OSError, TimeoutError, StorageError) as error:
-            _log.warning("cannot %s, trying again in %.1f s: %s", what, pause_s, error or "timeout")
+            _log.warning(
+                "cannot %s, trying again in %.1f s: %s", what, pause_s, str(error) or "timeout"
+            )
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
@@ -43,7 +45,7 @@ async def once(what: str, operation: Callable[[], Awaitable[object]]) -> None:
     try:
         await operation()
     except (OSError, TimeoutError, StorageError) as error:
-        _log.warning("cannot %s, this is left to the cleanup: %s", what, error or "timeout")
+        _log.warning("cannot %s, this is left to the cleanup: %s", what, str(error) or "timeout")
 
 
 def persist_blocking(what: str, operation: Callable[[], R]) -> R:
@@ -58,6 +60,8 @@ def persist_blocking(what: str, operation: Callable[[], R]) -> R:
         except (OSError, TimeoutError, StorageError) as error:
             if time.monotonic() + pause_s > until:
                 raise
-            _log.warning("cannot %s, trying again in %.1f s: %s", what, pause_s, error or "timeout")
+            _log.warning(
+                "cannot %s, trying again in %.1f s: %s", what, pause_s, str(error) or "timeout"
+            )
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, BACKOFF_MAX_S)

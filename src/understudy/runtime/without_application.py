@@ -43,7 +43,7 @@ async def until_there_is_a_run(services: HighAvailabilityServices, binding: Bind
             _log.warning("the registry cannot be read: %s", error)
             return
         except (OSError, TimeoutError) as error:
-            _log.warning("looking for a run is interrupted: %s", error or "timeout")
+            _log.warning("looking for a run is interrupted: %s", str(error) or "timeout")
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 

@@ -215,6 +215,8 @@ class ZooKeeperRegister:
                 if await self._watch(key, bell):
                     yield
                     await bell.rung()
+                    if not self._session.connected:
+                        yield  # Nobody can be asked just now, which whoever follows must learn.
 
     async def _watch(self, key: str, bell: Bell) -> bool:
         """Watch what a change of a key would touch; False if it changed meanwhile: look again.
