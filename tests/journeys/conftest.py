@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,11 +37,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def backend(request: pytest.FixtureRequest) -> None:
+def backend(request: pytest.FixtureRequest) -> Iterator[None]:
     """Start what the chosen backend needs."""
     if request.config.getoption("--backend") == "zookeeper":
         server: Server = request.getfixturevalue("zookeeper")
         harness.quorum = server.connect_string
+    yield
+    shutil.rmtree(harness.configurations(), ignore_errors=True)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -245,9 +246,14 @@ def environment(place: Path) -> dict[str, str]:
     return {**kept, "XDG_STATE_HOME": str(place / "state"), "PYTHONUNBUFFERED": "1"}
 
 
+def configurations() -> Path:
+    """Return below which directory the configurations of this test run lie."""
+    return Path(tempfile.gettempdir(), f"understudy-journeys-{os.getpid()}")
+
+
 def configured_for_zookeeper(place: Path) -> Path:
     """Return a configuration directory with which commands use the quorum, each place its part."""
-    directory = place.with_name(f"{place.name}-conf")
+    directory = configurations() / _part(place)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.yaml").write_text(
         "high-availability:\n"

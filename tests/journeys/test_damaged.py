@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, command
@@ -87,6 +89,7 @@ def told(answer: Any) -> str:
     return "\n".join(f"{one['id']}: {one['problem']}" for one in answer["attention"])
 
 
+@pytest.mark.filesystem
 def test_a_leader_that_takes_over_damage_names_it_waits_and_goes_on_once_it_is_repaired(
     start: Start, place: Path
 ) -> None:
@@ -152,6 +155,7 @@ def test_what_a_dead_attempt_staged_and_cannot_be_read_is_not_run_again_until_it
     assert ["first 1", "long 1", "long 2", "third 1"] == again.lines("jobs.txt")
 
 
+@pytest.mark.filesystem
 def test_a_start_over_a_cluster_that_lost_or_broke_its_register_is_refused(
     start: Start, place: Path
 ) -> None:

@@ -23,6 +23,8 @@ from tests.journeys.conftest import Start
 from tests.journeys.harness import COMMAND, SESSION_LESS
 from tests.support import namespaces
 
+pytestmark = pytest.mark.filesystem  # With a backend of its own.
+
 SECRET = "a secret of this journey, and of no other"
 
 

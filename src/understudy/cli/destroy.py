@@ -77,8 +77,8 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
         await removal.run()
     except (OSError, TimeoutError) as error:
         raise UnderstudyError(
-            f"cluster {cluster_id!r} is not removed whole: {str(error) or 'timeout'}; run it again once "
-            "that is mended"
+            f"cluster {cluster_id!r} is not removed whole: {str(error) or 'timeout'}; run it again "
+            "once that is mended"
         ) from error
     return removal.removed
 

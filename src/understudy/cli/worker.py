@@ -168,7 +168,8 @@ async def _run_jobmanager(parts: Parts) -> int:
             ended = await manager.run()
             await _tell_end(parts, ended)
             if not configuration.get(options.SHUTDOWN_ON_FINISH):
-                await asyncio.Event().wait()
+                # Its guardian goes on hearing of it, or would take it for one that hangs.
+                await parts.guardian.beat(parts.clock, Timing.of(configuration).lease_s)
     except asyncio.CancelledError:
         parts.guardian.released()
         raise
