@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -329,3 +331,28 @@ async def _write(register: ZooKeeperRegister, key: str) -> None:
     version = await register.swap(key, b"0", None)
     for number in range(3):
         version = await register.swap(key, b"%d" % number, version)
+
+
+def test_servers_that_have_lost_all_data_are_spoken_to_again(tmp_path: Path) -> None:
+    """They refuse who has seen more than they have; a client that remembers would wait for ever."""
+
+    async def scenario(server: Server) -> None:
+        register = Cluster(server.connect_string, ZK_SESSION_TIMEOUT=f"{SESSION_S} s").open()
+        version = await register.swap("leader", b"0", None)
+        for number in range(50):
+            version = await register.swap("leader", b"%d" % number, version)
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(shutil.rmtree, server.directory / "data")
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    found = await register.load("leader")
+                except OSError:
+                    continue
+                break
+
+        assert found is None
+
+    with Server(tmp_path) as server:
+        asyncio.run(scenario(server))

@@ -75,6 +75,20 @@ def test_the_loss_of_the_only_host_with_the_script_is_no_loss(hosts: Hosts) -> N
     assert {} == hosts.processes("beta") | hosts.processes("gamma")
 
 
+def test_a_cluster_is_not_destroyed_from_a_host_that_has_no_process_of_it(hosts: Hosts) -> None:
+    """The leader's record is not renewed in ZooKeeper: its place in line says that it lives."""
+    hosts.ask_for(masters=["alpha"], workers=["beta"])
+    hosts.start()
+    hosts.until(lambda: "long 1" in hosts.lines("jobs.txt"), "the second job does not run")
+    refused = hosts.command("destroy", *hosts.connected(), "--yes", host="gamma", code=None)
+    (hosts.shared / "go").touch()
+    hosts.until(lambda: "third 1" in hosts.lines("jobs.txt"), "the run does not go on")
+    hosts.cluster("stop")
+
+    assert refused.returncode == 1, refused.stderr
+    assert "jobmanager-" in refused.stderr
+
+
 def test_a_host_that_cannot_be_reached_is_named_and_started_later(hosts: Hosts) -> None:
     hosts.ask_for(masters=["alpha", "beta"], workers=["alpha", "beta", "beta"])
     hosts.cut("beta", off=True)

@@ -72,7 +72,14 @@ def list_applications(
     ]
     if as_json:
         print_json({"applications": applications, "attention": attention})
-        return
+    else:
+        _print_applications(applications)
+        _print_attention(attention)
+    if found and all(answer.get("unasked") for _, answer in found):
+        raise typer.Exit(1)
+
+
+def _print_applications(applications: list[JsonObject]) -> None:
     table = Table("application", "run", "name", "status", "started", "duration", "jobs", "cluster")
     for one in applications:
         counts = ", ".join(f"{count} {state}" for state, count in one["jobs"].items())
@@ -87,7 +94,6 @@ def list_applications(
             one["cluster-id"],
         )
     Console().print(table if applications else "no applications")
-    _print_attention(attention)
 
 
 def info(
@@ -268,7 +274,7 @@ async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
             answer = await with_client(configuration, cluster_id, _overview)
         except (UnderstudyError, OSError, TimeoutError) as error:
             problem = {"id": cluster_id, "problem": str(error) or "does not answer in time"}
-            answer = {"applications": [], "leader": None, "attention": [problem]}
+            answer = {"applications": [], "leader": None, "attention": [problem], "unasked": True}
         found.append((cluster_id, answer))
     return found
 

@@ -28,6 +28,9 @@ ACT_SHARE, RENEW_SHARE = 0.9, 0.1
 """Of what is left of a session, how much a leader acts without an acknowledgement, and how often
 it asks for one."""
 
+STOP_S, STOP_SHARE = 0.6, 0.3
+"""How long a leader may take to stop, at least; of a short session not more than this share."""
+
 JITTER_FACTOR = 1.2
 """A standby's retry period is stretched by up to this, so that standbys do not run in step."""
 
@@ -63,7 +66,8 @@ class Timing:
         sending of what was acknowledged last; so a quorum that is lost for less costs nothing.
         """
         lease_s = session_s - min(TICK_SHARE * session_s, TICK_MAX_S)
-        return Timing(lease_s, ACT_SHARE * lease_s, RENEW_SHARE * session_s)
+        stop_s = max((1 - ACT_SHARE) * lease_s, min(STOP_S, STOP_SHARE * lease_s))
+        return Timing(lease_s, lease_s - stop_s, RENEW_SHARE * session_s)
 
     @staticmethod
     def of(configuration: Configuration) -> Timing:

@@ -162,6 +162,13 @@ class TaskManager:
                     serving = None
                 if leader and leader.term >= self._highest_term:
                     serving = asyncio.create_task(self._serve(leader))
+                elif leader:
+                    _log.warning(
+                        "the leader's term is %d, but there was one of term %d: it is not followed "
+                        "(where the cluster was destroyed meanwhile, start this TaskManager again)",
+                        leader.term,
+                        self._highest_term,
+                    )
         finally:
             if serving:
                 serving.cancel()

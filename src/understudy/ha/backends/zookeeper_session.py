@@ -20,6 +20,7 @@ import errno
 import logging
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -108,6 +109,8 @@ class Session:
         self.opened: float | None = None
         self.losses = 0
         """How often the connection was lost."""
+        self._patience_s = settings.connection_s
+        """How long a request waits for a connection."""
         self._clock = SystemClock()
         self._bells: set[Bell] = set()
         self._client: _Client | None = None
@@ -190,7 +193,7 @@ class Session:
             return client
         with self.bell() as bell:
             try:
-                async with asyncio.timeout(self.settings.connection_s):
+                async with asyncio.timeout(self._patience_s):
                     while True:
                         bell.wait_for_next()
                         if client.client_state == KeeperState.CONNECTED:
@@ -199,6 +202,8 @@ class Session:
                             raise self.understood(exceptions.AuthFailedError())
                         await bell.rung()
             except TimeoutError:
+                # Whoever asks next, in the same plight, need not wait as long to be told the same.
+                self._patience_s = self.settings.handshake_s
                 raise OSError(
                     errno.ETIMEDOUT,
                     f"no server of the ZooKeeper quorum {self.settings.hosts} accepts a session"
@@ -243,6 +248,8 @@ class Session:
         if state == KazooState.CONNECTED and client and self._on_identity:
             number, password = client.client_id
             self._on_identity(Identity(number, password, self.session_s))
+        if state == KazooState.CONNECTED:
+            self._patience_s = self.settings.connection_s
         if state == KazooState.SUSPENDED:
             self.losses += 1
             _log.warning("the connection to ZooKeeper (%s) is lost", self.settings.hosts)
@@ -352,6 +359,22 @@ class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """Tells what a server grants, and waits for one server no longer than it is worth."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._answered_at = time.monotonic()
+
+    def _connect(self, *server: Any) -> Any:
+        # Servers refuse who has seen more than they have. Those of an ensemble that has lost its
+        # data would do so for ever; every value is read with `sync`, so nothing older is taken.
+        if time.monotonic() - self._answered_at > self.client._session_timeout / 1000:
+            self.client.last_zxid = 0
+        return super()._connect(*server)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        response = super()._read_socket(read_timeout)
+        self._answered_at = time.monotonic()
+        return response
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         wire: _Wire = self.handler
