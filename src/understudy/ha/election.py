@@ -186,9 +186,8 @@ class Election:
                 work.cancel()
                 await asyncio.wait({work})
                 over = not work.cancelled() and work.exception() is None
-                # Nothing acts any more: who cannot reach the backend need not die for that.
-                self._hold(None)
                 await self._release(leadership.term, for_good=over)
+                self._hold(None)
             if work.cancelled():
                 _log.warning("term %d ended: %s", leadership.term, reason)
                 continue

@@ -17,13 +17,12 @@ from understudy.errors import DataError, LeadershipLost, UnreachableError
 from understudy.ha.election import Deaths, Leadership
 from understudy.ha.latch_election import open_election
 from understudy.ha.retrieval import retrieve
-from understudy.model import Incarnation, LeaderRecord, RegistryBody
+from understudy.model import Incarnation, LeaderRecord
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import Attend, LinkMessage
 from understudy.runtime.counts import CountingReporter, LeaderCounts
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
-from understudy.runtime.persist import persist
 from understudy.runtime.resource_manager import ResourceManager
 from understudy.runtime.without_application import until_there_is_a_run
 from understudy.runtime.worker import GuardianLink, Holder
@@ -90,6 +89,7 @@ class JobManager:
 
     async def run(self) -> Ended:
         """Contend and lead until the run this process is here for has ended."""
+        await self._look_at_registry(first=True)
         async with self._network.listen(self.me.holder, self._serve):
             background = [
                 asyncio.create_task(self._follow_leader()),
@@ -98,9 +98,6 @@ class JobManager:
                 ),
             ]
             try:
-                # What had ended before is not what this process was started for: to contend
-                # without knowing it would be to take an old result for an answer.
-                await persist("look at what has ended", self._note_what_has_ended)
                 await self._until_ended()
             finally:
                 for task in background:
@@ -199,7 +196,7 @@ class JobManager:
                 attending = None
             if leader is None or leader.holder == self.me.holder:
                 continue
-            await self._look_at_registry()
+            await self._look_at_registry(first=False)
             attending = asyncio.create_task(self._attend(leader))
 
     async def _attend(self, leader: LeaderRecord) -> None:
@@ -231,21 +228,20 @@ class JobManager:
             ready=self.around.mains.ready,
         )
 
-    async def _note_what_has_ended(self) -> None:
-        """Note what had ended when this process started; raises ``OSError`` of the register."""
-        with contextlib.suppress(DataError):  # Whoever leads names it.
-            registry = await self.around.services.registry.read()
-            self._binding.known_at_start = frozenset(registry.tombstones if registry else ())
-            self._bind(registry)
+    async def _look_at_registry(self, *, first: bool) -> None:
+        """Note what had ended when this process started, and which run is unfinished.
 
-    async def _look_at_registry(self) -> None:
-        """Note which run is unfinished, if the register says."""
+        A register that does not answer just then leaves it open what had ended: then what has is
+        taken for this process's own run and answered, rather than executed a second time.
+        """
         with contextlib.suppress(OSError, TimeoutError, DataError):
-            self._bind(await self.around.services.registry.read())
-
-    def _bind(self, registry: RegistryBody | None) -> None:
-        for link in registry.applications.values() if registry else ():
-            self._binding.bound = link.run_id
+            registry = await self.around.services.registry.read()
+            if registry is None:
+                return
+            if first:
+                self._binding.known_at_start = frozenset(registry.tombstones)
+            for link in registry.applications.values():
+                self._binding.bound = link.run_id
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
