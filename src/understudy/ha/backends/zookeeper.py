@@ -18,7 +18,7 @@ import json
 import re
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from operator import methodcaller
 from typing import Any
 from urllib.parse import quote, unquote
@@ -37,6 +37,7 @@ from understudy.ha.backends.zookeeper_session import (
     SessionSettings,
     synced,
 )
+from understudy.ha.backends.zookeeper_sharing import Followers, Sharing
 from understudy.ha.register import Conflict, Entry, Release
 
 RACES_MAX = 1_000
@@ -108,6 +109,9 @@ class ZooKeeperRegister:
         self._session = Session(settings)
         self._nonces: dict[str, str] = {}
         """The nonce that a key had when it was seen last: mostly it still has it."""
+        self._loads: Sharing[Entry | None] = Sharing()
+        self._watches: Sharing[bool] = Sharing()
+        self._followers: dict[str, Followers] = {}
 
     def latch(self, me: str, note: bytes) -> ZooKeeperLatch:
         """Open the line of those who would lead; ``note`` is what people read in our node."""
@@ -174,6 +178,9 @@ class ZooKeeperRegister:
 
     async def load(self, key: str) -> Entry | None:
         """See `Register.load`."""
+        return await self._loads.ask(key, lambda: self._load(key))
+
+    async def _load(self, key: str) -> Entry | None:
         for _ in range(RACES_MAX):
             nonce = self._nonces.get(key) or await self._find_nonce(key)
             if nonce is None:
@@ -209,30 +216,36 @@ class ZooKeeperRegister:
 
     async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        with self._session.bell() as bell:
+        with self._session.bell() as bell, self._following(key, bell) as followers:
             while True:
                 bell.wait_for_next()
-                if await self._watch(key, bell):
+                if await self._watches.ask(key, lambda: self._watch(key, followers)):
                     yield
                     await bell.rung()
                     if not self._session.connected:
                         yield  # Nobody can be asked just now, which whoever follows must learn.
 
-    async def _watch(self, key: str, bell: Bell) -> bool:
-        """Watch what a change of a key would touch; False if it changed meanwhile: look again.
+    @contextlib.contextmanager
+    def _following(self, key: str, bell: Bell) -> Iterator[Followers]:
+        followers = self._followers.setdefault(key, Followers())
+        followers.bells.add(bell)
+        try:
+            yield followers
+        finally:
+            followers.bells.discard(bell)
 
-        A reader who wakes for nothing but this sends two requests: this one, and its `load`.
-        """
-        session, path = self._session, self._path(key)
+    async def _watch(self, key: str, followers: Followers) -> bool:
+        """Watch what a change of a key would touch; False if it changed meanwhile: look again."""
+        session, path, ring = self._session, self._path(key), followers.ring
         try:
             nonce = self._nonces.get(key) or await self._find_nonce(key)
         except CorruptDataError:  # Whoever loads it is told; a person may mend it.
             with contextlib.suppress(exceptions.NoNodeError):
-                await session.read(methodcaller("get_children_async", path, watch=bell.ring))
+                await session.read(methodcaller("get_children_async", path, watch=ring))
                 return True
             return False
         watched = f"{path}/{nonce}" if nonce else path
-        there = await session.read(methodcaller("exists_async", watched, bell.ring))
+        there = await session.read(methodcaller("exists_async", watched, ring))
         if (there is None) == (nonce is None):
             return True
         self._nonces.pop(key, None)
