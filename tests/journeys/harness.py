@@ -35,6 +35,7 @@ IMPATIENT = (
     "-D high-availability.leader-election.lease-duration=5s",
     "-D high-availability.leader-election.renew-deadline=3s",
     "-D high-availability.leader-election.retry-period=500ms",
+    "-D high-availability.zookeeper.client.session-timeout=4s",
     "-D taskmanager.orphan-timeout=6s",
     "-D jobmanager.adoption-grace=9s",
     "-D heartbeat.interval=1s",
@@ -261,7 +262,6 @@ def configured_for_zookeeper(place: Path) -> Path:
         "  zookeeper:\n"
         f"    quorum: {quorum}\n"
         f"    path.root: /{_part(place)}\n"
-        "    client.session-timeout: 4 s\n"
     )
     return directory
 

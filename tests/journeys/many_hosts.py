@@ -22,7 +22,6 @@ OPTIONS = {
     **dict(option.removeprefix("-D ").split("=", 1) for option in harness.IMPATIENT),
     "high-availability.type": "zookeeper",
     "high-availability.cluster-id": "many",
-    "high-availability.zookeeper.client.session-timeout": "4 s",
     "taskmanager.driver.type": "session-less",
     "taskmanager.spare-drivers": "0",
 }

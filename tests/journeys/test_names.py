@@ -52,9 +52,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     line = [*COMMAND, "run-application", "--json", *SESSION_LESS, *CLUSTER, str(app), "hold"]
     run = Run(line, place, place / "stderr.log")
     try:
+        application = run.wait("application-status")["application_id"]
         run.grown("seen.jsonl", len(named.NAMES))
         told = map(json.loads, run.lines("seen.jsonl"))
-        application = run.of("application-status")[0]["application_id"]
         rest = run.get(f"/applications/{application}")
         commands = {"info": command(place, "info", *CLUSTER, application)}
         run.release()
