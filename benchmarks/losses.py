@@ -159,12 +159,8 @@ def _worker(scene: Scene, name: str) -> int:
     return next(
         pid
         for pid, line in scene.hosts.processes(name).items()
-        if "understudy.cli.worker" in line and "guardian.py" not in line and _is_leader(pid)
+        if "understudy.cli.jobmanager_process" in line and "guardian.py" not in line
     )
-
-
-def _is_leader(pid: int) -> bool:
-    return b'"role":"jobmanager"' in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 LOSSES: dict[str, Callable[[Scene], tuple[str, str]]] = {

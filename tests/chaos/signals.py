@@ -26,10 +26,12 @@ def kind_of(pid: int, lines: dict[int, str]) -> str:
     line = lines[pid]
     if "guardian.py" in line:
         return "guardian of " + line.partition('"name": "')[2].partition("-")[0]
-    if "understudy.cli.worker" in line:
-        above = lines.get(harness.parent(pid), "")
-        return "taskmanager" if "taskmanager-" in above else "jobmanager"
-    for word, kind in (("application_process", "main"), ("runtime.driver", "driver")):
+    for word, kind in (
+        ("jobmanager_process", "jobmanager"),
+        ("taskmanager_process", "taskmanager"),
+        ("application_process", "main"),
+        ("runtime.driver", "driver"),
+    ):
         if word in line:
             return kind
     if "java" in line.split(" ", 1)[0]:

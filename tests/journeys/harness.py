@@ -24,6 +24,8 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from understudy.config.configuration import Configuration, load_configuration
+
 Event = dict[str, Any]
 
 PATIENCE_S = 90.0
@@ -264,6 +266,12 @@ def configured_for_zookeeper(place: Path) -> Path:
         f"    path.root: /{_part(place)}\n"
     )
     return directory
+
+
+def configuration(place: Path, settings: Mapping[str, str]) -> Configuration:
+    """Return what a command there would be configured with."""
+    directory = configured_for_zookeeper(place) if quorum else None
+    return load_configuration(directory, [f"{key}={text}" for key, text in settings.items()])
 
 
 def command(place: Path, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:

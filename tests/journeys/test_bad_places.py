@@ -71,8 +71,8 @@ def test_a_storage_that_fills_up_is_waited_for_and_nothing_that_had_finished_run
         run.grown("jobs.txt", 2)
         filler = Path(f"/proc/{run.process.pid}/root{place}/state/filler")
         fill(filler)
-        run.said("No space left on device")
         run.release()
+        run.said("No space left on device")
         filler.unlink()
 
         assert 0 == run.finish()

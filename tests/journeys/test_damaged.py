@@ -230,6 +230,7 @@ def test_a_second_cluster_with_the_same_id_stands_by_or_is_refused_where_it_cont
     assert 1 == len(run.lines("main.txt"))
 
 
+@pytest.mark.filesystem  # Elsewhere nobody loses the register with it.
 def test_a_storage_directory_that_is_moved_away_and_back_is_no_fresh_start(
     start: Start, place: Path
 ) -> None:
@@ -248,3 +249,18 @@ def test_a_storage_directory_that_is_moved_away_and_back_is_no_fresh_start(
     assert 0 == run.finish()
     assert 1 == run.lines("jobs.txt").count("first 1")
     assert "TWICE AT ONCE" not in run.lines("jobs.txt")
+
+
+def test_results_wait_for_a_storage_directory_that_is_moved_away(start: Start, place: Path) -> None:
+    run = begun(start)
+    away = place / "away"
+    storage(place).rename(away)
+    run.release()
+    run.said("the storage directory is gone")
+    run.grown("jobs.txt", 2)
+    recreated = storage(place).exists()
+    away.rename(storage(place))
+
+    assert 0 == run.finish()
+    assert not recreated
+    assert ["first 1", "long 1", "third 1"] == run.lines("jobs.txt")

@@ -136,7 +136,7 @@ def test_what_runs_is_stopped_when_a_jobmanager_with_other_code_takes_over(
     assert ["quick old 1", "long old 1", "long new 2"] == _lines(place)
 
 
-@pytest.mark.filesystem
+@pytest.mark.filesystem  # In a line nobody overtakes: while the older one lives, it leads first.
 def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deployed_since(
     begin: Begin, place: Path
 ) -> None:

@@ -11,14 +11,17 @@ from __future__ import annotations
 import hmac
 import ssl
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understudy.api import answers
 from understudy.config import Configuration, options
 from understudy.rpc.certificates import PemFiles
 from understudy.rpc.secret import read_secret
+
+if TYPE_CHECKING:
+    import httpx
 
 SCHEME = "Bearer"
 
@@ -56,6 +59,8 @@ class RestSecurity:
 
     def client(self, timeout: httpx.Timeout | float) -> httpx.AsyncClient:
         """Return a client for endpoints of the cluster, and of nobody else: it sends the token."""
+        import httpx  # It takes a quarter of a second, and a TaskManager never asks.
+
         verify: ssl.SSLContext | bool = True
         if self.files:
             verify = self.files.client(

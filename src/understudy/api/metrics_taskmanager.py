@@ -27,15 +27,14 @@ from starlette.types import ASGIApp
 from understudy.api import metrics
 from understudy.api.authentication import Doorkeeper, RestSecurity, rest_security
 from understudy.api.metrics import counter, counters, gauge, gauges
+from understudy.api.server import Server
 from understudy.config import Configuration, options
+from understudy.config.security import is_everywhere
 from understudy.errors import ConfigurationError
 from understudy.model import JobStatus
 from understudy.rpc import addresses
 from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
 from understudy.runtime.task_manager import TaskManager
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 -- compared with, not bound to
 
 CONNECTIONS_MAX = 16
 """Some scrapers and a person; whoever holds more open is told to come later."""
@@ -135,27 +134,14 @@ class Endpoint:
     security: RestSecurity
 
 
-def check_bind_host(configuration: Configuration) -> None:
-    """Raise `ConfigurationError` where everybody could ask from other hosts."""
-    host = configuration.get(options.TASKMANAGER_BIND_HOST)
-    if not _is_wanted(configuration) or host in LOOPBACK:
-        return
-    if not configuration.find(options.SECRET_FILE):
-        raise ConfigurationError(
-            f"{options.TASKMANAGER_BIND_HOST.key} is {host!r}, where others could read the metrics "
-            f"of TaskManagers: set {options.SECRET_FILE.key}, or leave it at 127.0.0.1"
-        )
-
-
 def bind(configuration: Configuration, name: str) -> Endpoint | None:
     """Return where metrics are to be served; None where nowhere, or (with a warning) no port is.
 
-    ``name`` is how this host is called by others. Raises `ConfigurationError` for an address where
-    everybody could ask, and for a bad secret or certificate.
+    ``name`` is how this host is called by others. Raises `ConfigurationError` for a bad secret or
+    certificate.
     """
-    if not _is_wanted(configuration):
+    if options.PROMETHEUS not in configuration.get(options.REPORTERS):
         return None
-    check_bind_host(configuration)
     security = rest_security(configuration)
     if security.files and security.files.keystore is None:
         _log.warning("no metrics are served: %s is not set", options.REST_KEYSTORE.key)
@@ -170,13 +156,9 @@ def bind(configuration: Configuration, name: str) -> Endpoint | None:
     except ConfigurationError as error:
         _log.warning("no metrics are served: %s", error)
         return None
-    called = addresses.bracketed(name if host in ANY_ADDRESS else host)
+    called = addresses.bracketed(name if is_everywhere(host) else host)
     port = listening.getsockname()[1]
     return Endpoint(listening, f"{security.scheme}://{called}:{port}{metrics.PATH}", security)
-
-
-def _is_wanted(configuration: Configuration) -> bool:
-    return options.PROMETHEUS in configuration.get(options.REPORTERS)
 
 
 @contextlib.asynccontextmanager
@@ -198,7 +180,7 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
     )
     config.load()
     config.ssl = endpoint.security.server()
-    server = _Server(config)
+    server = Server(config)
     task = asyncio.create_task(server.serve(sockets=[endpoint.listening]))
     task.add_done_callback(_told)
     try:
@@ -227,12 +209,3 @@ def _application(registry: CollectorRegistry, security: RestSecurity) -> ASGIApp
 def _told(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception():
         _log.warning("metrics are served no more", exc_info=task.exception())
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the process's signals alone."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing: signals are the TaskManager's."""
-        yield

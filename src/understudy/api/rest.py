@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import httpx
 import uvicorn
@@ -29,6 +29,7 @@ from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
 from understudy.api.routes import Handler
+from understudy.api.server import Server
 from understudy.errors import (
     DataError,
     LeadershipLost,
@@ -165,7 +166,7 @@ async def serving(
     )
     config.load()
     config.ssl = security.server()
-    server = _Server(config)
+    server = Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         yield
@@ -174,15 +175,6 @@ async def serving(
         server.force_exit = True
         await asyncio.gather(task, return_exceptions=True)
         await rest.close()
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the process's signals alone."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing: signals are the JobManager's."""
-        yield
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

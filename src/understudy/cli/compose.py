@@ -6,7 +6,6 @@ import os
 import tempfile
 from pathlib import Path
 
-from understudy.api import metrics_taskmanager
 from understudy.cli.securing import check_secured, standalone_rpc
 from understudy.config import Configuration, options, zookeeper
 from understudy.errors import StorageError, UsageError
@@ -47,7 +46,6 @@ def check_startable(
 ) -> None:
     """Raise `UsageError` for what would make each process of the cluster fail at its start."""
     check_secured(configuration, cluster_id, serves_rest=serves_rest)
-    metrics_taskmanager.check_bind_host(configuration)
     services = open_services(configuration, cluster_id, as_jobmanager=True)
     try:
         prove_storage(configuration, services)

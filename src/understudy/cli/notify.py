@@ -19,8 +19,6 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-import httpx
-
 from understudy.cli.story import PUBLIC, Event
 from understudy.config import Configuration, options
 from understudy.version import VERSION
@@ -60,6 +58,9 @@ class Notifier:
         self._failing = False
         """The last event could not be delivered: at the end, each is tried once only."""
         self._deadline = float("inf")
+        import httpx  # It takes a quarter of a second, and most processes post nothing.
+
+        self._errors = httpx.HTTPError
         self._client = httpx.Client(
             timeout=timeout_s,
             trust_env=not _is_loopback(url),
@@ -143,7 +144,7 @@ class Notifier:
                 # Nobody reads the answer, which may be without end.
                 with self._client.stream("POST", self._url, content=body) as answer:
                     status = answer.status_code
-            except httpx.HTTPError as error:
+            except self._errors as error:
                 why = f"{type(error).__name__}: {error}"
                 continue
             if 200 <= status < 300:

@@ -130,7 +130,7 @@ def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
     return Spec(
         name=worker.name,
         incarnation=worker.incarnation,
-        argv=(sys.executable, "-P", "-m", "understudy.cli.worker"),
+        argv=(sys.executable, "-P", "-m", f"understudy.cli.{worker.role}_process"),
         env={WORKER: msgspec.json.encode(worker).decode()},
         fds=tuple(one for one in (worker.events, worker.ready) if one is not None),
         lock=worker.lock or None,

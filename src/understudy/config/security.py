@@ -32,6 +32,7 @@ _HOSTS: tuple[Option[str], ...] = (
     options.RPC_ADDRESS,
     options.REST_ADDRESS,
     options.REST_BIND_ADDRESS,
+    options.TASKMANAGER_BIND_HOST,
 )
 _FAMILIES: tuple[tuple[Option[bool], tuple[Option[str], ...], tuple[Option[str], ...]], ...] = (
     (
@@ -55,6 +56,7 @@ def check(configuration: Configuration) -> None:
         if text is not None:
             _check_host(option, text.strip())
     if not configuration.find(options.SECRET_FILE):
+        _check_metrics(configuration)
         for option in _without_secret(configuration):
             raise ConfigurationError(
                 f"{option.key} is {configuration.get(option)!r}, but {options.SECRET_FILE.key} is "
@@ -104,6 +106,15 @@ def _without_secret(configuration: Configuration) -> Iterator[Option[str]]:
         yield options.REST_BIND_ADDRESS
     if configuration.is_standalone and configuration.get(options.REST_ADDRESS) not in THIS_HOST:
         yield options.REST_ADDRESS
+
+
+def _check_metrics(configuration: Configuration) -> None:
+    host = configuration.get(options.TASKMANAGER_BIND_HOST)
+    if options.PROMETHEUS in configuration.get(options.REPORTERS) and host not in THIS_HOST:
+        raise ConfigurationError(
+            f"{options.TASKMANAGER_BIND_HOST.key} is {host!r}, where others could read the metrics "
+            f"of TaskManagers: set {options.SECRET_FILE.key}, or leave it at 127.0.0.1"
+        )
 
 
 def _check_host(option: Option[str], text: str) -> None:

@@ -33,15 +33,13 @@ from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage, RunMain
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
+from understudy.runtime.channels import HEARTBEAT_S, SCRATCH
 from understudy.runtime.environment import Environment, current
 from understudy.runtime.failures import failure_of, shown, storable
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.worker import GuardianLink, flush_output
 from understudy.spark import defaults
-
-HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
-SCRATCH = "UNDERSTUDY_SCRATCH"
 
 
 class ClusterLink:

@@ -13,6 +13,11 @@ from understudy.rpc.wire import BlockingLink, Codec
 
 CHANNEL_FD = "UNDERSTUDY_CHANNEL_FD"
 INCARNATION = "UNDERSTUDY_INCARNATION"
+HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
+SCRATCH = "UNDERSTUDY_SCRATCH"
+
+JVM_LOST = 86
+"""Exit code of a driver whose JVM has ended."""
 
 link_codec: Codec[messages.LinkMessage] = Codec(messages.LinkMessage)
 main_codec: Codec[messages.MainMessage] = Codec(messages.MainMessage)

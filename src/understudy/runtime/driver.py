@@ -29,17 +29,14 @@ from understudy.rpc.messages import DriverMessage, Interrupt, RunAttempt, StartS
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.attempt import Attempt, Interrupted
+from understudy.runtime.channels import HEARTBEAT_S, JVM_LOST
 from understudy.runtime.environment import IN_DRIVER
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.surroundings import Surroundings
 from understudy.runtime.worker import GuardianLink, flush_output, lock_descriptors
 
-HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
 PROGRESS_S = 1.0
 """How often progress is told; it costs a few calls to the JVM."""
-
-JVM_LOST = 86
-"""Exit code of a driver whose JVM has ended."""
 
 
 class Session(Protocol):

@@ -26,7 +26,7 @@ from understudy.model import Incarnation, Term
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
-from understudy.runtime import channels, driver, guardian
+from understudy.runtime import channels, guardian
 from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
 from understudy.runtime.processes import Death, Process, Processes, Spec
 
@@ -91,7 +91,7 @@ class Driver:
 
 def how_it_ended(death: Death) -> str:
     """Say how a driver ended, for people."""
-    return "lost its JVM" if death.code == driver.JVM_LOST else str(death)
+    return "lost its JVM" if death.code == channels.JVM_LOST else str(death)
 
 
 class Listener(Protocol):
@@ -299,7 +299,7 @@ class DriverPool:
             argv=(sys.executable, "-P", "-m", "understudy.runtime.driver"),
             env={
                 **channels.child_environment(channel, incarnation),
-                driver.HEARTBEAT_S: str(self._settings.heartbeat_s),
+                channels.HEARTBEAT_S: str(self._settings.heartbeat_s),
                 "PYTHONPATH": os.pathsep.join(entries),
                 "PYTHONUNBUFFERED": "1",
             },
@@ -367,7 +367,7 @@ class DriverPool:
         del self._drivers[one.incarnation]
         if one.state is DriverState.STARTING:
             killed = bool(death.signal) and death.reason != guardian.SILENT
-            killed = killed or death.code == driver.JVM_LOST
+            killed = killed or death.code == channels.JVM_LOST
             late = f"; {DRIVER_START.key} is {self._settings.start_s:g} s"
             limit = late if death.reason == guardian.SILENT else ""
             what = f"{how_it_ended(death)} before it was warm{limit}"

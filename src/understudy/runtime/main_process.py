@@ -18,7 +18,7 @@ from understudy.model import Incarnation
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import MainMessage
-from understudy.runtime import application_process, channels
+from understudy.runtime import channels
 from understudy.runtime.processes import Process, Processes, Spec
 
 START_S = 60.0
@@ -162,8 +162,8 @@ class WarmMainProcesses:
                 argv=(sys.executable, "-P", "-m", "understudy.runtime.application_process"),
                 env={
                     **channels.child_environment(theirs, incarnation),
-                    application_process.HEARTBEAT_S: str(self._heartbeat_s),
-                    application_process.SCRATCH: str(scratch),
+                    channels.HEARTBEAT_S: str(self._heartbeat_s),
+                    channels.SCRATCH: str(scratch),
                     "PYTHONUNBUFFERED": "1",
                 },
                 fds=(theirs.fileno(),),

@@ -19,7 +19,7 @@ from understudy.cli.common import DEFAULT_CLUSTER_ID
 from understudy.cli.compose import open_services
 from understudy.cli.spec import lock_of
 from understudy.clock import SystemClock
-from understudy.config import Configuration
+from understudy.config.configuration import Configuration, load_configuration
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import Incarnation
@@ -134,7 +134,8 @@ def taskmanager(
 
 async def main(count: int) -> None:
     """Be so many TaskManagers until killed."""
-    configuration = Configuration({})
+    directory = os.environ.get("UNDERSTUDY_CONF_DIR")
+    configuration = load_configuration(Path(directory) if directory else None, ())
     services = open_services(configuration, DEFAULT_CLUSTER_ID)
     with ThreadPoolExecutor(count) as threads:
         fleet = [taskmanager(number, configuration, services, threads) for number in range(count)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.scale.idleness import quiet_window, settled
 
@@ -23,4 +24,4 @@ def test_an_idle_cluster_takes_no_processor_and_writes_the_lease_only(
     assert 0 == code, run.story()
     assert {} == window.busy(PERCENT_MAX), window.percent
     assert set() == window.written
-    assert 0 < window.renewals
+    assert bool(harness.quorum) != bool(window.renewals)  # A lease is renewed where it lies.

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import command
 from understudy.cli.compose import open_services
-from understudy.config import Configuration
 from understudy.ha import layout
 from understudy.ha.documents import Document
 from understudy.ha.format import digest
+from understudy.ha.register import Releasable
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.model import (
     ApplicationId,
@@ -80,9 +81,9 @@ def storage(place: Path) -> Path:
     """Return the storage of a cluster that has executed a thousand applications."""
     storage = place / "state" / "understudy" / "ha"
     stones = {stone.run_id: stone for stone in (remembered(n, storage) for n in range(RUNS))}
-    services = open_services(
-        Configuration({"high-availability.storageDir": str(storage)}), CLUSTER, as_jobmanager=True
-    )
+    lies_at = {"high-availability.storageDir": str(storage)}
+    configuration = harness.configuration(place, lies_at)
+    services = open_services(configuration, CLUSTER, as_jobmanager=True)
 
     async def fill() -> None:
         await services.registry.claim(1, ephemeral=False)
@@ -90,6 +91,8 @@ def storage(place: Path) -> Path:
         await document.update(1, lambda body: replace(body, tombstones=stones))
 
     asyncio.run(fill())
+    if isinstance(services.backend, Releasable):
+        services.backend.release()
     return storage
 
 
