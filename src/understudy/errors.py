@@ -20,6 +20,7 @@ UnderstudyError
 │   ├── NewerFormatError       written by a later Understudy
 │   ├── UnreadableDataError    there, but no file, or the file system does not give it out
 │   └── LostDataError          gone though it was there, or an older copy lies in its place
+├── CheckpointError            what a job would resume from, or keep, is not as it should be
 ├── TooLargeError              a value would pass a backend's or an option's limit
 ├── NotFoundError              no such application, job, key or file
 ├── NoLeaderError              nobody leads the cluster just now
@@ -174,6 +175,12 @@ class LostDataError(DataError):
     """Data that was there is gone, or an older copy of it lies in its place."""
 
     code = "lost-data"
+
+
+class CheckpointError(UnderstudyError):
+    """What a job would resume from, or wants to keep, is not as it should be."""
+
+    code = "checkpoint"
 
 
 class TooLargeError(UnderstudyError):

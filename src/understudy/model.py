@@ -141,6 +141,83 @@ class ApplicationRecord(Record, frozen=True):
     submitted_at: float = 0.0
 
 
+class CheckpointKind(enum.Enum):
+    """What a checkpoint is a point of."""
+
+    BATCH = "batch"
+    """A micro-batch that a streaming query has committed to its own Spark checkpoint."""
+    TABLE = "table"
+    """A DataFrame that was written whole."""
+    STATE = "state"
+    """A small JSON value."""
+    WRITE = "write"
+    """Rows that are about to be published, or were, outside of what is ours."""
+
+
+class Checkpoint(Record, frozen=True):
+    """A point that a job can resume from; it counts once the register holds it.
+
+    Of each (kind, name) the latest is what a restarted job goes on from.
+    """
+
+    kind: CheckpointKind
+    name: str
+    """The query's, the DataFrame's, the table's; empty for what needs none."""
+    attempt: int
+    number: int = 0
+    """From the job's counter, which starts at 1; 0 until it is recorded."""
+    location: str = ""
+    """Where its bytes lie: a path of our storage, or a URL or path of the user's."""
+    digest: str = ""
+    """What its manifest, its value or its batch's log must hash to."""
+    batch_id: int = -1
+    query_id: str = ""
+    offsets: msgspec.Raw = NULL
+    """Where each source of the query had come to, as Spark writes it: JSON."""
+    rows: int = 0
+    size: int = 0
+    """Bytes."""
+    duration_s: float = 0.0
+    completed_at: float = 0.0
+    note: msgspec.Raw = NULL
+    """What its kind needs besides, as JSON."""
+
+
+class Savepoint(Record, frozen=True):
+    """A self-contained copy of what a job can resume from; it outlives job and cluster."""
+
+    trigger: str
+    """The id under which it was asked for, 32 hexadecimal digits."""
+    location: str
+    number: int = 0
+    digest: str = ""
+    """Of its manifest."""
+    size: int = 0
+    duration_s: float = 0.0
+    completed_at: float = 0.0
+    failure: Failure | None = None
+
+
+class Checkpoints(Record, frozen=True):
+    """All that the register holds of one job's checkpoints; see ``core.checkpoints``."""
+
+    application_id: ApplicationId
+    job_id: JobId
+    counter: int = 0
+    """The last number that was given."""
+    completed: tuple[Checkpoint, ...] = ()
+    """Those that are retained, in the order of their numbers."""
+    completed_total: int = 0
+    failed_total: int = 0
+    restored_total: int = 0
+    restored: Checkpoint | None = None
+    """The latest that an attempt began with, and when."""
+    restored_at: float = 0.0
+    savepoints: tuple[Savepoint, ...] = ()
+    started_from: str = ""
+    """The savepoint that the job began with."""
+
+
 class Intent(Record, frozen=True):
     """What an attempt will do and where, durable before it starts."""
 
@@ -153,6 +230,8 @@ class Intent(Record, frozen=True):
     placed_at: float = 0.0
     deployment: int = 1
     """Whose code it runs."""
+    checkpoints: str = ""
+    """Where its checkpoints lie, if a person has said that; else ``layout`` says it."""
 
 
 class Restarts(Record, frozen=True):
@@ -178,6 +257,9 @@ class JobResultEntry(Record, frozen=True):
     reason: str = ""
     start_time: float = 0.0
     end_time: float = 0.0
+    checkpoint: str = ""
+    """Where its last completed checkpoint lies, if that is retained."""
+    savepoint: str = ""
 
 
 class JobEntry(Record, frozen=True):
@@ -197,6 +279,8 @@ class JobEntry(Record, frozen=True):
     displaced: bool = False
     """It gave way to another job that ``main`` reached first after a failover."""
     cancel_requested: bool = False
+    checkpoints: str = ""
+    """Register key of the document that holds its checkpoints; empty before the first."""
     result: JobResultEntry | None = None
 
 
@@ -329,6 +413,9 @@ class JobRecord(Record, frozen=True):
     value: msgspec.Raw = NULL
     failure: Failure | None = None
     note: str = ""
+    checkpoint: str = ""
+    """Where its last completed checkpoint lies, if that was retained."""
+    savepoint: str = ""
 
 
 class TombstoneFile(Record, frozen=True):

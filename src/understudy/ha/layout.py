@@ -3,7 +3,8 @@
 ``<cluster-id>/``
     ``register/``               the register, where the backend is ``filesystem``
     ``locks/<incarnation>``     liveness locks of the processes of this host
-    ``applications/<nonce>/``   record, ``plans/``, ``staged/`` and ``blobs/`` of one application
+    ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``blobs/``,
+                                ``checkpoints/`` and ``tables/`` of one application
     ``code/<digest>/``          artifacts laid out for Python's path, shared by this host
     ``tombstones/<run>.json``   what remains of an application for a time
 ``job-result-store/<cluster-id>/`` and ``application-result-store/<cluster-id>/``
@@ -68,6 +69,16 @@ def staged_by_leader_path(
 def staged_application_path(cluster: str, directory: str, term: int) -> str:
     """Return where a leader stages the result of an application."""
     return f"{cluster}/applications/{directory}/result-{term}.json"
+
+
+def checkpoints_path(cluster: str, directory: str, job_id: str) -> str:
+    """Return where a job's checkpoints lie, unless a person says otherwise."""
+    return f"{cluster}/applications/{directory}/checkpoints/{job_id}"
+
+
+def tables_path(cluster: str, directory: str) -> str:
+    """Return where the DataFrames lie that jobs of one application hand on."""
+    return f"{cluster}/applications/{directory}/tables"
 
 
 def tombstone_path(cluster: str, run_id: str) -> str:

@@ -29,6 +29,7 @@ from understudy.ha.register import Register
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
+    Checkpoints,
     LeadershipSpan,
     Link,
     RegistryBody,
@@ -41,6 +42,7 @@ from understudy.model import (
 REGISTRY_KEY = "registry"
 APPLICATION_PREFIX = "application-"
 SEGMENT_PREFIX = "jobs-"
+CHECKPOINTS_PREFIX = "checkpoints-"
 
 HISTORY_MAX = 50
 """Terms kept for people to read; about 10 kB."""
@@ -153,7 +155,8 @@ class Registry:
         """Delete the documents that nothing links; return their keys.
 
         What is damaged is left in place. While a linked application cannot be read, nobody can
-        tell which segments are its own: then every segment stays.
+        tell which segments are its own: then every segment stays. So do checkpoints while a segment
+        cannot be read.
         """
         body = await self._document.claim(term)
         applications = {link.document for link in body.applications.values()}
@@ -167,7 +170,17 @@ class Registry:
             if application is None:
                 return swept
             segments.update(application.segments)
-        return swept + await self._delete_unlinked(term, SEGMENT_PREFIX, segments)
+        swept += await self._delete_unlinked(term, SEGMENT_PREFIX, segments)
+        checkpoints: set[str] = set()
+        for key in segments:
+            try:
+                segment = await segment_document(self._register, key).read()
+            except DataError:
+                return swept
+            if segment is None:
+                return swept
+            checkpoints.update(entry.checkpoints for entry in segment.jobs.values())
+        return swept + await self._delete_unlinked(term, CHECKPOINTS_PREFIX, checkpoints)
 
     async def _delete_unlinked(self, term: Term, prefix: str, linked: set[str]) -> list[str]:
         swept = []
@@ -232,6 +245,17 @@ def segment_document(
     return Document(register, key, "jobs", Segment, check)
 
 
+def checkpoints_document(
+    register: Register, key: str, application: ApplicationId | None = None
+) -> Document[Checkpoints]:
+    """Open a document that holds the checkpoints of a job; see `application_document`."""
+
+    def check(body: Checkpoints) -> None:
+        _refuse_foreign(key, body.application_id, application)
+
+    return Document(register, key, "checkpoints", Checkpoints, check)
+
+
 def _refuse_foreign(key: str, found: ApplicationId, expected: ApplicationId | None) -> None:
     if expected and found != expected:
         raise ForeignDataError(
@@ -239,7 +263,11 @@ def _refuse_foreign(key: str, found: ApplicationId, expected: ApplicationId | No
         )
 
 
-def _open(register: Register, key: str) -> Document[ApplicationDocument] | Document[Segment]:
+def _open(
+    register: Register, key: str
+) -> Document[ApplicationDocument] | Document[Segment] | Document[Checkpoints]:
     if key.startswith(APPLICATION_PREFIX):
         return application_document(register, key)
+    if key.startswith(CHECKPOINTS_PREFIX):
+        return checkpoints_document(register, key)
     return segment_document(register, key)

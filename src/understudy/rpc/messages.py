@@ -11,12 +11,14 @@ import msgspec
 from understudy.model import (
     ApplicationId,
     Artifact,
+    Checkpoint,
     Failure,
     Incarnation,
     JobId,
     JobStatus,
     Pointer,
     RunId,
+    Savepoint,
     SessionProfile,
     Term,
 )
@@ -135,6 +137,29 @@ class Progress(Message, frozen=True, kw_only=True):
     stage: str = ""
 
 
+class CheckpointsTaken(Message, frozen=True, kw_only=True):
+    """The attempt has completed these checkpoints: they count once this is answered.
+
+    Told again to the next leader until it is; what is recorded already keeps its number.
+    """
+
+    job_id: JobId
+    attempt: int
+    sequence: int
+    """Numbers what this attempt tells, from 1."""
+    checkpoints: tuple[Checkpoint, ...]
+    failed: int = 0
+    """How many could not be completed since it was last told."""
+
+
+class SavepointTaken(Message, frozen=True, kw_only=True):
+    """The attempt has written the savepoint that it was asked for, or says why not."""
+
+    job_id: JobId
+    attempt: int
+    savepoint: Savepoint
+
+
 class CannotStart(Message, frozen=True, kw_only=True):
     """No driver for this application can be started: the settings are wrong."""
 
@@ -177,6 +202,14 @@ class Deploy(Message, frozen=True, kw_only=True):
     plan: Pointer
     staged: str
     result_size_max: int
+    checkpoints: str = ""
+    """Where the job's checkpoints lie: a path of the storage, or an absolute path or URL."""
+    tables: str = ""
+    """Where the DataFrames lie that jobs of this application hand on; a path of the storage."""
+    restored: tuple[Checkpoint, ...] = ()
+    """What the attempt goes on from: the latest of each query, DataFrame and state."""
+    accept_found: bool = False
+    """Take a query's checkpoint location as it is found."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):
@@ -191,6 +224,34 @@ class Forget(Message, frozen=True, kw_only=True):
 
     job_id: JobId
     attempt: int
+
+
+class CheckpointsRecorded(Message, frozen=True, kw_only=True):
+    """What the attempt has told under this number is durable."""
+
+    job_id: JobId
+    attempt: int
+    sequence: int
+    numbers: tuple[int, ...] = ()
+
+
+class CheckpointsRefused(Message, frozen=True, kw_only=True):
+    """What the attempt has told under this number is not recorded, and will not be."""
+
+    job_id: JobId
+    attempt: int
+    sequence: int
+    reason: str
+
+
+class TakeSavepoint(Message, frozen=True, kw_only=True):
+    """Write a savepoint below this directory, and end the job once it is durable if so wished."""
+
+    job_id: JobId
+    attempt: int
+    trigger: str
+    directory: str
+    stop: bool = False
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -221,6 +282,8 @@ LinkMessage = (
     | AttemptLost
     | AttemptRefused
     | Progress
+    | CheckpointsTaken
+    | SavepointTaken
     | CannotStart
     | Welcome
     | HeartbeatAnswer
@@ -228,6 +291,9 @@ LinkMessage = (
     | Deploy
     | StopAttempt
     | Forget
+    | CheckpointsRecorded
+    | CheckpointsRefused
+    | TakeSavepoint
     | Release
     | Attend
 )
@@ -414,5 +480,17 @@ class Retiring(Message, frozen=True, kw_only=True):
 
 
 DriverMessage = (
-    StartSession | Warm | RunAttempt | Entered | Interrupt | AttemptEnded | Progress | Retiring
+    StartSession
+    | Warm
+    | RunAttempt
+    | Entered
+    | Interrupt
+    | AttemptEnded
+    | Progress
+    | CheckpointsTaken
+    | SavepointTaken
+    | CheckpointsRecorded
+    | CheckpointsRefused
+    | TakeSavepoint
+    | Retiring
 )

@@ -24,6 +24,7 @@ from understudy.core.takeover import Takeover
 from understudy.errors import NotFoundError
 from understudy.model import (
     ApplicationRecord,
+    Checkpoint,
     Failure,
     Incarnation,
     JobEntry,
@@ -132,6 +133,7 @@ class ApplicationJobs:
         master = JobMaster(state, entry, self.context, self)
         self.masters[entry.job_id] = master
         self._spawn(master.run())
+        self._spawn(master.checkpoints.run())
         return master
 
     # --- what main asks for (Jobs) ----------------------------------------------------------------
@@ -266,6 +268,21 @@ class ApplicationJobs:
             status, adopted = job.status_of(state), state.adopted
             self._show(master.job_id, master.name, status, state.attempt, adopted=adopted)
 
+    def checkpoint_completed(self, master: JobMaster, checkpoint: Checkpoint) -> None:
+        """See `Supervisor.checkpoint_completed`."""
+        self._reporter.event(
+            "checkpoint-completed",
+            job_id=master.job_id,
+            name=master.name,
+            attempt=checkpoint.attempt,
+            number=checkpoint.number,
+            kind=checkpoint.kind.value,
+            of=checkpoint.name,
+            batch_id=checkpoint.batch_id if checkpoint.batch_id >= 0 else None,
+            rows=checkpoint.rows,
+            duration_s=round(checkpoint.duration_s, 3),
+        )
+
     async def _tell_end(self, master: JobMaster) -> None:
         result = self.entries[master.job_id].result
         assert result is not None
@@ -385,6 +402,8 @@ class ApplicationJobs:
                 master.tell(job.Refused(message.attempt, message.reason))
             case messages.Progress():
                 self._progressed(master, message)
+            case messages.CheckpointsTaken():
+                master.checkpoints.taken(taskmanager, message)
 
     def _cannot_start(self, taskmanager: Incarnation, reason: str) -> None:
         """Give up once no TaskManager can start a driver."""

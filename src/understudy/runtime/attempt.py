@@ -16,9 +16,11 @@ from understudy.ha.result_store import outcomes
 from understudy.ha.storage import BlockingStorage
 from understudy.model import NULL, Failure, JobStatus, Outcome, Pointer
 from understudy.rpc.messages import AttemptEnded, Deploy
+from understudy.runtime.checkpointing import Recorder
 from understudy.runtime.context import FencingToken, JobContext
 from understudy.runtime.environment import inside_job
 from understudy.runtime.failures import failure_of, shown, storable
+from understudy.runtime.keeping import Keeping
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.plans import decode_plan
 
@@ -38,15 +40,17 @@ class Attempt:
         self._started_at = clock.wall()
         self._began = clock.now()
 
-    def context(self, open_session: Callable[[], Any]) -> JobContext:
+    def context(self, open_session: Callable[[], Any], recorder: Recorder) -> JobContext:
         """Return what the function is called with."""
         deploy = self._deploy
+        keeping = Keeping.of(deploy, recorder, self._storage, self._clock)
         return JobContext(
             deploy.job_id,
             deploy.name,
             deploy.attempt,
             FencingToken(self._term, deploy.attempt),
             logging.getLogger(f"understudy.job.{deploy.name}"),
+            keeping,
             open_session,
         )
 

@@ -39,6 +39,7 @@ from understudy.model import (
     TombstoneFile,
 )
 from understudy.runtime import code
+from understudy.runtime.checkpoint_cleanup import clean_checkpoints
 from understudy.runtime.effort import FAILURES, CleanupStrategy, CleanupView, Effort
 from understudy.runtime.job_master import read_outcome
 from understudy.runtime.retention import tombstones
@@ -270,6 +271,9 @@ class Cleanup:
         for path in (*staged, result.source.path):
             if published or path != result.source.path:  # Else its value is nowhere but there.
                 await effort.make(path, functools.partial(storage.delete, path))
+        await clean_checkpoints(
+            self._services, self._plans, self._stored.body, self._term, entry, effort
+        )
 
     @property
     def _tombstone_path(self) -> str:

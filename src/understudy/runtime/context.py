@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from understudy.errors import UnderstudyError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from understudy.runtime.keeping import Keeping
 
 
 class FencingToken(NamedTuple):
@@ -42,6 +44,7 @@ class JobContext:
     attempt: int
     fencing_token: FencingToken
     log: logging.Logger
+    _keeping: Keeping
     _open: Callable[[], SparkSession | None]
 
     @property
@@ -53,3 +56,19 @@ class JobContext:
                 "this driver has no SparkSession: taskmanager.driver.type is 'session-less'"
             )
         return session
+
+    def save(self, state: Any) -> int:
+        """Keep a JSON value that a restarted attempt goes on from; return its number.
+
+        When this returns it is durable, and replaces what was saved before. It may be as large as
+        what a job returns. Raises `InvalidValueError` for what is not JSON, `CheckpointError` where
+        another attempt has begun.
+        """
+        return self._keeping.state.save(state)
+
+    def restored(self) -> Any:
+        """Return what was saved last, in this attempt or an earlier one; None where nothing was.
+
+        Raises `CheckpointError` where that is gone or damaged.
+        """
+        return self._keeping.state.restored()

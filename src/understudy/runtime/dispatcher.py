@@ -48,6 +48,7 @@ from understudy.rpc import messages
 from understudy.runtime import attention, code, redeployment
 from understudy.runtime.application import Application, ApplicationSettings
 from understudy.runtime.attention import Inspector, Problems
+from understudy.runtime.checkpoint_coordinator import CheckpointSettings
 from understudy.runtime.cleanup import Cleanup
 from understudy.runtime.effort import CleanupStrategy
 from understudy.runtime.job_master import JobContext
@@ -380,6 +381,8 @@ class Dispatcher:
             resources=self._resources,
             clock=around.clock,
             chance=around.chance,
+            register=around.services.register,
+            checkpoints=CheckpointSettings.of(around.configuration),
             attention=self.attention,
         )
 

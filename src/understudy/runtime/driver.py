@@ -30,6 +30,7 @@ from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.attempt import Attempt, Interrupted
 from understudy.runtime.channels import HEARTBEAT_S, JVM_LOST
+from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.environment import IN_DRIVER
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.surroundings import Surroundings
@@ -149,6 +150,7 @@ class Driver:
         """The job whose function the main thread is in."""
         self._interrupted = threading.Event()
         self._before: Surroundings
+        self._recorder: LinkRecorder | None = None
 
     def serve(self) -> None:
         """Run attempts until the driver must be retired, or its TaskManager is gone."""
@@ -179,7 +181,9 @@ class Driver:
         try:
             with self._interruptible(deploy.job_id):
                 session = self._session.open(deploy.job_id, deploy.name)
-                context = attempt.context(lambda: session)
+                recorder = LinkRecorder(self._link.send, deploy.job_id, deploy.attempt)
+                self._recorder = recorder
+                context = attempt.context(lambda: session, recorder)
                 self._link.send(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
                 value = attempt.call(context, self._session.settle)
             ended = attempt.finished(value)
@@ -226,6 +230,9 @@ class Driver:
                     self._inbox.put(order)
                 case Interrupt() as wish:
                     self._interrupt(wish)
+                case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
+                    if self._recorder:
+                        self._recorder.answered(answer)
         os._exit(0)  # The TaskManager is gone; our guardian is about to end us anyway.
 
     def _interrupt(self, wish: Interrupt) -> None:

@@ -94,6 +94,13 @@ def how_it_ended(death: Death) -> str:
     return "lost its JVM" if death.code == channels.JVM_LOST else str(death)
 
 
+Told = messages.CheckpointsTaken | messages.SavepointTaken
+"""What an attempt tells its leader, beside how it goes on and how it ended."""
+
+Answer = messages.CheckpointsRecorded | messages.CheckpointsRefused | messages.TakeSavepoint
+"""What a leader tells a running attempt."""
+
+
 class Listener(Protocol):
     """Who hears of what happens in the drivers."""
 
@@ -115,6 +122,10 @@ class Listener(Protocol):
 
     def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
         """The attempt told how far it is."""
+        ...
+
+    def attempt_told(self, driver: Driver, message: Told) -> None:
+        """The attempt told its leader something."""
         ...
 
     def printed(self, driver: Driver, text: str) -> None:
@@ -188,6 +199,17 @@ class DriverPool:
         one.link.send(messages.RunAttempt(deploy=deploy, term=term), term)
         self.counts.attempts += 1
         self._listener.drivers_changed()
+
+    def answer(self, message: Answer) -> bool:
+        """Hand on what a leader tells a running attempt; False where that does not run here."""
+        for one in self._drivers.values():
+            if one.deploy and (one.deploy.job_id, one.deploy.attempt) == (
+                message.job_id,
+                message.attempt,
+            ):
+                one.link.send(message)
+                return True
+        return False
 
     def stop_attempt(self, one: Driver) -> None:
         """Interrupt what runs in a driver; kill the driver after the grace."""
@@ -327,6 +349,8 @@ class DriverPool:
                     self._ended(one, ended)
                 case messages.Progress() as progress if one.deploy:
                     self._listener.attempt_progressed(one, progress)
+                case messages.CheckpointsTaken() | messages.SavepointTaken() as told if one.deploy:
+                    self._listener.attempt_told(one, told)
                 case messages.Retiring() as retiring:
                     self.retire(one, retiring.reason)
 

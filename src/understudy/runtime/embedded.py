@@ -46,6 +46,7 @@ from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import Deploy, DriverReport, LinkMessage, MainMessage
 from understudy.runtime.attempt import Attempt, Interrupted
+from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.runtime.environment import Environment
 from understudy.runtime.failures import failure_of
@@ -115,6 +116,7 @@ class Threads:
         self._busy: dict[Incarnation, Deploy] = {}
         self._drivers = [Incarnation(f"thread-{number}") for number in range(1, SLOTS + 1)]
         self._spark = _Spark()
+        self._recorders: dict[JobId, LinkRecorder] = {}
         # Started now, since Python 3.12 starts no thread any more once main has ended.
         self._orders: dict[Incarnation, queue.SimpleQueue[tuple[Deploy, int]]] = {}
         self._threads: dict[Incarnation, threading.Thread] = {}
@@ -149,6 +151,8 @@ class Threads:
                     self._orders[deploy.driver].put((deploy, envelope.term))
                 case messages.StopAttempt() as stop:
                     self._interrupt(stop)
+                case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
+                    self._recorders[answer.job_id].answered(answer)
 
     def _reports(self) -> tuple[DriverReport, ...]:
         return tuple(
@@ -162,9 +166,13 @@ class Threads:
 
     def _run(self, deploy: Deploy, term: int) -> None:
         attempt = Attempt(deploy, term, self._storage, SystemClock())
+        recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt)
+        self._recorders[deploy.job_id] = recorder
         self._tell(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
         try:
-            context = attempt.context(lambda: self._spark.session(deploy.job_id, deploy.name))
+            context = attempt.context(
+                lambda: self._spark.session(deploy.job_id, deploy.name), recorder
+            )
             ended = attempt.finished(attempt.call(context, self._spark.settle))
         except Interrupted:
             ended = attempt.interrupted()

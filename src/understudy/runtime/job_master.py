@@ -22,11 +22,15 @@ from understudy.core.restart import Strategy
 from understudy.core.slots import Placement
 from understudy.errors import DataError, ForeignDataError, NotFoundError
 from understudy.ha import layout
+from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
+from understudy.ha.register import Register
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.ha.storage import Storage
 from understudy.model import (
+    ApplicationId,
+    Checkpoint,
     Failure,
     Intent,
     JobEntry,
@@ -41,6 +45,7 @@ from understudy.model import (
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
+from understudy.runtime.checkpoint_coordinator import CheckpointCoordinator, CheckpointSettings
 from understudy.runtime.persist import once, persist
 from understudy.runtime.resource_manager import ResourceManager
 
@@ -52,7 +57,7 @@ class JobContext:
     """What the JobMasters of one application share."""
 
     term: Term
-    application_id: str
+    application_id: ApplicationId
     run_id: RunId
     cluster: str
     directory: str
@@ -66,6 +71,8 @@ class JobContext:
     resources: ResourceManager
     clock: Clock
     chance: random.Random
+    register: Register
+    checkpoints: CheckpointSettings
     attention: dict[str, str] = field(default_factory=dict)
     """Where what needs a person is shown, by job."""
 
@@ -75,6 +82,10 @@ class Supervisor(Protocol):
 
     def job_changed(self, master: JobMaster, before: JobState) -> None:
         """The job's state is different."""
+        ...
+
+    def checkpoint_completed(self, master: JobMaster, checkpoint: Checkpoint) -> None:
+        """A checkpoint of the job is durable."""
         ...
 
 
@@ -91,6 +102,17 @@ class JobMaster:
         self.began: float | None = None
         self.failures: list[Failure] = []
         """Why earlier attempts of this term ended."""
+        self.checkpoints = CheckpointCoordinator(
+            entry.job_id,
+            CheckpointStore(context.register, context.plans, context.application_id, entry.job_id),
+            context.term,
+            context.checkpoints,
+            context.resources,
+            context.clock,
+            lambda checkpoint: supervisor.checkpoint_completed(self, checkpoint),
+        )
+        self._restored: tuple[Checkpoint, ...] = ()
+        """What the next attempt begins with."""
         self._context = context
         self._supervisor = supervisor
         self._inbox: asyncio.Queue[job.Event] = asyncio.Queue()
@@ -103,6 +125,14 @@ class JobMaster:
     def entry(self) -> JobEntry:
         """Return the job as it is stored."""
         return self._context.plans.entries[self.job_id]
+
+    @property
+    def checkpoint_directory(self) -> str:
+        """Return where the job's checkpoints lie."""
+        context = self._context
+        if context.checkpoints.directory:
+            return f"{context.checkpoints.directory.rstrip('/')}/{self.job_id}"
+        return layout.checkpoints_path(context.cluster, context.directory, self.job_id)
 
     def ran_s(self) -> float:
         """Return for how long the attempt has run, as far as this process has seen it.
@@ -117,6 +147,7 @@ class JobMaster:
 
     async def run(self) -> None:
         """Live until the job has a durable result."""
+        await self.checkpoints.recover(self.entry.attempt)
         try:
             while self.state.phase is not Phase.DONE:
                 event = await self._inbox.get()
@@ -131,6 +162,7 @@ class JobMaster:
         finally:
             if self._waiting:
                 self._waiting.cancel()
+            self.checkpoints.close()
         self.done.set()
 
     def _note(self, event: job.Event) -> None:
@@ -185,6 +217,7 @@ class JobMaster:
             staged=layout.staged_path(context.cluster, context.directory, self.job_id, attempt),
             placed_at=context.clock.wall(),
             deployment=context.deployment,
+            checkpoints=self.checkpoint_directory if context.checkpoints.directory else "",
         )
 
         def change(entry: JobEntry) -> JobEntry:
@@ -193,6 +226,7 @@ class JobMaster:
             )
 
         await self._update("store an intent", change)
+        self._restored = await self.checkpoints.begin(attempt)
 
     def _deploy(self, attempt: int, place: Placement) -> None:
         entry = self.entry
@@ -201,7 +235,7 @@ class JobMaster:
         sent = self._context.resources.send(
             place.taskmanager,
             messages.Deploy(
-                application_id=self._context.application_id,  # type: ignore[arg-type]
+                application_id=self._context.application_id,
                 run_id=self._context.run_id,
                 job_id=self.job_id,
                 name=self.name,
@@ -210,6 +244,10 @@ class JobMaster:
                 plan=entry.plan,
                 staged=entry.intent.staged,
                 result_size_max=self._context.result_size_max,
+                checkpoints=self.checkpoint_directory,
+                tables=layout.tables_path(self._context.cluster, self._context.directory),
+                restored=self._restored,
+                accept_found=self._context.checkpoints.accept_found,
             ),
         )
         if not sent:
@@ -329,7 +367,7 @@ class JobMaster:
         outcome = Outcome(
             job_id=self.job_id,
             job_name=self.name,
-            application_id=context.application_id,  # type: ignore[arg-type]
+            application_id=context.application_id,
             run_id=context.run_id,
             status=command.status,
             attempt=self.state.attempt,

@@ -29,6 +29,7 @@ from understudy.runtime.driver_pool import (
     Driver,
     DriverPool,
     PoolSettings,
+    Told,
     how_it_ended,
 )
 from understudy.runtime.processes import Death, Processes
@@ -112,6 +113,8 @@ class TaskManager:
         self._highest_term: Term = 0
         self._link: Link[LinkMessage] | None = None
         self._ended: dict[tuple[JobId, int], messages.AttemptEnded] = {}
+        self._taken: dict[tuple[JobId, int], dict[int, messages.CheckpointsTaken]] = {}
+        """What running attempts have told, and no leader has answered yet."""
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
         """When the request was sent that a leader answered last."""
@@ -201,6 +204,7 @@ class TaskManager:
                     self._heard(0)
                     self.drivers_changed()
                     self._tell_since(registration)
+                    self._tell_taken()
                     beating = asyncio.create_task(self._beat(link))
                 elif self._link is link:
                     self._obey(envelope.message, envelope.term)
@@ -313,6 +317,12 @@ class TaskManager:
                 self._stop_attempt(message.job_id, message.attempt)
             case messages.Forget():
                 self._ended.pop((message.job_id, message.attempt), None)
+                self._taken.pop((message.job_id, message.attempt), None)
+            case messages.CheckpointsRecorded() | messages.CheckpointsRefused():
+                self._taken.get((message.job_id, message.attempt), {}).pop(message.sequence, None)
+                self._pool.answer(message)
+            case messages.TakeSavepoint():
+                self._pool.answer(message)
             case messages.Release():
                 self._pool.prepare(None)
 
@@ -340,6 +350,12 @@ class TaskManager:
             )
         )
 
+    def _tell_taken(self) -> None:
+        """Tell a new leader what the one before it may not have recorded."""
+        for told in self._taken.values():
+            for message in told.values():
+                self._send(message)
+
     def _send(self, message: LinkMessage) -> None:
         if self._link:
             self._link.send(message, self._highest_term)
@@ -362,6 +378,7 @@ class TaskManager:
 
     def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
         """See `Listener.attempt_lost`; a leader that is away learns it from the registration."""
+        self._taken.pop((deploy.job_id, deploy.attempt), None)
         self._send(
             messages.AttemptLost(
                 job_id=deploy.job_id,
@@ -383,6 +400,14 @@ class TaskManager:
                     stage=progress.stage,
                 )
             )
+
+    def attempt_told(self, driver: Driver, message: Told) -> None:
+        """See `Listener.attempt_told`; checkpoints are kept until a leader has answered."""
+        if isinstance(message, messages.CheckpointsTaken):
+            self._taken.setdefault((message.job_id, message.attempt), {})[message.sequence] = (
+                message
+            )
+        self._send(message)
 
     def printed(self, driver: Driver, text: str) -> None:
         """See `Listener.printed`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from understudy.config.option import Option
 from understudy.config.options import (
+    checkpointing,
     cleanup,
     endpoints,
     high_availability,
@@ -18,6 +19,7 @@ from understudy.config.options import (
     security,
     zookeeper,
 )
+from understudy.config.options.checkpointing import *
 from understudy.config.options.cleanup import *
 from understudy.config.options.endpoints import *
 from understudy.config.options.high_availability import *
@@ -34,6 +36,7 @@ OPTIONS: tuple[Option[object], ...] = tuple(
         high_availability,
         zookeeper,
         jobs,
+        checkpointing,
         cleanup,
         processes,
         machines,

@@ -1,0 +1,39 @@
+"""Checkpoints: what a job resumes from, where they lie, and what remains of them."""
+
+from __future__ import annotations
+
+from understudy.config.option import BOOLEAN, POSITIVE, TEXT, Option, choice
+
+CHECKPOINTS_DIR = Option(
+    "execution.checkpointing.dir",
+    TEXT,
+    None,
+    "Where the checkpoints of jobs lie, as a path or a URL that Spark reaches; each job has a "
+    "directory there, named by its id. Unset: in high-availability.storageDir.",
+    "same key; there a checkpoint is a copy, here Spark's own checkpoint location",
+)
+NUM_RETAINED = Option(
+    "execution.checkpointing.num-retained",
+    POSITIVE,
+    "1",
+    "How many completed checkpoints of a job are remembered, beside those that it needs to go on "
+    "from (the latest of each query, DataFrame and state).",
+    "same key; how many batches can be gone back to is spark.sql.streaming.minBatchesToRetain",
+)
+EXTERNALIZED = Option(
+    "execution.checkpointing.externalized-checkpoint-retention",
+    choice("DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
+    "NO_EXTERNALIZED_CHECKPOINTS",
+    "What becomes of a job's checkpoints at its end. RETAIN_ON_CANCELLATION: those of a failed or "
+    "cancelled job stay; DELETE_ON_CANCELLATION: only those of a failed one; "
+    "NO_EXTERNALIZED_CHECKPOINTS: none. Those of a finished job never stay.",
+    "same",
+)
+ACCEPT_FOUND = Option(
+    "execution.checkpointing.accept-found",
+    BOOLEAN,
+    "false",
+    "Let a streaming job go on from whatever lies at its checkpoint location, though it is not "
+    "what was recorded: gone, older, damaged, or another query's. Rows may be written twice, or "
+    "be missing.",
+)

@@ -1,0 +1,105 @@
+"""Which checkpoints a job has, how they are numbered, and which of them are retained.
+
+What Flink keeps in a CompletedCheckpointStore and a CheckpointIDCounter is one body here, so that
+taking the next number and recording what it numbers is one write (FLIP-144 has two).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from understudy.model import Checkpoint, CheckpointKind, Checkpoints, JobStatus
+
+Slot = tuple[CheckpointKind, str]
+"""Of each slot the latest checkpoint is what a restarted job goes on from."""
+
+SAVEPOINTS_MAX = 20
+"""Of so many a job's document remembers how they were taken; the savepoints stay."""
+
+
+class Retention(enum.Enum):
+    """What becomes of the checkpoints of a job that has ended, in Flink's words."""
+
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+
+
+def slot(checkpoint: Checkpoint) -> Slot:
+    """Return which checkpoints are superseded by this one."""
+    return checkpoint.kind, checkpoint.name
+
+
+def record(
+    body: Checkpoints, taken: Sequence[Checkpoint], num_retained: int
+) -> tuple[Checkpoints, tuple[Checkpoint, ...]]:
+    """Number what was taken; return the new body, and what was taken with its numbers.
+
+    What is recorded already keeps its number: it was told twice, since an answer was lost.
+    """
+    known = {_identity(one): one for one in body.completed}
+    counter = body.counter
+    numbered = []
+    for one in taken:
+        found = known.get(_identity(one))
+        if found is None:
+            counter += 1
+            found = replace(one, number=counter)
+            known[_identity(one)] = found
+        numbered.append(found)
+    fresh = counter - body.counter
+    if not fresh:
+        return body, tuple(numbered)
+    completed = sorted(known.values(), key=lambda one: one.number)
+    changed = replace(
+        body,
+        counter=counter,
+        completed=_retained(completed, num_retained),
+        completed_total=body.completed_total + fresh,
+    )
+    return changed, tuple(numbered)
+
+
+def latest(body: Checkpoints | None) -> tuple[Checkpoint, ...]:
+    """Return what a restarted job goes on from: the latest of each slot, in order of number."""
+    found: dict[Slot, Checkpoint] = {}
+    for one in body.completed if body else ():
+        found[slot(one)] = one
+    return tuple(sorted(found.values(), key=lambda one: one.number))
+
+
+def restored(body: Checkpoints, now: float) -> Checkpoints:
+    """Note that an attempt begins with the latest checkpoints, where there are any."""
+    if not body.completed:
+        return body
+    return replace(
+        body,
+        restored=body.completed[-1],
+        restored_at=now,
+        restored_total=body.restored_total + 1,
+    )
+
+
+def is_retained(retention: Retention, status: JobStatus) -> bool:
+    """Say whether the checkpoints of a job that ended so are kept (Flink: CheckpointProperties)."""
+    match retention:
+        case Retention.NO_EXTERNALIZED_CHECKPOINTS:
+            return False
+        case Retention.DELETE_ON_CANCELLATION:
+            return status is JobStatus.FAILED
+        case Retention.RETAIN_ON_CANCELLATION:
+            return status in {JobStatus.FAILED, JobStatus.CANCELED}
+
+
+def _retained(completed: list[Checkpoint], num_retained: int) -> tuple[Checkpoint, ...]:
+    last = {slot(one): one.number for one in completed}
+    needed = set(last.values())
+    newest = {one.number for one in completed[-num_retained:]}
+    return tuple(one for one in completed if one.number in needed | newest)
+
+
+def _identity(one: Checkpoint) -> tuple[CheckpointKind, str, int, int, str, str]:
+    return one.kind, one.name, one.attempt, one.batch_id, one.location, one.digest

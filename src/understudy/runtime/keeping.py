@@ -1,0 +1,25 @@
+"""All that one attempt keeps for the next: what `JobContext` hands on to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from understudy.clock import Clock
+from understudy.ha.storage import BlockingStorage
+from understudy.rpc.messages import Deploy
+from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.kept_state import StateKeeper
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """The parts, each with its own kind of checkpoint."""
+
+    state: StateKeeper
+
+    @classmethod
+    def of(
+        cls, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
+    ) -> Keeping:
+        """Put together what an attempt needs."""
+        return cls(StateKeeper(deploy, recorder, storage, clock))

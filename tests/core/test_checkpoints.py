@@ -1,0 +1,90 @@
+"""How checkpoints are numbered, and which are retained."""
+
+from __future__ import annotations
+
+import pytest
+
+from understudy.core import checkpoints
+from understudy.core.checkpoints import Retention
+from understudy.model import (
+    ApplicationId,
+    Checkpoint,
+    CheckpointKind,
+    Checkpoints,
+    JobId,
+    JobStatus,
+)
+
+EMPTY = Checkpoints(application_id=ApplicationId("a"), job_id=JobId("j"))
+
+
+def batch(batch_id: int, query: str = "q", attempt: int = 1) -> Checkpoint:
+    return Checkpoint(kind=CheckpointKind.BATCH, name=query, attempt=attempt, batch_id=batch_id)
+
+
+def table(name: str, location: str) -> Checkpoint:
+    return Checkpoint(kind=CheckpointKind.TABLE, name=name, attempt=1, location=location)
+
+
+def test_numbers_start_at_one_and_grow() -> None:
+    body, taken = checkpoints.record(EMPTY, [batch(0), batch(1)], 1)
+    body, more = checkpoints.record(body, [batch(2)], 1)
+
+    assert [1, 2] == [one.number for one in taken]
+    assert [3] == [one.number for one in more]
+    assert (3, 3) == (body.counter, body.completed_total)
+
+
+def test_what_was_told_twice_keeps_its_number_and_writes_nothing() -> None:
+    body, _ = checkpoints.record(EMPTY, [batch(0)], 1)
+    again, taken = checkpoints.record(body, [batch(0)], 1)
+
+    assert again is body
+    assert [1] == [one.number for one in taken]
+
+
+def test_a_number_is_not_given_twice_though_what_had_it_is_not_retained_any_more() -> None:
+    body = EMPTY
+    for number in range(5):
+        body, _ = checkpoints.record(body, [batch(number)], 1)
+
+    assert [(5, 4)] == [(one.number, one.batch_id) for one in body.completed]
+    assert 5 == body.counter
+
+
+def test_the_newest_are_retained_and_whatever_a_restarted_job_needs() -> None:
+    body = EMPTY
+    taken = [table("a", "1"), batch(0), table("a", "2"), batch(1), batch(2), batch(0, "other")]
+    for one in taken:
+        body, _ = checkpoints.record(body, [one], 2)
+
+    assert [3, 5, 6] == [one.number for one in body.completed]
+    assert [("a", "2"), ("q", ""), ("other", "")] == [
+        (one.name, one.location) for one in checkpoints.latest(body)
+    ]
+
+
+def test_a_restart_is_counted_once_there_is_something_to_go_on_from() -> None:
+    body, _ = checkpoints.record(EMPTY, [batch(0)], 1)
+    body = checkpoints.restored(body, 7.0)
+
+    assert EMPTY is checkpoints.restored(EMPTY, 7.0)
+    assert (1, 7.0, 1) == (
+        body.restored_total,
+        body.restored_at,
+        body.restored.number if body.restored else 0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        (Retention.NO_EXTERNALIZED_CHECKPOINTS, set()),
+        (Retention.DELETE_ON_CANCELLATION, {JobStatus.FAILED}),
+        (Retention.RETAIN_ON_CANCELLATION, {JobStatus.FAILED, JobStatus.CANCELED}),
+    ],
+)
+def test_what_is_retained_at_the_end(retention: Retention, kept: set[JobStatus]) -> None:
+    ends = [JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED]
+
+    assert kept == {status for status in ends if checkpoints.is_retained(retention, status)}
