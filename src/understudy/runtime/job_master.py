@@ -45,7 +45,11 @@ from understudy.model import (
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
-from understudy.runtime.checkpoint_coordinator import CheckpointCoordinator, CheckpointSettings
+from understudy.runtime.checkpoint_coordinator import (
+    Audience,
+    CheckpointCoordinator,
+    CheckpointSettings,
+)
 from understudy.runtime.persist import once, persist
 from understudy.runtime.resource_manager import ResourceManager
 
@@ -84,8 +88,8 @@ class Supervisor(Protocol):
         """The job's state is different."""
         ...
 
-    def checkpoint_completed(self, master: JobMaster, checkpoint: Checkpoint) -> None:
-        """A checkpoint of the job is durable."""
+    def audience(self, master: JobMaster) -> Audience:
+        """Return who hears of the job's checkpoints."""
         ...
 
 
@@ -109,7 +113,7 @@ class JobMaster:
             context.checkpoints,
             context.resources,
             context.clock,
-            lambda checkpoint: supervisor.checkpoint_completed(self, checkpoint),
+            supervisor.audience(self),
         )
         self._restored: tuple[Checkpoint, ...] = ()
         """What the next attempt begins with."""
@@ -143,11 +147,13 @@ class JobMaster:
 
     def tell(self, event: job.Event) -> None:
         """Put an event into the inbox."""
+        if isinstance(event, job.Cancel):
+            self.checkpoints.give_up()
         self._inbox.put_nowait(event)
 
     async def run(self) -> None:
         """Live until the job has a durable result."""
-        await self.checkpoints.recover(self.entry.attempt)
+        self.checkpoints.recover(self.entry.attempt)
         try:
             while self.state.phase is not Phase.DONE:
                 event = await self._inbox.get()
@@ -332,6 +338,7 @@ class JobMaster:
 
     async def _record(self, command: job.RecordResult) -> None:
         """Commit the result, then publish its file; from the commit on it is never run again."""
+        await self.checkpoints.finish()
         source = command.source or await self._stage(command)
         start_time, end_time = self._times
         result = JobResultEntry(
