@@ -148,6 +148,8 @@ class CheckpointKind(enum.Enum):
     """A micro-batch that a streaming query has committed to its own Spark checkpoint."""
     TABLE = "table"
     """A DataFrame that was written whole."""
+    HANDLE = "handle"
+    """Another one, which later jobs of the application read."""
     STATE = "state"
     """A small JSON value."""
     WRITE = "write"

@@ -70,6 +70,10 @@ class BlockingStorage(Protocol):
         """Say whether a file or directory is there."""
         ...
 
+    def sizes(self, path: str) -> dict[str, int]:
+        """Return each file below a path, named from there, with its bytes; absent is empty."""
+        ...
+
 
 class Storage:
     """A blocking storage for use in an event loop: each call in a thread, with a deadline.
@@ -134,6 +138,22 @@ def open_storage(url: str) -> BlockingStorage:
     if "://" not in url or url.startswith("file://"):
         return LocalStorage(Path(url.removeprefix("file://")))
     return FsspecStorage(url)
+
+
+def storage_of(storage: BlockingStorage, path: str) -> tuple[BlockingStorage, str]:
+    """Return what holds a path, and the path there: our storage, unless it is absolute or a URL.
+
+    Raises `ConfigurationError` where nothing is installed that reaches it.
+    """
+    if not is_elsewhere(path):
+        return storage, path
+    directory, _, name = path.rstrip("/").rpartition("/")
+    return open_storage(directory or "/"), name
+
+
+def is_elsewhere(path: str) -> bool:
+    """Say whether a path is absolute or a URL: then it is not one of our storage."""
+    return path.startswith("/") or "://" in path
 
 
 class LocalStorage:
@@ -209,6 +229,18 @@ class LocalStorage:
             return True
         self._refuse_other_place()
         return False
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `BlockingStorage.sizes`."""
+        top = self.root / path
+        found = {
+            str(file.relative_to(top)): file.stat().st_size
+            for file in top.rglob("*")
+            if file.is_file() and not file.name.startswith(_DRAFT)
+        }
+        if not found:
+            self._refuse_other_place()
+        return found
 
     def _refuse_other_place(self) -> None:
         """Raise ``OSError`` where the directory has vanished, or another is mounted in its place.
@@ -296,6 +328,21 @@ class FsspecStorage:
         """See `BlockingStorage.exists`."""
         self._fs.invalidate_cache()
         return bool(self._fs.exists(self._path(path)))
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `BlockingStorage.sizes`."""
+        self._fs.invalidate_cache()
+        top = self._path(path)
+        try:
+            found = self._fs.find(top, detail=True)
+        except FileNotFoundError:
+            return {}
+        below = self._fs._strip_protocol(top).rstrip("/") + "/"
+        return {
+            name.removeprefix(below): int(info["size"] or 0)
+            for name, info in found.items()
+            if name.startswith(below)
+        }
 
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}".rstrip("/")
