@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import shutil
 import tempfile
+from pathlib import Path
 
 _MEMORY = "memory://"
 
@@ -24,11 +24,11 @@ def spark_url(storage_url: str, path: str) -> str:
     if "://" in path or path.startswith("/"):
         return _without_scheme(path)
     if storage_url.startswith(_MEMORY):
-        return os.path.join(_scratch(), path)
+        return f"{_scratch()}/{path}"
     root = _without_scheme(storage_url)
     if "://" in root:
         return f"{root.rstrip('/')}/{path}"
-    return os.path.join(os.path.abspath(root), path)
+    return str(Path(root).absolute() / path)
 
 
 def plain_url(location: str) -> str:
