@@ -10,7 +10,7 @@ import httpx
 
 from understudy.api import answers
 from understudy.api.authentication import rest_security
-from understudy.cli.compose import FILESYSTEM, locks_directory
+from understudy.cli.compose import locks_directory, register_in_storage
 from understudy.config import Configuration, options
 from understudy.errors import DataError, NotFoundError, UsageError
 from understudy.ha.registry import application_document
@@ -29,7 +29,7 @@ async def lives(
     locks = locks_directory(configuration, services.cluster_id)
     if locks and leader.holder in await LivenessLocks(locks).living():
         return True
-    if configuration.get(options.HA_TYPE).lower() == FILESYSTEM:
+    if register_in_storage(configuration):
         return False
     # It has no lock here, or nobody holds it: only itself can say that it lives, elsewhere.
     meant = {answers.MEANT_FOR: leader.holder}
@@ -49,7 +49,7 @@ async def check_storage(
 
     A register that lies in storage itself proves that by being there.
     """
-    if configuration.get(options.HA_TYPE).lower() == FILESYSTEM:
+    if register_in_storage(configuration):
         return
     try:
         registry = await services.registry.read()
