@@ -6,8 +6,6 @@ that joined all the same would find nothing of what the register names.
 
 from __future__ import annotations
 
-import httpx
-
 from understudy.api import answers
 from understudy.api.authentication import rest_security
 from understudy.cli.compose import locks_directory, register_in_storage
@@ -31,6 +29,8 @@ async def lives(
         return True
     if register_in_storage(configuration):
         return False
+    import httpx  # It takes a quarter of a second, and a JobManager that starts asks nobody.
+
     # It has no lock here, or nobody holds it: only itself can say that it lives, elsewhere.
     meant = {answers.MEANT_FOR: leader.holder}
     async with rest_security(configuration).client(ANSWER_S) as client:

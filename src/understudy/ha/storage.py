@@ -20,8 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
-import fsspec
-
 from understudy.errors import ConfigurationError, NotFoundError, StorageError
 from understudy.ha import drafts, plain_files
 
@@ -234,6 +232,8 @@ class FsspecStorage:
     """Any store that fsspec reaches and that publishes an object whole, such as S3 or memory."""
 
     def __init__(self, url: str) -> None:
+        import fsspec  # It takes a tenth of a second, and a local directory needs none of it.
+
         self.url = url.rstrip("/")
         try:
             self._fs, self._root = fsspec.core.url_to_fs(self.url)
