@@ -58,6 +58,7 @@ from understudy.cli.spec import ApplicationSpec, check_handed_on
 from understudy.cli.submitting import application_spec
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
+from understudy.core.lease import Timing
 from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
 from understudy.ha import layout
 from understudy.ha.retrieval import retrieve, serving_leader
@@ -225,7 +226,7 @@ def _handed_over(standing: Standing) -> dict[str, str]:
 async def _somebody_leads(standing: Standing) -> bool:
     """Wait until somebody leads and serves; return whether somebody does."""
     services = open_services(standing.configuration, standing.cluster_id)
-    lease_s = standing.configuration.get(options.LEASE_DURATION)
+    lease_s = Timing.of(standing.configuration).lease_s
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LEADS_S):
             async for leader in retrieve(services.register, SystemClock(), lease_s):

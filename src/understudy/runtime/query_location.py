@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-import fsspec
-
 from understudy.core import query_log
 from understudy.core.query_log import Batch, Found, UnreadableLog
 from understudy.ha.format import digest
@@ -67,6 +65,8 @@ class RemoteLocation:
     """A directory that fsspec reaches."""
 
     def __init__(self, url: str) -> None:
+        import fsspec  # It takes a tenth of a second, and a local directory needs none of it.
+
         try:
             self._fs, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
