@@ -42,6 +42,7 @@ def test_it_travels_as_plain_text() -> None:
     [
         ("/ha", "a/b", "/ha/a/b"),
         ("file:///ha", "a/b", "/ha/a/b"),
+        ("/up/../ha//", "a/b", "/ha/a/b"),
         ("s3://bucket/ha/", "a/b", "s3://bucket/ha/a/b"),
         ("/ha", "/mine", "/mine"),
         ("/ha", "s3://bucket/x", "s3://bucket/x"),
