@@ -18,7 +18,7 @@ from understudy.runtime.checkpointing import Recorder
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.query_location import batch_digest, look
 from understudy.runtime.query_observer import Observer, Queries, checkpoint
-from understudy.spark.urls import spark_url
+from understudy.spark.urls import plain_url, spark_url
 
 SETTLE_S = 10.0
 """How long an attempt that has ended waits until its last batches are recorded. While nobody leads
@@ -60,7 +60,7 @@ class StreamKeeper:
             queries,
             self._recorder,
             self._deploy.attempt,
-            str(self.location),
+            plain_url(str(self.location)),
             self._last,
             {one.name: one for one in self._recorded},
             self._clock,

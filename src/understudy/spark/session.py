@@ -87,6 +87,8 @@ class SparkSessions:
         """Interrupt the Spark jobs of a job; called from another thread than the job's."""
         if self._queries_of_job:
             self._queries_of_job.interrupt()
+        for query in self._queries():  # Those that were started behind PySpark's back.
+            query.stop()
         self._started.sparkContext.cancelJobGroup(job_id)
 
     def settle(self, value: Any) -> Any:

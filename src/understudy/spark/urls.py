@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -28,7 +29,7 @@ def spark_url(storage_url: str, path: str) -> str:
     root = _without_scheme(storage_url)
     if "://" in root:
         return f"{root.rstrip('/')}/{path}"
-    return str(Path(root).absolute() / path)
+    return os.path.normpath(Path(root).absolute() / path)  # As Spark will spell it.
 
 
 def plain_url(location: str) -> str:

@@ -22,7 +22,7 @@ from understudy.clock import SystemClock
 from understudy.config.configuration import Configuration, load_configuration
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
-from understudy.model import Incarnation, JobId
+from understudy.model import Incarnation
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import AttemptEnded, DriverMessage, LinkMessage
@@ -100,17 +100,11 @@ class SimulatedDrivers:
     def _run(self, order: messages.RunAttempt) -> AttemptEnded:
         attempt = Attempt(order.deploy, order.term, self._storage, SystemClock())
         try:
-            value = attempt.call(attempt.context(lambda: None, _Nobody()), lambda value: value)
+            nobody = LinkRecorder(lambda _: None, order.deploy.job_id, order.deploy.attempt)
+            value = attempt.call(attempt.context(lambda: None, nobody), lambda value: value)
         except Exception as error:
             return attempt.failed(error)
         return attempt.finished(value)
-
-
-class _Nobody(LinkRecorder):
-    """The jobs of a fleet keep nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda _: None, JobId(""), 0)
 
 
 def taskmanager(
