@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from understudy.api import answers, directory, views
+from understudy.api import answers, checkpoints, directory, views
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
 from understudy.api.views import Json
@@ -183,6 +183,19 @@ class ClusterClient:
                 if whole or record.job_id.startswith(wanted):
                     found.append(views.recorded_result(record))
         return found
+
+    async def stored_checkpoints(self, wanted: str) -> Json:
+        """Return a job's checkpoints, as far as storage knows; raises `NotFoundError`."""
+        registry = await self._directory.registry()
+        facts = await self._directory.stored(registry) if registry else []
+        if found := directory.find_job(wanted, facts):
+            return checkpoints.statistics(await self._directory.checkpoints(*found))
+        for stone in registry.tombstones.values() if registry else ():
+            with contextlib.suppress(DataError):
+                for record in (await self._directory.buried(stone)).jobs:
+                    if record.job_id.startswith(wanted):
+                        return checkpoints.statistics(checkpoints.ended(record.job_id, record))
+        raise NotFoundError(f"there is no job {wanted!r} here")
 
 
 def _refuse_bad_tls(leader: LeaderRecord, error: BaseException) -> None:

@@ -26,6 +26,7 @@ from understudy.api import answers, metrics_jobmanager
 from understudy.api.authentication import OPEN, Doorkeeper, RestSecurity
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
+from understudy.api.rest_checkpoints import CheckpointRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
@@ -63,7 +64,7 @@ class Rest:
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
-        rooms = (ClusterRoutes, ApplicationRoutes, JobRoutes, CleanupRoutes)
+        rooms = (ClusterRoutes, ApplicationRoutes, JobRoutes, CheckpointRoutes, CleanupRoutes)
         found = [
             Route(prefix + path, self._endpoint(handler), methods=[method])
             for room in rooms

@@ -19,6 +19,8 @@ from understudy.model import (
     ApplicationId,
     ApplicationRecord,
     ApplicationStatus,
+    Checkpoint,
+    Checkpoints,
     Failure,
     JobEntry,
     JobId,
@@ -46,6 +48,8 @@ class JobLive:
     progress: Progress | None = None
     adopted: bool = False
     failures: tuple[Failure, ...] = ()
+    checkpoints: Checkpoints | None = None
+    recent_checkpoints: tuple[Checkpoint, ...] = ()
 
 
 @dataclass(frozen=True)

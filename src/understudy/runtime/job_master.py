@@ -153,7 +153,7 @@ class JobMaster:
 
     async def run(self) -> None:
         """Live until the job has a durable result."""
-        self.checkpoints.recover(self.entry.attempt)
+        await self.checkpoints.recover(self.entry.attempt)
         try:
             while self.state.phase is not Phase.DONE:
                 event = await self._inbox.get()
