@@ -28,6 +28,7 @@ from understudy.api.rest_applications import ApplicationRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
+from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.api.routes import Handler
 from understudy.api.server import Server
 from understudy.errors import (
@@ -62,7 +63,7 @@ class Rest:
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
-        rooms = (ClusterRoutes, ApplicationRoutes, JobRoutes, CleanupRoutes)
+        rooms = (ClusterRoutes, ApplicationRoutes, JobRoutes, SavepointRoutes, CleanupRoutes)
         found = [
             Route(prefix + path, self._endpoint(handler), methods=[method])
             for room in rooms

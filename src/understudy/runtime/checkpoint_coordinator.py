@@ -96,6 +96,12 @@ class CheckpointCoordinator:
                 await self._update("note a restart", lambda body: checkpoints.restored(body, now))
             return checkpoints.latest(self.body)
 
+    async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
+        """Change what is recorded beside checkpoints; raises `LeadershipLost`, `DataError`."""
+        async with self._turn:
+            await self._update(what, change)
+            return self.body
+
     def taken(self, taskmanager: Incarnation, message: CheckpointsTaken) -> None:
         """Record what an attempt has completed, soon."""
         self._inbox.put_nowait((taskmanager, message))
