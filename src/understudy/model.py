@@ -230,6 +230,8 @@ class Checkpoints(Record, frozen=True):
     job_id: JobId
     counter: int = 0
     """The last number that was given."""
+    heard: tuple[int, int] = (0, 0)
+    """The attempt that was heard last, and the number of the last that it told."""
     completed: tuple[Checkpoint, ...] = ()
     """Those that are retained, in the order of their numbers."""
     completed_total: int = 0

@@ -20,7 +20,7 @@ from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
 from understudy.api.views import Json
 from understudy.config import options
-from understudy.errors import CheckpointError, NotFoundError, UsageError
+from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
 from understudy.ha import savepoints
 from understudy.model import Failure, JobStatus, Savepoint
 from understudy.runtime.savepoint_coordinator import name_of
@@ -90,7 +90,7 @@ class SavepointRoutes:
         master = application.jobs.masters[found.job_id]
         try:
             wanted = await master.savepoints.trigger(trigger, target, then)
-        except CheckpointError as error:
+        except (CheckpointError, TooLargeError) as error:
             return answers.error(409, str(error))
         return self._leading.json({"request-id": wanted.trigger, "location": wanted.location}, 202)
 

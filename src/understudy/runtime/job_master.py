@@ -48,11 +48,16 @@ from understudy.model import (
     Pointer,
     Restarts,
     RunId,
+    StartFrom,
     Term,
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
-from understudy.runtime.checkpoint_coordinator import CheckpointCoordinator, CheckpointSettings
+from understudy.runtime.checkpoint_coordinator import (
+    Audience,
+    CheckpointCoordinator,
+    CheckpointSettings,
+)
 from understudy.runtime.persist import once, persist
 from understudy.runtime.resource_manager import ResourceManager
 from understudy.runtime.savepoint_coordinator import About, SavepointCoordinator
@@ -95,8 +100,8 @@ class Supervisor(Protocol):
         """The job's state is different."""
         ...
 
-    def checkpoint_completed(self, master: JobMaster, checkpoint: Checkpoint) -> None:
-        """A checkpoint of the job is durable."""
+    def audience(self, master: JobMaster) -> Audience:
+        """Return who hears of the job's checkpoints."""
         ...
 
 
@@ -120,7 +125,7 @@ class JobMaster:
             context.checkpoints,
             context.resources,
             context.clock,
-            lambda checkpoint: supervisor.checkpoint_completed(self, checkpoint),
+            supervisor.audience(self),
         )
         self.savepoints = SavepointCoordinator(
             entry.job_id,
@@ -139,6 +144,7 @@ class JobMaster:
             self.checkpoints,
             context.clock,
             self.tell,
+            _start_from(context.record, entry),
         )
         self._restored: tuple[Checkpoint, ...] = ()
         """What the next attempt begins with."""
@@ -169,14 +175,16 @@ class JobMaster:
 
     def tell(self, event: job.Event) -> None:
         """Put an event into the inbox."""
+        if isinstance(event, job.Cancel):
+            self.checkpoints.give_up()
         self._inbox.put_nowait(event)
 
     async def run(self) -> None:
         """Live until the job has a durable result."""
+        self.checkpoints.recover(self.entry.attempt)
         try:
-            await self.checkpoints.recover(self.entry.attempt)
-            await self._begin_with_savepoint()
-            self.savepoints.recover()
+            if self.entry.intent is None:
+                await self._begin_with_savepoint()
             while self.state.phase is not Phase.DONE:
                 await self._take(await self._inbox.get())
         finally:
@@ -198,13 +206,8 @@ class JobMaster:
 
     async def _begin_with_savepoint(self) -> None:
         """Lay out what the job is to begin with, before its first attempt."""
-        record, entry = self._context.record, self.entry
-        named = [one for one in record.savepoints if one.job_name == self.name] if record else []
-        begun = entry.intent is not None and not self.checkpoints.body.started_from
-        if not named or entry.occurrence or begun:
-            return
         try:
-            await self.savepoints.begin_with(named[0])
+            await self.savepoints.begin()
         except (CheckpointError, ConfigurationError) as error:
             _log.error("job %r cannot begin: %s", self.name, error)
             await self._take(job.Unrestorable(str(error)))
@@ -378,6 +381,7 @@ class JobMaster:
 
     async def _record(self, command: job.RecordResult) -> None:
         """Commit the result, then publish its file; from the commit on it is never run again."""
+        await self.checkpoints.finish()
         source = command.source or await self._stage(command)
         start_time, end_time = self._times
         result = JobResultEntry(
@@ -450,6 +454,13 @@ async def read_outcome(results: ResultStore, job_id: JobId, result: JobResultEnt
     """Read a committed result from its file."""
     data = await results.read(job_id, result.source)
     return outcomes.load(data, f"result of job {job_id}")
+
+
+def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom | None:
+    """Return the savepoint that a job is to begin with: the first job of its name."""
+    if record is None or entry.occurrence:
+        return None
+    return next((one for one in record.savepoints if one.job_name == entry.name), None)
 
 
 def _checkpoint_directory(context: JobContext, job_id: JobId) -> str:

@@ -9,6 +9,7 @@ from understudy.ha.storage import BlockingStorage
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
 from understudy.runtime.kept_state import StateKeeper
+from understudy.runtime.streaming import StreamKeeper
 
 
 @dataclass(frozen=True)
@@ -16,10 +17,14 @@ class Keeping:
     """The parts, each with its own kind of checkpoint."""
 
     state: StateKeeper
+    streams: StreamKeeper
 
     @classmethod
     def of(
         cls, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
     ) -> Keeping:
         """Put together what an attempt needs."""
-        return cls(StateKeeper(deploy, recorder, storage, clock))
+        return cls(
+            StateKeeper(deploy, recorder, storage, clock),
+            StreamKeeper(deploy, recorder, storage, clock),
+        )

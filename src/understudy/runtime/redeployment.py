@@ -135,7 +135,7 @@ async def _discard(plans: ExecutionPlanStore, job_id: JobId, source: str, term: 
             restarts=Restarts(),
             displaced=False,
             cancel_requested=False,
-            checkpoints="",
+            checkpoints="",  # It begins anew; the sweep removes what nothing links.
         )
 
     await persist("discard a result", lambda: plans.update(term, job_id, change))

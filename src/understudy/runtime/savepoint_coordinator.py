@@ -83,8 +83,13 @@ class SavepointCoordinator:
         checkpoints: CheckpointCoordinator,
         clock: Clock,
         tell: Callable[[job.Event], None],
+        start: StartFrom | None,
     ) -> None:
-        """``tell`` is how the job hears that it is to end, and that its savepoint is taken."""
+        """``tell`` is how the job hears that it is to end, and that its savepoint is taken.
+
+        ``start`` is what the job is to begin with.
+        """
+        self._start = start
         self._job_id = job_id
         self._about = about
         self._directories = directories
@@ -152,7 +157,7 @@ class SavepointCoordinator:
 
     # --- taking -----------------------------------------------------------------------------------
 
-    def recover(self) -> None:
+    def _recover(self) -> None:
         """Go on with what an earlier leader was asked for."""
         for one in self._checkpoints.body.savepoints:
             if one.is_pending:
@@ -173,6 +178,10 @@ class SavepointCoordinator:
     async def run(self) -> None:
         """Take what is wanted, one after the other, until closed. Raises `LeadershipLost`."""
         try:
+            if await self._checkpoints.known():
+                self._recover()
+                if self._checkpoints.body.started_from:
+                    await self._release()
             while wanted := await self._wanted.get():
                 if self._over:
                     return
@@ -268,20 +277,28 @@ class SavepointCoordinator:
 
     # --- beginning with one -----------------------------------------------------------------------
 
-    async def begin_with(self, start: StartFrom) -> None:
-        """Lay out a savepoint for the first attempt, unless that was done.
+    async def begin(self) -> None:
+        """Lay out what the job is to begin with, if anything, unless that was done.
 
         Raises `CheckpointError` or `ConfigurationError`. May be called in every term: what is
         recorded says how far it has come.
         """
+        start = self._start
+        if start is None or not await self._checkpoints.known():
+            return
         if not self._checkpoints.body.started_from:
             _log.info("job %r begins with savepoint %s", self._about.job_name, start.path)
             await persist("lay out a savepoint", lambda: self._lay_out(start))
-        if start.claim:
-            try:
-                await asyncio.to_thread(_remove_claimed, start)
-            except OSError as error:
-                _log.warning("savepoint %s cannot be removed: %s", start.path, error)
+        await self._release()
+
+    async def _release(self) -> None:
+        """Remove a savepoint that the job owns, now that it has taken it over."""
+        if self._start is None or not self._start.claim:
+            return
+        try:
+            await asyncio.to_thread(_remove_claimed, self._start)
+        except OSError as error:
+            _log.warning("savepoint %s cannot be removed: %s", self._start.path, error)
 
     async def _lay_out(self, start: StartFrom) -> None:
         found = await asyncio.to_thread(savepoints.read, start.path)
