@@ -30,6 +30,7 @@ from understudy.api.rest_checkpoints import CheckpointRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
+from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.api.routes import Handler
 from understudy.api.server import Server
 from understudy.errors import (
@@ -64,7 +65,10 @@ class Rest:
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
-        rooms = (ClusterRoutes, ApplicationRoutes, JobRoutes, CheckpointRoutes, CleanupRoutes)
+        rooms = (
+            *(ClusterRoutes, ApplicationRoutes, JobRoutes),
+            *(CheckpointRoutes, SavepointRoutes, CleanupRoutes),
+        )
         found = [
             Route(prefix + path, self._endpoint(handler), methods=[method])
             for room in rooms

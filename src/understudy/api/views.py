@@ -162,6 +162,8 @@ def execution_result(
             answer["failure-cause"] = _cause(outcome.failure)
     elif missing:
         answer["missing"] = missing
+    if entry.result.savepoint:
+        answer["savepoint"] = entry.result.savepoint
     return {
         "status": {"id": "COMPLETED"},
         "job-execution-result": answer,
@@ -182,6 +184,8 @@ def recorded_result(record: JobRecord) -> Json:
     }
     if record.failure:
         answer["failure-cause"] = _cause(record.failure)
+    if record.savepoint:
+        answer["savepoint"] = record.savepoint
     return {
         "status": {"id": "COMPLETED"},
         "job-execution-result": answer,

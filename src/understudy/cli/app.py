@@ -14,6 +14,7 @@ from understudy.cli import (
     cleanup,
     destroy,
     run,
+    savepoint,
     standing_cluster,
     token,
     zookeeper,
@@ -49,6 +50,7 @@ def _options(
 run.register(app)
 ask.register(app)
 checkpoints.register(app)
+savepoint.register(app)
 cleanup.register(app)
 destroy.register(app)
 token.register(app)

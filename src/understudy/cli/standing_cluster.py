@@ -43,6 +43,14 @@ from understudy.cli.hosts import (
 from understudy.cli.members import Account, Order, wanted_of
 from understudy.cli.reaching import answer_to, give
 from understudy.cli.redeploying import changes_of
+from understudy.cli.restoring import (
+    AllowNonRestored,
+    Claim,
+    ClaimMode,
+    FromSavepoint,
+    Restore,
+    restored_spec,
+)
 from understudy.cli.run import (
     PASS_THROUGH,
     App,
@@ -115,6 +123,9 @@ def start(
     said: SparkSubmit,
     args: Args = None,
     run_id: RunId = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored_state: AllowNonRestored = False,
+    claim_mode: Claim = ClaimMode.NO_CLAIM,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -139,6 +150,8 @@ def start(
     if registry:
         answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
         run_id = continued_run(registry, run_id)
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
+    spec = restored_spec(spec, restore, configuration, standing.cluster_id)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
     # The first one brings the application, and leads: the others find it.
     told = _tell(run.start(here[:1]))

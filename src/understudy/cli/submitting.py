@@ -62,6 +62,7 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
         conf={**configuration.passed_on("spark."), **spec.conf},
         configuration=dict(configuration.redacted()),
         first_job_id=configuration.find(options.FIRST_JOB_ID) or "",
+        savepoints=spec.savepoints,
     )
 
 

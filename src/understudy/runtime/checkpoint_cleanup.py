@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
@@ -20,6 +23,10 @@ async def clean_checkpoints(
 ) -> None:
     """Delete a job's checkpoints unless they are retained, and what the register holds of them."""
     chosen = entry.intent.checkpoints if entry.intent else ""
+    store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
+    if entry.checkpoints and not entry.intent:  # It began with a savepoint, and never ran.
+        with contextlib.suppress(DataError, NotFoundError):
+            chosen = (await store.claim(term)).directory
     directory = chosen or layout.checkpoints_path(
         services.locations.cluster, application.directory, entry.job_id
     )
@@ -27,5 +34,4 @@ async def clean_checkpoints(
     if not retained:
         await effort.make(directory, lambda: services.storage.delete_tree(directory))
     if entry.checkpoints:
-        store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
         await effort.make(entry.checkpoints, lambda: store.delete(term))

@@ -141,17 +141,21 @@ class CheckpointCoordinator:
         return given
 
     async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
-        """Change what is recorded beside checkpoints; return all that is.
+        """Change what is recorded beside checkpoints.
 
-        Raises `CheckpointError` once nobody needs it any more, `LeadershipLost`, `TooLargeError`.
+        Raises `CheckpointError` where the job ends just now, `TooLargeError`, `LeadershipLost`.
         """
         async with self._turn:
-            done = False
-            while not done:
+            while True:
                 if not await self._claim():
                     raise CheckpointError(ENDED)
-                done = await self._update(what, change)
-            return self.body
+                if await self._update(what, change):
+                    return self.body
+
+    async def known(self) -> bool:
+        """Return once what is recorded is known here; False where nobody needs it any more."""
+        async with self._turn:
+            return await self._claim()
 
     def taken(self, taskmanager: Incarnation, message: CheckpointsTaken) -> None:
         """Record what an attempt has completed, soon."""
