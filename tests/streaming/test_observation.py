@@ -227,3 +227,29 @@ def test_queries_are_down_before_an_attempt_has_ended(keeper: StreamKeeper) -> N
     watch(keeper, queries)
 
     assert queries.stopped
+
+
+@pytest.mark.parametrize(
+    ("any_query", "interrupted", "expected"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_queries_that_ended_since_they_were_interrupted_are_no_end_of_the_job(
+    keeper: StreamKeeper, any_query: bool, interrupted: bool, expected: bool
+) -> None:
+    """Without a query, a function that has returned is finished, whatever came a moment later."""
+    queries = Scripted(str(own(keeper)))
+    queries.any, queries.interrupted = any_query, interrupted
+    watch(keeper, queries)
+
+    assert expected == keeper.was_stopped
+
+
+def test_a_job_without_queries_waits_for_no_record(tmp_path: Path) -> None:
+    class Waiting(Told):
+        def settle(self, timeout_s: float) -> bool:
+            raise AssertionError("there is nothing to wait for")
+
+    keeper = ground.keeper(tmp_path / "ha", Waiting(), ground.deploy())
+    queries = Scripted("/nowhere")
+    queries.any = False
+    watch(keeper, queries)
