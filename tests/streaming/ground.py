@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ class Scripted:
         self.interrupted = False
         self.any = True
         self.stopped = False
+        self.looks: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._seen = SeenQuery(QUERY, "run", name, location, temporary, ())
         self._reports: list[dict[str, Any]] = []
 
@@ -156,6 +158,7 @@ class Scripted:
 
     def look(self) -> list[SeenQuery]:
         """See `Queries.look`."""
+        self.looks.put(None)
         reports, self._reports = self._reports, []
         return [
             SeenQuery(
@@ -167,6 +170,12 @@ class Scripted:
                 tuple(reports),
             )
         ]
+
+    def looked_at(self) -> None:
+        """Let everything that was said be dealt with."""
+        for _ in range(2):  # The second look begins when the first is over.
+            self.changed.set()
+            self.looks.get(timeout=10)
 
     def settle(self, value: Any) -> Any:
         """See `Queries.settle`."""

@@ -102,9 +102,19 @@ def test_a_commit_that_comes_after_its_report_counts(keeper: StreamKeeper, told:
     queries = Scripted(str(place))
     queries.said(report(0, 5))
     keeper.watch(queries)
-    queries.changed.set()
+    queries.looked_at()
     ground.write_batch(place, 0)
     keeper.end()
+
+    assert [("orders", 0, 5)] == told.batches
+
+
+def test_a_batch_that_is_reported_again_is_one_checkpoint(keeper: StreamKeeper, told: Told) -> None:
+    place = own(keeper)
+    ground.write_batch(place, 0)
+    queries = Scripted(str(place))
+    queries.said(report(0, 5), report(0, 0))
+    watch(keeper, queries)
 
     assert [("orders", 0, 5)] == told.batches
 
@@ -156,6 +166,22 @@ def test_a_restarted_attempt_records_from_where_the_last_one_was(
     assert [("orders", 5, 0), ("orders", 6, 60)] == told.batches
 
 
+def test_what_a_restarted_attempt_does_not_hear_of_is_found_by_its_files(
+    tmp_path: Path, told: Told
+) -> None:
+    place = tmp_path / "orders"
+    ground.write_batches(place, 4)
+    keeper = ground.keeper(tmp_path / "ha", told, ground.deploy(ground.recorded(place, 4)))
+    keeper.verify()
+    for number in (5, 6, 7):
+        ground.write_batch(place, number)
+    queries = Scripted(str(place), "orders")
+    queries.said(report(7, 70))
+    watch(keeper, queries)
+
+    assert [("orders", 5, 0), ("orders", 6, 0), ("orders", 7, 70)] == told.batches
+
+
 def test_a_query_without_a_location_is_told_of_once(
     keeper: StreamKeeper, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,3 +227,29 @@ def test_queries_are_down_before_an_attempt_has_ended(keeper: StreamKeeper) -> N
     watch(keeper, queries)
 
     assert queries.stopped
+
+
+@pytest.mark.parametrize(
+    ("any_query", "interrupted", "expected"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_queries_that_ended_since_they_were_interrupted_are_no_end_of_the_job(
+    keeper: StreamKeeper, any_query: bool, interrupted: bool, expected: bool
+) -> None:
+    """Without a query, a function that has returned is finished, whatever came a moment later."""
+    queries = Scripted(str(own(keeper)))
+    queries.any, queries.interrupted = any_query, interrupted
+    watch(keeper, queries)
+
+    assert expected == keeper.was_stopped
+
+
+def test_a_job_without_queries_waits_for_no_record(tmp_path: Path) -> None:
+    class Waiting(Told):
+        def settle(self, timeout_s: float) -> bool:
+            raise AssertionError("there is nothing to wait for")
+
+    keeper = ground.keeper(tmp_path / "ha", Waiting(), ground.deploy())
+    queries = Scripted("/nowhere")
+    queries.any = False
+    watch(keeper, queries)

@@ -149,6 +149,16 @@ def test_the_first_failure_is_the_jobs_while_another_runs(queries: Queries) -> N
     assert "no such column" == settling.end()
 
 
+def test_a_query_that_starts_and_fails_while_others_run_fails_the_job(queries: Queries) -> None:
+    begin("1")
+    settling = Settling(queries, None)
+    assert settling.goes_on()
+    failing, _ = begin("2")
+    failing.fail("no such column")
+
+    assert "no such column" == settling.end()
+
+
 def test_a_query_that_had_failed_before_fails_the_job(queries: Queries) -> None:
     java, _ = begin("1")
     java.fail("no such column")

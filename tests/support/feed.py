@@ -9,13 +9,13 @@ from pathlib import Path
 class Feed:
     """Writes files of rows into ``in`` for as long as it runs, and counts the rows."""
 
-    PAUSE_S = 0.05
+    PAUSE_S = 0.2
     ROWS = 5
 
     def __init__(self, place: Path, files: int | None = None) -> None:
         """Without a number of files, write until `end`; with one, they are there at once."""
         self.place = place / "in"
-        self.place.mkdir()
+        self.place.mkdir(exist_ok=True)
         self.rows = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

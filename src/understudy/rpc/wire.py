@@ -22,6 +22,7 @@ import msgspec
 from understudy.errors import TooLargeError, UnreachableError
 from understudy.model import Incarnation, Term
 from understudy.rpc.gateway import Envelope, Serve
+from understudy.rpc.json_texts import packed, unpacked
 
 M = TypeVar("M")
 
@@ -50,7 +51,7 @@ class Codec(Generic[M]):
 
     def body(self, envelope: Envelope[M]) -> bytes:
         """Return the frame of an envelope without its length; raises `TooLargeError`."""
-        body = self._encoder.encode(envelope)
+        body = self._encoder.encode(packed(envelope))
         if len(body) > FRAME_BYTES_MAX:
             kind = type(envelope.message).__name__
             raise TooLargeError(f"a {kind} of {len(body)} bytes: at most {FRAME_BYTES_MAX}")
@@ -59,7 +60,7 @@ class Codec(Generic[M]):
     def decode(self, body: bytes) -> Envelope[M]:
         """Return the envelope of a frame without its length; raises `UnreachableError`."""
         try:
-            return self._decoder.decode(body)
+            return unpacked(self._decoder.decode(body))
         except msgspec.DecodeError as error:
             raise UnreachableError(f"the peer speaks another protocol: {error}") from error
 

@@ -77,6 +77,8 @@ class SparkSessions:
     def open(self, job_id: str, name: str) -> SparkSession:
         """Return a clean session for a job; it is also what ``getOrCreate`` gives meanwhile."""
         self._job = self._started.newSession()
+        if self._queries_of_job:
+            self._queries_of_job.close()
         # One job at a time: whatever starts here, in whatever session, is the job's.
         self._queries_of_job = Queries(lambda _: True)
         self._make_current(self._job)

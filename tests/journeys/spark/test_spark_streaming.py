@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,11 +20,10 @@ from tests.support.feed import Feed
 pytestmark = pytest.mark.spark
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
-DAMAGES = {
-    "removed": "there is no such directory .*found: none",
-    "rolled back": r"it was rolled back .*found: batch 1\)",
-    "swapped": r"it belongs to another query: .*found: batch 3\)",
-}
+
+
+PATIENCE_S = 200.0
+"""The first batch of a cold JVM takes half a minute where others compute, too."""
 
 
 @dataclass
@@ -36,6 +34,7 @@ class Story:
     feed: Feed
     before: list[str] = field(default_factory=list)
     """How often the query had been started when the leaders were dead."""
+    first: Event = field(default_factory=dict)
     after_leaders: Event = field(default_factory=dict)
     zombies: list[int] = field(default_factory=list)
     zombies_left: list[int] = field(default_factory=list)
@@ -46,30 +45,32 @@ class Story:
 @pytest.fixture(scope="module")
 def story(begin: Begin, ground: Path) -> Iterator[Story]:
     """Lose the leader twice, a driver's Python, a JVM, a TaskManager; freeze Python and JVM."""
-    feed = Feed(ground)
     run = begin("live.py", options=FEW)
+    run.running("live")
+    feed = Feed(ground)
     story = Story(run, feed)
-    run.wait("checkpoint-completed", batch_id=2)
+    story.first = run.wait("checkpoint-completed", PATIENCE_S)
     for _ in range(2):
         os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
         run.wait("takeover")
-        story.after_leaders = run.wait("checkpoint-completed")
+        story.after_leaders = run.wait("checkpoint-completed", PATIENCE_S)
     story.before = run.lines("runs.txt")
     for attempt, key in enumerate(("driver_pid", "jvm_pid", "taskmanager"), start=1):
         taskmanager, slot = _where(run, attempt)
         os.kill(taskmanager["pid"] if key == "taskmanager" else slot[key], signal.SIGKILL)
-        run.grown("runs.txt", attempt + 1)
-        run.wait("checkpoint-completed", attempt=attempt + 1)
+        run.grown("runs.txt", attempt + 1, PATIENCE_S)
+        run.wait("checkpoint-completed", PATIENCE_S, attempt=attempt + 1)
     _, slot = _where(run, 4)
     story.zombies = [slot["driver_pid"], slot["jvm_pid"]]
     for pid in story.zombies:
         os.kill(pid, signal.SIGSTOP)
-    run.wait("checkpoint-completed", attempt=5)
+    run.grown("runs.txt", 5, PATIENCE_S)
+    run.wait("checkpoint-completed", PATIENCE_S, attempt=5)
     harness.thaw(story.zombies)
     story.zombies_left = [pid for pid in story.zombies if Path(f"/proc/{pid}").exists()]
     feed.end()
     run.release()
-    story.code = run.finish()
+    story.code = run.finish(PATIENCE_S)
     story.left = left_behind(ground)
     yield story
     feed.end()
@@ -102,7 +103,7 @@ def test_each_input_row_is_in_the_output_exactly_once(story: Story) -> None:
 def test_the_query_does_not_notice_that_leaders_die(story: Story) -> None:
     assert 1 == len(story.before)
     assert 1 == story.after_leaders["attempt"]
-    assert 2 < story.after_leaders["batch_id"]
+    assert story.first["batch_id"] + 1 < story.after_leaders["batch_id"]
 
 
 def test_each_lost_driver_is_followed_by_one_attempt(story: Story) -> None:
@@ -133,39 +134,6 @@ def test_nothing_is_left(story: Story, ground: Path) -> None:
     assert ({}, []) == (story.left, stored(ground))
 
 
-@pytest.fixture(scope="module")
-def damaged(begin: Begin, ground: Path, story: Story) -> Run:
-    """Lose the driver and what it has left, three times."""
-    assert story.code == 0
-    run = begin("damaged.py", options=FEW)
-    for name in DAMAGES:
-        run.wait("checkpoint-completed", name=name, of="orders", batch_id=3)
-        (ground / f"damage-{name}").touch()
-        run.wait("job-status", name=name, status="FAILED")
-    run.finish()
-    return run
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_job_whose_checkpoint_is_not_what_was_recorded_fails(damaged: Run, name: str) -> None:
-    log = damaged.log.read_text()
-    what = rf"{name}: .*streaming query 'orders' cannot go on at .*: {DAMAGES[name]}"
-
-    assert re.search(what, log), log
-    assert "recorded: batch 3 of query" in log
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_nothing_is_written_then(damaged: Run, ground: Path, name: str) -> None:
-    """Its function was called once: in the attempt before."""
-    written = sorted((ground / name / "orders" / "_spark_metadata").glob("[0-9]*"))
-
-    assert [f"{name} 1"] == [
-        line for line in damaged.lines("begun.txt") if line.startswith(f"{name} ")
-    ]
-    assert ["0", "1", "2", "3"] == [path.name for path in written]
-
-
 def test_a_streaming_job_runs_in_one_process(tmp_path: Path) -> None:
     script = put(tmp_path, "live.py")
     feed = Feed(tmp_path, files=10)
@@ -176,7 +144,7 @@ def test_a_streaming_job_runs_in_one_process(tmp_path: Path) -> None:
         env=harness.environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=harness.PATIENCE_S,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -28,6 +28,7 @@ def end_when_told(query: StreamingQuery) -> None:
 
 
 def live(ctx: JobContext) -> StreamingQuery:
+    Path("in").mkdir(exist_ok=True)
     ctx.spark.sparkContext.setLogLevel("ERROR")
     rows = ctx.spark.readStream.schema("id long").json(str(Path("in").absolute()))
     query = (
