@@ -28,6 +28,7 @@ from understudy.rpc.gateway import Link
 from understudy.rpc.messages import AttemptEnded, DriverMessage, LinkMessage
 from understudy.runtime import channels
 from understudy.runtime.attempt import Attempt
+from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.driver_pool import PoolSettings
 from understudy.runtime.processes import Death, Output, Spec
 from understudy.runtime.reporter import Silent
@@ -97,12 +98,18 @@ class SimulatedDrivers:
                     link.send(messages.Warm())
 
     def _run(self, order: messages.RunAttempt) -> AttemptEnded:
-        attempt = Attempt(order.deploy, order.term, self._storage, SystemClock())
+        deploy = order.deploy
+        attempt = Attempt(deploy, order.term, self._storage, SystemClock())
+        recorder = LinkRecorder(_keeps_nothing, deploy.job_id, deploy.attempt)
         try:
-            value = attempt.call(attempt.context(lambda: None), lambda value: value)
+            value = attempt.call(attempt.context(lambda: None, recorder), lambda value: value)
         except Exception as error:
             return attempt.failed(error)
         return attempt.finished(value)
+
+
+def _keeps_nothing(message: messages.CheckpointsTaken) -> None:
+    raise NotImplementedError("the jobs of a fleet keep nothing")
 
 
 def taskmanager(
