@@ -240,3 +240,82 @@ def test_names_move_nothing_in_plain_lines() -> None:
     actual = [line for line in lines if not line.isprintable()]
 
     assert [] == actual
+
+
+def completed(watched: Watched, number: int, **fields: object) -> None:
+    told = {"attempt": 1, "kind": "batch", "of": "live", "batch_id": number - 1, "rows": 0}
+    watched.hear("checkpoint-completed", job_id="1", number=number, **{**told, **fields})
+
+
+def test_below_a_job_stand_number_age_and_rows_a_second_of_its_last_checkpoint(
+    watched: Watched,
+) -> None:
+    watched.job(1, "board")
+    for second in range(6):
+        watched.at = float(second)
+        completed(watched, second + 1, rows=1_200)
+    watched.at = 6.0
+
+    actual = watched.shown()[1:]
+
+    assert ["board attempt 1", "↳ checkpoint 6, 1 s ago, 1,000 rows/s: batch 5 of live"] == actual
+
+
+def test_a_job_without_checkpoints_has_one_line(watched: Watched) -> None:
+    watched.job(1, "load")
+    watched.job(2, "clean")
+
+    actual = watched.shown()[1:]
+
+    assert ["load attempt 1", "clean attempt 1"] == actual
+
+
+def test_rows_a_second_are_not_told_once_none_come(watched: Watched) -> None:
+    watched.job(1, "board")
+    for second in range(3):
+        watched.at = float(second)
+        completed(watched, second + 1, rows=10)
+    watched.at = 75.0
+
+    actual = watched.shown()[2]
+
+    assert "↳ checkpoint 3, 1 min ago: batch 2 of live" == actual
+
+
+def test_of_two_queries_the_higher_number_is_shown(watched: Watched) -> None:
+    watched.job(1, "board")
+    completed(watched, 8, of="late", batch_id=3)
+    completed(watched, 7, of="early", batch_id=4)
+
+    actual = watched.shown()[2]
+
+    assert "↳ checkpoint 8, 0 s ago: batch 3 of late" == actual
+
+
+def test_a_restarted_job_says_from_what_it_goes_on_until_it_has_a_new_one(
+    watched: Watched,
+) -> None:
+    watched.job(1, "board")
+    completed(watched, 8, batch_id=7)
+    state = {"number": 9, "kind": "state", "of": "", "batch_id": None}
+    restored = {"job_id": "1", "name": "board", "attempt": 2, "number": 9, "checkpoints": [state]}
+    watched.hear("checkpoint-restored", **restored)
+    watched.job(1, "board", attempt=2)
+    before = watched.shown()[2]
+    completed(watched, 10, kind="state", of="", batch_id=None, attempt=2)
+    after = watched.shown()[2]
+
+    assert "↳ goes on from checkpoint 9, since 0 s: state" == before
+    assert "↳ checkpoint 10, 0 s ago: state" == after
+    expected = "understudy: job 'board', attempt 2, goes on from checkpoint 9 (state)"
+    assert expected == describe({"event": "checkpoint-restored", **restored})
+
+
+def test_a_checkpoint_of_any_name_keeps_to_its_line_on_any_terminal(watched: Watched) -> None:
+    watched.job(1, HOSTILE)
+    completed(watched, 123_456, of=HOSTILE * 5, batch_id=123_455)
+    for width in (40, 80, 120):
+        actual = watched.shown(width)
+
+        assert 3 == len(actual)
+        assert "checkpoint 123,456, 0 s ago" in actual[2]

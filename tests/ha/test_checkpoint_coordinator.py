@@ -177,9 +177,10 @@ def test_an_attempt_that_is_known_dead_is_not_heard_any_more() -> None:
     run_virtual(main())
 
 
-def test_an_attempt_is_given_the_latest_of_everything_that_it_kept() -> None:
+def test_an_attempt_is_given_the_latest_of_everything_however_much_is_retained() -> None:
     async def main() -> None:
-        one = await scene(Durable())
+        one = Scene(await begun(Durable()), retained=10)
+        await one.coordinator.begin(1)
         state = Checkpoint(kind=CheckpointKind.STATE, name="", attempt=1, location="s")
         table = Checkpoint(kind=CheckpointKind.TABLE, name="flights", attempt=1, location="t")
         for sequence, each in enumerate((state, table, taken(0), taken(1), taken(2)), start=1):

@@ -38,7 +38,7 @@ CHECKPOINTS = (
         "a job is given the first of a query", 7, DECIDED,
         "        found[slot(one)] = one\n",
         "        found.setdefault(slot(one), one)\n",
-        ON_CORE,
+        ON_COORDINATOR,
     ),
     mutant(
         "what is told again is taken for new", 7, DECIDED,

@@ -71,6 +71,7 @@ class JobManagerMetrics(Collector):
         )
         yield from _of_resources(manager.resources)
         yield from self._of_applications(manager.dispatcher)
+        yield from _of_checkpoints(manager.dispatcher, manager.around.clock.wall())
         yield from _of_cleanup(manager.dispatcher.cleanup)
         yield gauge(
             "understudy_attention",
@@ -178,6 +179,56 @@ def _applications(
         unreadable = dispatcher.attention.keys() & registry.applications.keys() - {current}
         states[UNREADABLE,] += len(unreadable)
     return states
+
+
+def _of_checkpoints(dispatcher: Dispatcher, now: float) -> Iterator[Metric]:
+    """Tell of all jobs together: one series for each job would be one for each run."""
+    application = dispatcher.application
+    masters = list(application.jobs.masters.values()) if application else []
+    bodies = [master.checkpoints.body for master in masters]
+    yield counters(
+        "understudy_checkpoints_total",
+        "Checkpoints of the application's jobs, and attempts that went on from some, under all "
+        "leaders.",
+        {
+            ("completed",): sum(body.completed_total for body in bodies),
+            ("failed",): sum(body.failed_total for body in bodies),
+            ("restored",): sum(body.restored_total for body in bodies),
+        },
+        ("state",),
+    )
+    yield gauge(
+        "understudy_checkpoints_retained",
+        "Checkpoints that the register holds of these jobs.",
+        sum(len(body.completed) for body in bodies),
+    )
+    last = [
+        master.checkpoints.body.completed[-1]
+        for master in masters
+        if master.checkpoints.body.completed and not master.done.is_set()
+    ]
+    if not last:
+        return
+    yield gauge(
+        "understudy_checkpoint_last_number",
+        "The highest number of a checkpoint of a job that goes on.",
+        max(one.number for one in last),
+    )
+    yield gauge(
+        "understudy_checkpoint_last_age_seconds",
+        "Since the last checkpoint of a job that goes on, of that for which it is the longest.",
+        max(max(0.0, now - one.completed_at) for one in last),
+    )
+    yield gauge(
+        "understudy_checkpoint_last_duration_seconds",
+        "How long the last checkpoint of a job that goes on took, of these the longest.",
+        max(one.duration_s for one in last),
+    )
+    yield gauge(
+        "understudy_checkpoint_last_size_bytes",
+        "Size of the last checkpoints of the jobs that go on, together.",
+        sum(one.size for one in last),
+    )
 
 
 def _of_resources(resources: ResourceManager) -> Iterator[Metric]:

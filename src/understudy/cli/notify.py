@@ -37,6 +37,9 @@ CLOSE_S_MAX = 5.0
 _AGAIN = {408, 425, 429}
 """Refusals that may be different next time, beside all of 500 and above."""
 
+NOT_POSTED = ("checkpoint-completed",)
+"""It is told once a second for each query, and nobody is to be woken by it."""
+
 Say = Callable[[str], None]
 
 
@@ -86,7 +89,7 @@ class Notifier:
 
     def tell(self, event: Event) -> None:
         """Take in an event; the private ones are not posted."""
-        if event["event"] not in PUBLIC:
+        if event["event"] not in PUBLIC or event["event"] in NOT_POSTED:
             return
         try:
             self._queue.put_nowait(event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from understudy.cli.story import PUBLIC, Event, JobLine, Story
+from understudy.cli.story import PUBLIC, Event, JobLine, LastCheckpoint, Story, of_what
 from understudy.runtime.reporter import printable
 
 BAR_WIDTH = 24
@@ -144,13 +145,16 @@ class Standing:
         elif story.last_takeover:
             yield _line(f"  last {_takeover(story.last_takeover)}")
         running = [line for line in story.jobs.values() if line.status not in _OVER]
-        yield _jobs(running[:LINES_SHOWN], story.now(), options.max_width)
+        yield from _jobs(running[:LINES_SHOWN], story.now(), options.max_width)
         if len(running) > LINES_SHOWN:
             yield _line(f"  … and {len(running) - LINES_SHOWN} more")
 
 
-def _jobs(lines: list[JobLine], now: float, width: int) -> Table:
-    """Return a line for each job: what is counted is always shown, names have to give way."""
+def _jobs(lines: list[JobLine], now: float, width: int) -> Iterator[Table | Text]:
+    """Yield a line for each job: what is counted is always shown, names have to give way.
+
+    Below it stands its last checkpoint, where it has one.
+    """
     bar_width = min(BAR_WIDTH, width // 6)
     rows = [[Text(cell) for cell in _cells(line, now, bar_width)] for line in lines]
     widths = [max((row[column].cell_len for row in rows), default=0) for column in range(6)]
@@ -158,15 +162,34 @@ def _jobs(lines: list[JobLine], now: float, width: int) -> Table:
     widths[NAME] = min(widths[NAME], NAME_WIDTH, max(NAME_WIDTH_MIN, min(room, width // 4)))
     left = room - widths[NAME]
     widths[STAGE] = min(widths[STAGE], left) if left >= STAGE_WIDTH_MIN else 0
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=1)
     shown = widths if widths[STAGE] else widths[:STAGE]
-    for number, column_width in enumerate(shown):
-        justify: JustifyMethod = "right" if number in {TASKS, RATE} else "left"
-        table.add_column(width=column_width, no_wrap=True, overflow="ellipsis", justify=justify)
-    for row in rows:
+    for line, row in zip(lines, rows, strict=True):
+        table = Table.grid(padding=(0, 1, 0, 0))
+        table.add_column(width=1)
+        for number, column_width in enumerate(shown):
+            justify: JustifyMethod = "right" if number in {TASKS, RATE} else "left"
+            table.add_column(width=column_width, no_wrap=True, overflow="ellipsis", justify=justify)
         table.add_row("", *row[: len(shown)])
-    return table
+        yield table
+        if line.checkpoint:
+            yield _line(f"    {_checkpoint(line.checkpoint, now)}", style="dim")
+
+
+def _checkpoint(last: LastCheckpoint, now: float) -> str:
+    """Return the number, the age and the rate first: where there is no room, the name gives way."""
+    age = _age(max(0.0, now - last.at))
+    if last.restored:
+        return f"↳ goes on from checkpoint {last.number:,}, since {age}: {last.words}"
+    rate = last.rows_a_second(now)
+    told = "" if rate is None else f", {rate:,.0f} rows/s"
+    return f"↳ checkpoint {last.number:,}, {age} ago{told}: {last.words}"
+
+
+def _age(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds) // 60
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 _OVER = {"FINISHED", "FAILED", "CANCELED"}
@@ -232,6 +255,8 @@ def describe(event: Event) -> str:
             return f"understudy: application {event['application_id']} is {event['status']}"
         case "job-status":
             return _describe_job(event)
+        case "checkpoint-restored":
+            return f"understudy: {_restored(event)}"
         case "takeover":
             return f"understudy: {_takeover(event)}"
         case "application-finished" if event.get("failure"):
@@ -245,6 +270,12 @@ def _describe_job(event: Event) -> str:
     how = ", adopted" if event["adopted"] else ""
     attempt = f", attempt {event['attempt']}" if event["attempt"] else ""
     return f"understudy: job {event['name']!r} is {event['status']}{attempt}{how}"
+
+
+def _restored(event: Event) -> str:
+    job = f"job {printable(event['name'])!r}, attempt {event['attempt']}"
+    words = ", ".join(printable(of_what(one)) for one in event["checkpoints"][:NAMES_SHOWN])
+    return f"{job}, goes on from checkpoint {event['number']} ({words})"
 
 
 def _redeployed(event: Event) -> str:

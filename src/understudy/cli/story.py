@@ -26,6 +26,8 @@ PUBLIC = (
     "result-discarded",
     "application-status",
     "job-status",
+    "checkpoint-completed",
+    "checkpoint-restored",
     "takeover",
     "application-finished",
 )
@@ -49,6 +51,35 @@ RATE_S = 10.0
 """Over how long the rate is taken: progress is told about once a second."""
 
 
+ROWS_S = 10.0
+"""Over how long rows a second are taken: a slow batch a few seconds long is still in it."""
+
+
+@dataclass
+class LastCheckpoint:
+    """A job's newest checkpoint, and how many rows came with those before it."""
+
+    number: int
+    words: str
+    """Of what it is."""
+    at: float
+    restored: bool = False
+    """The attempt goes on from it, and has completed none yet."""
+    rows: deque[tuple[float, int]] = field(default_factory=deque)
+    """When how many rows were told, within the last seconds."""
+
+    def rows_a_second(self, now: float) -> float | None:
+        """Return how fast rows become durable; None while that cannot be told."""
+        while self.rows and self.rows[0][0] <= now - ROWS_S:
+            self.rows.popleft()
+        if not self.rows:
+            return None
+        # What the first told may have taken any time: those after it came since then.
+        counted = sum(rows for _, rows in list(self.rows)[1:])
+        since = now - self.rows[0][0]
+        return counted / since if counted and since > 0 else None
+
+
 @dataclass
 class JobLine:
     """A job, as the terminal shows it."""
@@ -62,10 +93,13 @@ class JobLine:
     stage: str = ""
     seen: deque[tuple[float, int]] = field(default_factory=deque)
     """When how many tasks were done, within the last seconds."""
+    checkpoint: LastCheckpoint | None = None
 
     def begin(self, attempt: int) -> None:
         """Count from nothing: another attempt begins."""
         self.attempt = attempt
+        if self.checkpoint:
+            self.checkpoint.rows.clear()
         self.tasks_done = self.tasks_total = 0
         self.stage = ""
         self.seen.clear()
@@ -160,6 +194,10 @@ class Story:
                 if event["attempt"] == line.attempt:
                     done, total = event["tasks_done"], event["tasks_total"]
                     line.progress(done, total, event["stage"], self.now())
+            case "checkpoint-completed" if event["job_id"] in self.jobs:
+                self._note_checkpoint(self.jobs[event["job_id"]], event)
+            case "checkpoint-restored" if event["job_id"] in self.jobs and event["checkpoints"]:
+                self._note_restored(self.jobs[event["job_id"]], event)
             case "takeover":
                 self.taking_over = False
                 self.takeovers += 1
@@ -168,3 +206,24 @@ class Story:
                 self.taking_over = False
                 self.finished = event
                 self.status = event["status"]
+
+    def _note_checkpoint(self, line: JobLine, event: Event) -> None:
+        now, before = self.now(), line.checkpoint
+        rows = before.rows if before else deque()
+        if event["rows"]:
+            rows.append((now, event["rows"]))
+        if before and event["number"] < before.number:
+            return  # Of several queries, one was told a little later.
+        line.checkpoint = LastCheckpoint(event["number"], of_what(event), now, rows=rows)
+
+    def _note_restored(self, line: JobLine, event: Event) -> None:
+        words = of_what(event["checkpoints"][0])
+        line.checkpoint = LastCheckpoint(event["number"], words, self.now(), restored=True)
+
+
+def of_what(checkpoint: Event) -> str:
+    """Say for people what a checkpoint is of."""
+    words = str(checkpoint["kind"])
+    if checkpoint["batch_id"] is not None:
+        words += f" {checkpoint['batch_id']}"
+    return f"{words} of {checkpoint['of']}" if checkpoint["of"] else words
