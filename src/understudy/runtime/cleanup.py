@@ -334,6 +334,8 @@ class Cleanup:
                 start_time=entry.result.start_time,
                 end_time=entry.result.end_time,
                 note=f"{RESULT_LOST}: {error}",
+                checkpoint=entry.result.checkpoint,
+                savepoint=entry.result.savepoint,
             )
         return JobRecord(
             job_id=entry.job_id,
@@ -345,6 +347,8 @@ class Cleanup:
             value=outcome.value,
             failure=outcome.failure,
             note=note,
+            checkpoint=entry.result.checkpoint,
+            savepoint=entry.result.savepoint,
         )
 
     async def _mark_jobs_clean(self, effort: Effort) -> None:
@@ -465,6 +469,8 @@ class Cleanup:
                 attempt=entry.result.attempt,
                 start_time=entry.result.start_time,
                 end_time=entry.result.end_time,
+                checkpoint=entry.result.checkpoint,
+                savepoint=entry.result.savepoint,
             )
             for entry in self._plans.entries.values()
             if entry.result

@@ -45,6 +45,7 @@ from understudy.model import (
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
+from understudy.runtime.checkpoint_cleanup import retain
 from understudy.runtime.checkpoint_coordinator import (
     Audience,
     CheckpointCoordinator,
@@ -134,9 +135,20 @@ class JobMaster:
     def checkpoint_directory(self) -> str:
         """Return where the job's checkpoints lie."""
         context = self._context
-        if context.checkpoints.directory:
-            return f"{context.checkpoints.directory.rstrip('/')}/{self.job_id}"
-        return layout.checkpoints_path(context.cluster, context.directory, self.job_id)
+        return self._chosen_directory or layout.checkpoints_path(
+            context.cluster, context.directory, self.job_id
+        )
+
+    @property
+    def _chosen_directory(self) -> str:
+        """Return where a person wants the job's checkpoints; empty: nobody has said it.
+
+        They stay where the first attempt has put them, whatever a later leader is configured with.
+        """
+        if self.entry.intent:
+            return self.entry.intent.checkpoints
+        chosen = self._context.checkpoints.directory
+        return f"{chosen.rstrip('/')}/{self.job_id}" if chosen else ""
 
     def ran_s(self) -> float:
         """Return for how long the attempt has run, as far as this process has seen it.
@@ -223,7 +235,7 @@ class JobMaster:
             staged=layout.staged_path(context.cluster, context.directory, self.job_id, attempt),
             placed_at=context.clock.wall(),
             deployment=context.deployment,
-            checkpoints=self.checkpoint_directory if context.checkpoints.directory else "",
+            checkpoints=self._chosen_directory,
         )
 
         def change(entry: JobEntry) -> JobEntry:
@@ -341,6 +353,14 @@ class JobMaster:
         await self.checkpoints.finish()
         source = command.source or await self._stage(command)
         start_time, end_time = self._times
+        context = self._context
+        checkpoint = await retain(
+            context.storage,
+            context.checkpoints.retention,
+            self.entry,
+            command.status,
+            self.checkpoints.body,
+        )
         result = JobResultEntry(
             status=command.status,
             attempt=self.state.attempt,
@@ -348,6 +368,7 @@ class JobMaster:
             reason=command.reason,
             start_time=start_time,
             end_time=end_time,
+            checkpoint=checkpoint,
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
         try:
