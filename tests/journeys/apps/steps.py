@@ -19,7 +19,7 @@ def note(path: str, text: str) -> None:
 
 
 def loop(ctx: JobContext, steps: int, hold: int, end: str = "") -> dict[str, int]:
-    """Add up the numbers of the steps; wait for a sign at ``hold``, or at each 20th if that is 0."""
+    """Add up the numbers of the steps; wait for a sign at ``hold``; 0: at each 20th."""
     state = ctx.restored() or {"step": 0, "sum": 0}
     note("pids.txt", str(os.getpid()))
     note("begun.txt", f"{ctx.attempt} {state['step']}")
