@@ -76,7 +76,7 @@ def goes_on_where_it_was(run: Run) -> None:
 def test_a_loop_goes_on_at_its_step_whenever_its_driver_is_killed(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("steps.py", "loop", "-1", options=AGAIN_SOON)
+    run = start("kept_loop.py", "loop", "-1", options=AGAIN_SOON)
     for kill in range(1, 9):
         run.grown("saved.txt", 10 * kill)
         run.grown("begun.txt", kill)
@@ -93,7 +93,7 @@ def test_a_loop_goes_on_at_its_step_whenever_its_driver_is_killed(
 def test_a_state_is_recorded_by_the_next_leader_and_no_step_is_done_twice(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "loop", "0")
+    run = start("kept_loop.py", "loop", "0")
     for step in range(19, 100, 20):
         run.until_line("steps.txt", f"{step} 1".__eq__)
         pid = run.standby_is_ready()["leader"]["pid"]
@@ -110,7 +110,7 @@ def test_a_state_is_recorded_by_the_next_leader_and_no_step_is_done_twice(
 
 
 def test_leader_and_driver_are_killed_together(start: Start, place: Path) -> None:
-    run = start("steps.py", "loop", "0", options=AGAIN_SOON)
+    run = start("kept_loop.py", "loop", "0", options=AGAIN_SOON)
     for attempt, step in enumerate(range(19, 80, 20), start=1):
         run.until_line("steps.txt", f"{step} {attempt}".__eq__)
         pid = run.standby_is_ready()["leader"]["pid"]
@@ -129,7 +129,7 @@ def test_leader_and_driver_are_killed_together(start: Start, place: Path) -> Non
 def test_only_the_latest_state_is_kept_and_what_a_dead_attempt_left_goes(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "loop", "0", options=AGAIN_SOON)
+    run = start("kept_loop.py", "loop", "0", options=AGAIN_SOON)
     run.until_line("steps.txt", "19 1".__eq__)
     (state,) = states(place)
     litter = state.with_name("1-999.json")
@@ -164,7 +164,7 @@ def states(place: Path) -> list[Path]:
 def test_a_state_that_is_damaged_is_named_and_the_job_does_not_begin_from_scratch(
     start: Start, place: Path, damage: str, why: str
 ) -> None:
-    run = start("steps.py", "caught", "50", options=AGAIN_SOON)
+    run = start("kept_loop.py", "caught", "50", options=AGAIN_SOON)
     run.until_line("steps.txt", "50 1".__eq__)
     (state,) = states(place)
     if damage == "gone":
@@ -186,7 +186,7 @@ def test_a_state_that_is_damaged_is_named_and_the_job_does_not_begin_from_scratc
 
 
 def test_what_is_no_json_or_too_large_is_refused_and_the_state_before_stays(start: Start) -> None:
-    run = start("steps.py", "refused")
+    run = start("kept_loop.py", "refused")
     code = run.finish()
     keys, nan, large, thing, session = run.lines("errors.txt")
 
@@ -208,7 +208,9 @@ def test_a_damaged_document_is_named_its_job_waits_and_the_others_go_on(
     start: Start, place: Path, way_out: str
 ) -> None:
     run = start(
-        "steps.py", "beside", options=(*AGAIN_SOON, *NAMED, "-D", "taskmanager.numberOfTaskSlots=2")
+        "kept_loop.py",
+        "beside",
+        options=(*AGAIN_SOON, *NAMED, "-D", "taskmanager.numberOfTaskSlots=2"),
     )
     run.until_line("steps.txt", "5 1".__eq__)
     cluster = place / "state" / "understudy" / "ha" / "flights"
@@ -262,7 +264,7 @@ def test_after_the_end_only_what_is_retained_is_left_and_the_results_name_it(
 ) -> None:
     chosen = place / "points"
     run = start(
-        "steps.py",
+        "kept_loop.py",
         "ends",
         options=(
             *NAMED,
@@ -309,10 +311,10 @@ def test_after_the_end_only_what_is_retained_is_left_and_the_results_name_it(
 def test_a_directory_that_cannot_be_used_is_refused_in_one_sentence(
     place: Path, settings: list[str], sentence: str
 ) -> None:
-    harness.put_app(place, "steps.py")
+    harness.put_app(place, "kept_loop.py")
     options = [word for setting in settings for word in ("-D", setting)]
     refused = command(
-        place, "run-application", *SESSION_LESS, *options, "steps.py", "loop", "-1", code=2
+        place, "run-application", *SESSION_LESS, *options, "kept_loop.py", "loop", "-1", code=2
     )
 
     assert sentence in refused.stderr
@@ -322,9 +324,9 @@ def test_a_directory_that_cannot_be_used_is_refused_in_one_sentence(
 
 
 def test_plain_python_saves_and_restores_too(place: Path) -> None:
-    harness.put_app(place, "steps.py")
+    harness.put_app(place, "kept_loop.py")
     done = subprocess.run(
-        [COMMAND[0], "steps.py", "loop", "-1"],
+        [COMMAND[0], "kept_loop.py", "loop", "-1"],
         cwd=place,
         env=harness.environment(place),
         capture_output=True,

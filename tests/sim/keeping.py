@@ -68,6 +68,9 @@ class SimKeeper(LinkRecorder):
         number = batch.batch_id + 1 if batch else 0
         while max(step, number) < job.steps:
             await asyncio.sleep(job.runs_s / job.steps)
+            if self._deploy.attempt <= job.kills and self._process.chance.random() < 0.2:
+                self._process.crash_now(f"by job {job.name} itself, in step {max(step, number)}")
+                await asyncio.Event().wait()
             if job.streams:
                 self._complete(number)
                 number += 1

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tests.sim.hosts import SimProcess
 from understudy.core.checkpoints import Slot, slot
 from understudy.ha.format import digest
@@ -18,6 +20,10 @@ from understudy.rpc.messages import Deploy
 
 if TYPE_CHECKING:
     from tests.sim.invariants import Watch
+
+
+UNKNOWN_S = 40.0
+"""So long after the faults, a write whose outcome was unknown may be made once more."""
 
 
 def progress(one: Checkpoint) -> int:
@@ -63,9 +69,9 @@ class Kept:
             return
         self.counts["writes"] += 1
         idle = before == body and not claims
-        self.watch.demand(
-            not idle or self.watch.world.faulty, f"{entry.name}: a write that records nothing"
-        )
+        world = self.watch.world
+        again = world.time.now < world.profile.faults_end + UNKNOWN_S
+        self.watch.demand(not idle or again, f"{entry.name}: a write that records nothing")
         self._body(entry, body)
 
     def linked(self, entry: JobEntry, body: Checkpoints | None) -> None:
@@ -141,15 +147,21 @@ class Kept:
     def acknowledged(self, deploy: Deploy, taken: Checkpoint, number: int) -> None:
         """An attempt learns that what it told is durable."""
         known = self.of(deploy.job_id)
-        recorded = known.numbers.get(number)
-        same = recorded is not None and (slot(recorded), progress(recorded), recorded.attempt) == (
-            slot(taken),
-            progress(taken),
-            taken.attempt,
-        )
-        # Of what was superseded, and is told again, nobody knows the number any more.
-        older = number == 0 and progress(known.latest[slot(taken)]) > progress(taken)
-        self.watch.demand(same or older, f"{deploy.name}: {taken} is told to be number {number}")
+        latest = known.latest.get(slot(taken))
+        recorded = latest is not None and progress(latest) >= progress(taken)
+        self.watch.demand(recorded, f"{deploy.name}: {taken} is said to be recorded")
+        # Of what was superseded, and is told again, nobody knows the number any more. What one
+        # write has superseded has a number, though no document has ever held it.
+        if number:
+            mine = replace(taken, number=number)
+            same = known.numbers.setdefault(number, mine)
+            right = (slot(same), progress(same), same.attempt) == (
+                slot(mine),
+                progress(mine),
+                mine.attempt,
+            )
+            self.watch.demand(right, f"{deploy.name}: number {number} is {same}, and {mine}")
+            self.watch.demand(number <= known.counter, f"{deploy.name}: number {number} is new")
         come = max(known.acknowledged.get(slot(taken), 0), progress(taken))
         known.acknowledged[slot(taken)] = come
 

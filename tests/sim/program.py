@@ -284,14 +284,21 @@ def _draw_checkpoints(chance: random.Random, profile: Profile) -> None:
         return
     names = sorted({job.name for program in profile.programs for job in program.jobs()})
     drawn = {
-        name: (chance.choice((1, 3, 10, 40)), chance.random() < 0.6, chance.random() < 0.6)
+        name: (
+            chance.choice((1, 3, 10, 40)),
+            chance.random() < 0.6,
+            chance.random() < 0.6,
+            chance.choice((0, 0, 1)),
+        )
         for name in names
         if chance.random() < 0.8
     }
 
     def keeping(job: Job) -> Job:
-        steps, saves, streams = drawn.get(job.name, (0, False, False))
-        return replace(job, steps=steps if saves or streams else 0, saves=saves, streams=streams)
+        steps, saves, streams, kills = drawn.get(job.name, (0, False, False, 0))
+        steps = steps if saves or streams else 0
+        kills = max(job.kills, kills if steps else 0)
+        return replace(job, steps=steps, saves=saves, streams=streams, kills=kills)
 
     profile.program = profile.program.changed(keeping)
     profile.revised = tuple(program.changed(keeping) for program in profile.revised)

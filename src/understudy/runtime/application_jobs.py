@@ -8,6 +8,7 @@ after a failover is decided in ``core.reaching``, what a takeover still owes in 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ class ApplicationJobs:
         spawn: Spawn,
         tell: Tell,
     ) -> None:
-        self.context = context
+        self.context = dataclasses.replace(context, record=record)
         self.marks = Marks()
         self.masters: dict[JobId, JobMaster] = {}
         self.taken_over: asyncio.Future[takeover.Report] = asyncio.Future()
@@ -134,6 +135,7 @@ class ApplicationJobs:
         self.masters[entry.job_id] = master
         self._spawn(master.run())
         self._spawn(master.checkpoints.run())
+        self._spawn(master.savepoints.run())
         return master
 
     # --- what main asks for (Jobs) ----------------------------------------------------------------

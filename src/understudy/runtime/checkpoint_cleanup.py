@@ -8,6 +8,7 @@ are of use when nothing else remains of the job.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 
@@ -32,6 +33,16 @@ OURS = ("tables", "state")
 retained: Format[Checkpoints] = Format("retained-checkpoints", Checkpoints)
 
 _log = logging.getLogger(__name__)
+
+
+def chosen_directory(chosen: str, entry: JobEntry) -> str:
+    """Return where a person wants a job's checkpoints; empty where nobody has said it.
+
+    They stay where the first attempt has put them, whatever a later leader is configured with.
+    """
+    if entry.intent:
+        return entry.intent.checkpoints
+    return f"{chosen.rstrip('/')}/{entry.job_id}" if chosen else ""
 
 
 async def retain(
@@ -72,6 +83,10 @@ async def clean_checkpoints(
 ) -> None:
     """Delete a job's checkpoints unless they are retained, and what the register holds of them."""
     chosen = entry.intent.checkpoints if entry.intent else ""
+    store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
+    if entry.checkpoints and not entry.intent:  # It began with a savepoint, and never ran.
+        with contextlib.suppress(DataError, NotFoundError):
+            chosen = (await store.claim(term)).directory
     directory = chosen or layout.checkpoints_path(
         services.locations.cluster, application.directory, entry.job_id
     )
@@ -81,7 +96,6 @@ async def clean_checkpoints(
     elif kept != directory:
         await effort.make(directory, functools.partial(_tidy, services.storage, directory, kept))
     if entry.checkpoints:
-        store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
         await effort.make(entry.checkpoints, lambda: store.delete(term))
 
 

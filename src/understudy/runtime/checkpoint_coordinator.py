@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,6 +29,9 @@ from understudy.runtime.persist import persist
 from understudy.runtime.resource_manager import ResourceManager
 
 _log = logging.getLogger(__name__)
+
+RECENT_MAX = 10
+"""Checkpoints of this term that are shown though they may not be retained (Flink shows as many)."""
 
 ENDED = "the job has ended, or is cancelled"
 ANOTHER = "another attempt of the job is under way"
@@ -94,6 +98,8 @@ class CheckpointCoordinator:
         self._resources = resources
         self._clock = clock
         self._audience = audience
+        self.recent: deque[Checkpoint] = deque(maxlen=RECENT_MAX)
+        """The newest that this leader has recorded."""
         self._attempt = 0
         self._inbox: asyncio.Queue[tuple[Incarnation, CheckpointsTaken] | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
@@ -106,9 +112,15 @@ class CheckpointCoordinator:
         """Return what is recorded, as far as this leader has seen it."""
         return self._store.body
 
-    def recover(self, attempt: int) -> None:
-        """Hear the attempt that an earlier leader has left, if it lives."""
-        self._attempt = attempt
+    async def recover(self, attempt: int) -> None:
+        """Take over what an earlier leader has recorded; hear the attempt that it left, if any.
+
+        What cannot be read holds up nobody here: `run` waits for its repair.
+        """
+        async with self._turn:
+            self._attempt = attempt
+            with contextlib.suppress(DataError, NotFoundError):
+                await persist("claim a job's checkpoints", lambda: self._store.claim(self._term))
 
     async def begin(self, attempt: int) -> tuple[Checkpoint, ...]:
         """Hear only this attempt from now on; return what it goes on from."""
@@ -127,6 +139,23 @@ class CheckpointCoordinator:
         if given:
             self._audience.restored(attempt, given)
         return given
+
+    async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
+        """Change what is recorded beside checkpoints.
+
+        Raises `CheckpointError` where the job ends just now, `TooLargeError`, `LeadershipLost`.
+        """
+        async with self._turn:
+            while True:
+                if not await self._claim():
+                    raise CheckpointError(ENDED)
+                if await self._update(what, change):
+                    return self.body
+
+    async def known(self) -> bool:
+        """Return once what is recorded is known here; False where nobody needs it any more."""
+        async with self._turn:
+            return await self._claim()
 
     def taken(self, taskmanager: Incarnation, message: CheckpointsTaken) -> None:
         """Record what an attempt has completed, soon."""
@@ -235,6 +264,7 @@ class CheckpointCoordinator:
         for taken in numbered:
             for one in taken:
                 if one.number > before.counter:
+                    self.recent.append(one)
                     self._audience.completed(one)
         return numbered
 

@@ -12,6 +12,7 @@ from understudy.errors import UnderstudyError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from understudy.runtime.checkpoint_location import CheckpointLocation
     from understudy.runtime.keeping import Keeping
 
 
@@ -56,6 +57,16 @@ class JobContext:
                 "this driver has no SparkSession: taskmanager.driver.type is 'session-less'"
             )
         return session
+
+    @property
+    def checkpoint_location(self) -> CheckpointLocation:
+        """Say where a streaming query of this job keeps its checkpoint: the same in all attempts.
+
+        It is text, for ``.option("checkpointLocation", ctx.checkpoint_location)``. A job with
+        several queries gives each its own: ``ctx.checkpoint_location("orders")``, or
+        ``ctx.checkpoint_location / "orders"``.
+        """
+        return self._keeping.streams.location
 
     def save(self, state: Any) -> int:
         """Keep a JSON value that a restarted attempt goes on from; return its number.

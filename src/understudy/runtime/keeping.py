@@ -10,6 +10,7 @@ from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
 from understudy.runtime.kept_state import StateKeeper
 from understudy.runtime.kept_tables import TableKeeper
+from understudy.runtime.streaming import StreamKeeper
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Keeping:
 
     state: StateKeeper
     tables: TableKeeper
+    streams: StreamKeeper
 
     @classmethod
     def of(
@@ -27,4 +29,5 @@ class Keeping:
         return cls(
             StateKeeper(deploy, recorder, storage, clock),
             TableKeeper(deploy, recorder, storage, clock),
+            StreamKeeper(deploy, recorder, storage, clock),
         )

@@ -10,6 +10,7 @@ import functools
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 _MEMORY = "memory://"
 
@@ -24,11 +25,11 @@ def spark_url(storage_url: str, path: str) -> str:
     if "://" in path or path.startswith("/"):
         return _without_scheme(path)
     if storage_url.startswith(_MEMORY):
-        return os.path.join(_scratch(), path)
+        return f"{_scratch()}/{path}"
     root = _without_scheme(storage_url)
     if "://" in root:
         return f"{root.rstrip('/')}/{path}"
-    return os.path.join(os.path.abspath(root), path)
+    return os.path.normpath(Path(root).absolute() / path)  # As Spark will spell it.
 
 
 def plain_url(location: str) -> str:
