@@ -120,4 +120,5 @@ async def _tidy(storage: Storage, directory: str, kept: str) -> None:
         holder, path = storage_of(storage.blocking, f"{directory}/{part}")
         for name in await storage.run(holder.names, path):
             if f"{directory}/{part}/{name}" not in needed:
-                await storage.run(holder.delete_tree, f"{path}/{name}")
+                delete = holder.delete_tree if part == "tables" else holder.delete
+                await storage.run(delete, f"{path}/{name}")
