@@ -174,7 +174,7 @@ class TableKeeper:
         return taken
 
     def _tidy(self, kind: CheckpointKind, base: str) -> None:
-        """Remove what attempts that died have left half-written, once an attempt."""
+        """Remove what attempts that died have left half-written, before this one writes."""
         with self._turn:
             if self._deploy.attempt == 1 or base in self._tidied:
                 return
@@ -183,9 +183,8 @@ class TableKeeper:
                 one.location.rpartition("/")[2] for one in self._deploy.restored if one.kind is kind
             }
             storage, path = self._at(base)
-            mine = f"-{self._deploy.attempt}-"
             for name in persist_blocking("list tables", lambda: storage.names(path)):
-                if name not in needed and mine not in name:
+                if name not in needed:
                     _remove(storage, f"{path}/{name}")
 
     # --- reading ----------------------------------------------------------------------------------
