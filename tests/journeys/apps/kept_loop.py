@@ -26,7 +26,7 @@ def loop(ctx: JobContext, steps: int, hold: int, end: str = "") -> dict[str, int
     for step in range(state["step"], steps):
         note("steps.txt", f"{step} {ctx.attempt}")
         time.sleep(PACE_S)
-        while step == hold and not Path("go").exists():
+        while 0 < hold == step and not Path("go").exists():
             time.sleep(0.01)
         while hold == 0 and step % 20 == 19 and not Path(f"go-{step}").exists():
             time.sleep(0.01)
