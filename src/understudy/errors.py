@@ -97,18 +97,29 @@ class JobFailed(UnderstudyError):  # noqa: N818 -- the public name; Flink's word
         job_name: its name.
         error_type: the class of the exception that ended it, as the driver named it.
         remote_traceback: the traceback as the driver printed it; empty if the driver was lost.
+        checkpoint: where its last completed checkpoint lies, if that is retained; else None.
+        savepoint: where the savepoint lies with which it was stopped, if it was; else None.
     """
 
     code = "job-failed"
 
     def __init__(
-        self, message: str, job_id: str, job_name: str, error_type: str, remote_traceback: str
+        self,
+        message: str,
+        job_id: str,
+        job_name: str,
+        error_type: str,
+        remote_traceback: str,
+        checkpoint: str | None = None,
+        savepoint: str | None = None,
     ) -> None:
         super().__init__(message)
         self.job_id = job_id
         self.job_name = job_name
         self.error_type = error_type
         self.remote_traceback = remote_traceback
+        self.checkpoint = checkpoint
+        self.savepoint = savepoint
 
     def __str__(self) -> str:
         message = str(self.args[0])

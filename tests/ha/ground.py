@@ -17,6 +17,7 @@ from understudy.model import (
     ApplicationDocument,
     ApplicationId,
     ApplicationRecord,
+    Checkpoints,
     JobEntry,
     JobId,
     JobResultEntry,
@@ -32,10 +33,12 @@ CLUSTER = "flights"
 RUN = RunId("run-1")
 APPLICATION = ApplicationId("a" * 32)
 LOCATIONS = Locations(CLUSTER, f"job-result-store/{CLUSTER}", f"application-result-store/{CLUSTER}")
-BODIES: dict[str, type[RegistryBody | ApplicationDocument | Segment]] = {
+Body = RegistryBody | ApplicationDocument | Segment | Checkpoints
+BODIES: dict[str, type[Body]] = {
     "registry": RegistryBody,
     "application": ApplicationDocument,
     "jobs": Segment,
+    "checkpoints": Checkpoints,
 }
 
 
@@ -130,7 +133,7 @@ def with_result(entry: JobEntry, path: str, data: bytes) -> JobEntry:
     return replace(entry, result=result)
 
 
-def decoded(key: str, value: bytes) -> tuple[int, RegistryBody | ApplicationDocument | Segment]:
+def decoded(key: str, value: bytes) -> tuple[int, Body]:
     """Return the term and the body that a document's bytes hold."""
     kind = key.partition("-")[0]
     stamped: Stamped = Format(kind, Stamped).load(value, key)

@@ -18,9 +18,13 @@ from tests.ha import ground
 from tests.support.faulty_register import Accepted, Call, Died, Durable, Fault, Faults
 from tests.support.virtual_time import WALL_AT_START, run_virtual, virtual_clock
 from understudy.config import Configuration
+from understudy.core import checkpoints
 from understudy.errors import LeadershipLost
+from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
+from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.election import Leadership
+from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
 from understudy.ha.result_store import application_results
 from understudy.ha.services import HighAvailabilityServices
@@ -29,7 +33,10 @@ from understudy.model import (
     ApplicationResult,
     ApplicationResultEntry,
     ApplicationStatus,
+    Checkpoint,
+    CheckpointKind,
     Incarnation,
+    JobEntry,
     JobId,
     JobResultEntry,
     LeaderRecord,
@@ -69,7 +76,20 @@ async def begin(durable: Durable, jobs: int) -> None:
         plan = await plans.put_plan(directory, entry.job_id, b"plan of " + entry.name.encode())
         await plans.add(1, replace(entry, plan=plan))
         await stores.storage.publish(ground.staged(directory, entry), ground.outcome(entry))
+        await keep_a_state(stores, plans, directory, entry)
     await stores.storage.publish(f"{ground.CLUSTER}/applications/{directory}/blobs/b", b"blob")
+
+
+async def keep_a_state(
+    stores: HighAvailabilityServices, plans: ExecutionPlanStore, directory: str, entry: JobEntry
+) -> None:
+    """Do what a job that has saved a state has done."""
+    below = layout.checkpoints_path(ground.CLUSTER, directory, entry.job_id)
+    for name in ("1-1", "1-2"):  # The one before the last had not been deleted yet.
+        await stores.storage.publish(f"{below}/state/{name}.json", b"state")
+    store = CheckpointStore(stores.register, plans, ground.APPLICATION, entry.job_id)
+    taken = Checkpoint(kind=CheckpointKind.STATE, name="", attempt=1, location=f"{below}/state/1-2")
+    await store.update(1, lambda body: checkpoints.record(body, [taken], 1)[0])
 
 
 async def end_jobs(
@@ -244,9 +264,7 @@ class Reader:
             linked |= set(self.applications[document].segments)
         assert key not in linked, "a document is unlinked before it is deleted"
 
-    def _written(
-        self, key: str, term: int, body: RegistryBody | ApplicationDocument | Segment
-    ) -> None:
+    def _written(self, key: str, term: int, body: ground.Body) -> None:
         assert self.terms.get(key, 0) <= term, "terms never fall within a document"
         self.terms[key] = term
         if isinstance(body, RegistryBody):
@@ -255,7 +273,7 @@ class Reader:
             before = self.applications.get(key)
             self.applications[key] = body
             self._application_written(before, body)
-        else:
+        elif isinstance(body, Segment):
             self.segments[key] = body
             self._jobs_written(body)
 

@@ -25,6 +25,7 @@ from understudy.model import (
     JobEntry,
     JobId,
     JobRecord,
+    JobResultEntry,
     JobStatus,
     LeadershipSpan,
     Link,
@@ -96,6 +97,7 @@ def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
         "attempt": entry.attempt,
         "cleanup": cleanup_of(entry),
         "reason": entry.result.reason if entry.result else "",
+        **_kept(entry.result),
         **_marks(facts, job_id),
     }
 
@@ -155,6 +157,7 @@ def execution_result(
         "net-runtime": max(0, milliseconds(end) - milliseconds(start)),
         "name": entry.name,
         "attempt": entry.result.attempt,
+        **_kept(entry.result),
     }
     if outcome is not None:
         answer["value"] = decode_value(outcome.value)
@@ -181,6 +184,7 @@ def recorded_result(record: JobRecord) -> Json:
         "name": record.name,
         "attempt": record.attempt,
         "value": decode_value(record.value),
+        **_kept(record),
     }
     if record.failure:
         answer["failure-cause"] = _cause(record.failure)
@@ -215,6 +219,7 @@ def recorded_job(record: JobRecord, tombstone: Tombstone) -> Json:
         "attempt": record.attempt,
         "cleanup": "clean",
         "reason": record.note,
+        **_kept(record),
     }
 
 
@@ -420,6 +425,14 @@ def _marks(facts: ApplicationFacts, job_id: JobId) -> Json:
         "adopted": job_id in facts.adopted,
         "skipped": job_id in facts.skipped,
         "displaced": job_id in facts.displaced,
+    }
+
+
+def _kept(ended: JobResultEntry | JobRecord | None) -> Json:
+    """Return where what remains of a job lies, where something does."""
+    return {
+        "checkpoint": (ended.checkpoint if ended else "") or None,
+        "savepoint": (ended.savepoint if ended else "") or None,
     }
 
 

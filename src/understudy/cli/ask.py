@@ -39,6 +39,9 @@ from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
 from understudy.runtime.reporter import printable, printable_lines
 
+KEPT = ("checkpoint", "savepoint")
+"""What may remain of a job."""
+
 NOT_ENDED = 4
 """Exit code of `result` for what has not ended yet."""
 
@@ -128,6 +131,10 @@ def info(
             cell(_mark(job)),
         )
     console.print(table)
+    for job in found["jobs"]:
+        for kind in KEPT:
+            if job.get(kind):
+                console.print(cell(f"{kind} of {job['name']}: {job[kind]}"), soft_wrap=True)
     _print_attention(found["attention"])
     failure = found.get("failure")
     if failure:
@@ -357,6 +364,7 @@ def _result_line(one: JsonObject) -> str:
     if "failure-cause" in answer:
         cause = answer["failure-cause"]
         text = f"{cause['class']}: {cause['message']}"
+    text += "".join(f"\n    {kind}: {answer[kind]}" for kind in KEPT if answer.get(kind))
     return f"  {printable(answer['name'])}: {status} in attempt {answer['attempt']}: {text}"
 
 

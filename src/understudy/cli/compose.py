@@ -8,18 +8,22 @@ from pathlib import Path
 
 from understudy.cli.securing import check_secured, standalone_rpc
 from understudy.config import Configuration, options, zookeeper
-from understudy.errors import StorageError, UsageError
+from understudy.core.checkpoints import Retention
+from understudy.errors import ConfigurationError, StorageError, UsageError
 from understudy.ha import layout
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.register import Register, Releasable
 from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
 from understudy.ha.standalone import ConfiguredLeader
-from understudy.ha.storage import LocalStorage, Storage, open_storage, prove
+from understudy.ha.storage import LocalStorage, Storage, is_elsewhere, open_storage, prove
 from understudy.model import ApplicationStatus
 from understudy.rpc.addresses import bracketed
 
 FILESYSTEM = "filesystem"
+
+_PROOF = ".understudy"
+"""Below it, for a moment, lies what is tried out in a directory of a person's."""
 
 EXIT_CODES = {
     ApplicationStatus.FINISHED: 0,
@@ -46,11 +50,36 @@ def check_startable(
 ) -> None:
     """Raise `UsageError` for what would make each process of the cluster fail at its start."""
     check_secured(configuration, cluster_id, serves_rest=serves_rest)
+    check_checkpoints_dir(configuration)
     services = open_services(configuration, cluster_id, as_jobmanager=True)
     try:
         prove_storage(configuration, services)
     except (OSError, StorageError) as error:
         raise UsageError(f"{options.STORAGE_DIR.key} cannot be used: {error}") from error
+
+
+def check_checkpoints_dir(configuration: Configuration) -> None:
+    """Raise `UsageError` for a directory of checkpoints that cannot be used, or that is missing."""
+    key, retention = options.CHECKPOINTS_DIR.key, configuration.get(options.EXTERNALIZED)
+    directory = configuration.find(options.CHECKPOINTS_DIR)
+    if not directory:
+        if retention != Retention.NO_EXTERNALIZED_CHECKPOINTS.value:
+            raise UsageError(
+                f"{options.EXTERNALIZED.key} is {retention}, but what lies in the storage goes "
+                f"with the application: say in {key} where checkpoints are to stay"
+            )
+        return
+    if not is_elsewhere(directory):
+        raise UsageError(
+            f"{key} is {directory!r}: give an absolute path or a URL, which means the same to "
+            "every process"
+        )
+    try:
+        storage = open_storage(directory)
+        prove(storage, _PROOF)
+        storage.prune(_PROOF)
+    except (OSError, StorageError, ConfigurationError) as error:
+        raise UsageError(f"{key} cannot be used: {error}") from error
 
 
 def prove_storage(configuration: Configuration, services: HighAvailabilityServices) -> None:

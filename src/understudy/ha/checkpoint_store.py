@@ -7,15 +7,19 @@ checkpoints there are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from understudy.errors import DataError
 from understudy.ha.documents import Document
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.register import Register
 from understudy.ha.registry import CHECKPOINTS_PREFIX, checkpoints_document, nonce
 from understudy.model import ApplicationId, Checkpoints, JobId, Term
+
+_log = logging.getLogger(__name__)
 
 
 class CheckpointStore:
@@ -80,8 +84,16 @@ class CheckpointStore:
         return body
 
     async def delete(self, term: Term) -> None:
-        """Delete the document once the job has a result: nobody goes on from it. Absent is fine."""
+        """Delete the document once the job has a result: nobody goes on from it. Absent is fine.
+
+        So one that cannot be read needs no fence any more, and goes as well.
+        """
         key = self._plans.entries[self._job_id].checkpoints
-        if key:
-            document = self._document or checkpoints_document(self._register, key)
-            await document.delete(term)
+        if not key:
+            return
+        try:
+            await checkpoints_document(self._register, key).delete(term)
+        except DataError as error:
+            if entry := await self._register.load(key):
+                await self._register.swap(key, None, entry.version)
+            _log.warning("removed with its job, which has ended: %s", error)

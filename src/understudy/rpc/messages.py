@@ -398,6 +398,9 @@ class JobDone(Message, frozen=True, kw_only=True):
     value: bytes
     """JSON text."""
     failure: Failure | None = None
+    checkpoint: str = ""
+    """Where its last completed checkpoint lies, if that is retained."""
+    savepoint: str = ""
 
 
 class StatusIs(Message, frozen=True, kw_only=True):

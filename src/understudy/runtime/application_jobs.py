@@ -232,6 +232,11 @@ class ApplicationJobs:
         )
         self.masters[job_id].tell(job.Cancel())
 
+    def kept(self, job_id: JobId) -> tuple[str, str]:
+        """See `Jobs.kept`."""
+        result = self._entry(job_id).result
+        return (result.checkpoint, result.savepoint) if result else ("", "")
+
     def result_delivered(self, job_id: JobId) -> None:
         """See `Jobs.result_delivered`."""
         self._tell(life.ResultDelivered(job_id))

@@ -15,7 +15,11 @@ from understudy.clock import Clock
 from understudy.errors import DataError, LostDataError, NotFoundError
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
-from understudy.ha.registry import application_document, segment_document
+from understudy.ha.registry import (
+    application_document,
+    checkpoints_document,
+    segment_document,
+)
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
     ApplicationDocument,
@@ -202,6 +206,7 @@ async def _application(
     return {
         **(await _results(services, entries)),
         **(await _plans(services, entries) if body.result is None else {}),
+        **(await _checkpoints(services, application, entries)),
     }
 
 
@@ -239,6 +244,33 @@ async def _plans(services: HighAvailabilityServices, entries: list[JobEntry]) ->
             place = services.storage.place(entry.plan.path)
             found[entry.job_id] = f"the plan of job {entry.name!r}, {place}: {why}"
     return found
+
+
+async def _checkpoints(
+    services: HighAvailabilityServices, application: ApplicationId, entries: list[JobEntry]
+) -> Problems:
+    """Look at what jobs would go on from; those that have ended need it no more."""
+    found: Problems = {}
+    for entry in entries:
+        if entry.result or not entry.checkpoints:
+            continue
+        key, why = entry.checkpoints, ""
+        try:
+            if await checkpoints_document(services.register, key, application).read() is None:
+                why = f"register entry {key} is gone"
+        except DataError as error:
+            why = str(error)
+        if why:
+            found[entry.job_id] = checkpoints_need(entry.name, why)
+    return found
+
+
+def checkpoints_need(name: str, why: str) -> str:
+    """Return what people are told of a job whose checkpoints cannot be read."""
+    return (
+        f"job {name!r}: what is recorded of its checkpoints cannot be read: {why}: "
+        "put its latest copy back, and it goes on by itself; or cancel the job"
+    )
 
 
 async def _tombstones(services: HighAvailabilityServices, registry: RegistryBody) -> Problems:

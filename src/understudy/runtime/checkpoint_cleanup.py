@@ -1,16 +1,76 @@
-"""What is cleaned up of a job's checkpoints once it has a result."""
+"""What remains of a job's checkpoints once it has a result, and what is cleaned up of them.
+
+They are retained only in a directory that a person has chosen: what lies in our storage goes with
+the application. Beside those that are retained lies a file that says which they are, so that they
+are of use when nothing else remains of the job.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
+import logging
 
-from understudy.errors import DataError, NotFoundError
+from understudy.core.checkpoints import Retention, is_retained
+from understudy.errors import ConfigurationError, DataError, NotFoundError, StorageError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
+from understudy.ha.format import Format
 from understudy.ha.services import HighAvailabilityServices
-from understudy.model import ApplicationDocument, JobEntry, Term
+from understudy.ha.storage import Storage, storage_of
+from understudy.model import ApplicationDocument, Checkpoints, JobEntry, JobStatus, Term
 from understudy.runtime.effort import Effort
+from understudy.runtime.persist import persist
+
+RETAIN_S = 60.0
+"""For so long a job's result waits for a directory of checkpoints that cannot be written to."""
+
+OURS = ("tables", "state")
+"""Parts of a job's directory in which all that is needed is named by a checkpoint."""
+
+retained: Format[Checkpoints] = Format("retained-checkpoints", Checkpoints)
+
+_log = logging.getLogger(__name__)
+
+
+def chosen_directory(chosen: str, entry: JobEntry) -> str:
+    """Return where a person wants a job's checkpoints; empty where nobody has said it.
+
+    They stay where the first attempt has put them, whatever a later leader is configured with.
+    """
+    if entry.intent:
+        return entry.intent.checkpoints
+    return f"{chosen.rstrip('/')}/{entry.job_id}" if chosen else ""
+
+
+async def retain(
+    storage: Storage, retention: Retention, entry: JobEntry, status: JobStatus, body: Checkpoints
+) -> str:
+    """Write down which checkpoints are retained of a job that is about to have this status.
+
+    Returns where; empty where none are, which then are deleted. What cannot be told (they cannot be
+    read, or not be written to) is kept: then it is the directory.
+    """
+    directory = entry.intent.checkpoints if entry.intent else ""
+    if not directory or not entry.checkpoints or not is_retained(retention, status):
+        return ""
+    if not body.completed:
+        return directory
+    path = f"{directory}/checkpoint-{body.completed[-1].number}.json"
+    data = retained.dump(body, pretty=True)
+    try:
+        holder, file = storage_of(storage.blocking, path)
+        async with asyncio.timeout(RETAIN_S):
+            await persist(
+                "write down which checkpoints are retained",
+                lambda: storage.run(holder.publish, file, data),
+            )
+    except (TimeoutError, ConfigurationError) as error:
+        _log.error("%s cannot be written: %s", path, str(error) or "timeout")
+        return directory
+    return path
 
 
 async def clean_checkpoints(
@@ -30,8 +90,35 @@ async def clean_checkpoints(
     directory = chosen or layout.checkpoints_path(
         services.locations.cluster, application.directory, entry.job_id
     )
-    retained = entry.result is not None and entry.result.checkpoint
-    if not retained:
-        await effort.make(directory, lambda: services.storage.delete_tree(directory))
+    kept = entry.result.checkpoint if entry.result else ""
+    if not kept:
+        await effort.make(directory, functools.partial(_delete, services.storage, directory))
+    elif kept != directory:
+        await effort.make(directory, functools.partial(_tidy, services.storage, directory, kept))
     if entry.checkpoints:
         await effort.make(entry.checkpoints, lambda: store.delete(term))
+
+
+async def _delete(storage: Storage, directory: str) -> None:
+    try:
+        holder, path = storage_of(storage.blocking, directory)
+    except ConfigurationError as error:  # Another host of the cluster may have what it takes.
+        raise StorageError(str(error)) from error
+    await storage.run(holder.delete_tree, path)
+
+
+async def _tidy(storage: Storage, directory: str, kept: str) -> None:
+    """Delete what attempts have left half-written, or did not come to delete."""
+    try:
+        holder, path = storage_of(storage.blocking, kept)
+        body = retained.load(await storage.run(holder.read, path), kept)
+    except (ConfigurationError, NotFoundError, DataError) as error:
+        _log.warning("all that lies in %s is kept: %s", directory, error)
+        return
+    needed = {one.location for one in body.completed}
+    for part in OURS:
+        holder, path = storage_of(storage.blocking, f"{directory}/{part}")
+        for name in await storage.run(holder.names, path):
+            if f"{directory}/{part}/{name}" not in needed:
+                delete = holder.delete_tree if part == "tables" else holder.delete
+                await storage.run(delete, f"{path}/{name}")

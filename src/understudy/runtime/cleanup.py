@@ -334,6 +334,7 @@ class Cleanup:
                 start_time=entry.result.start_time,
                 end_time=entry.result.end_time,
                 note=f"{RESULT_LOST}: {error}",
+                checkpoint=entry.result.checkpoint,
                 savepoint=entry.result.savepoint,
             )
         return JobRecord(
@@ -346,6 +347,7 @@ class Cleanup:
             value=outcome.value,
             failure=outcome.failure,
             note=note,
+            checkpoint=entry.result.checkpoint,
             savepoint=entry.result.savepoint,
         )
 
@@ -467,6 +469,8 @@ class Cleanup:
                 attempt=entry.result.attempt,
                 start_time=entry.result.start_time,
                 end_time=entry.result.end_time,
+                checkpoint=entry.result.checkpoint,
+                savepoint=entry.result.savepoint,
             )
             for entry in self._plans.entries.values()
             if entry.result

@@ -41,6 +41,8 @@ class JobExecutionResult:
         attempt: which attempt ended it, from 1.
         start_time: when that attempt started, in seconds since 1970.
         end_time: when it ended, in seconds since 1970.
+        checkpoint: where its last completed checkpoint lies, if that is retained; else None.
+        savepoint: where the savepoint lies with which it was stopped, if it was; else None.
     """
 
     value: Any
@@ -48,6 +50,8 @@ class JobExecutionResult:
     attempt: int
     start_time: float
     end_time: float
+    checkpoint: str | None = None
+    savepoint: str | None = None
 
     @property
     def duration(self) -> float:
@@ -111,7 +115,13 @@ class JobClient:
         done = self._done or self._await()
         if done.status is JobStatus.FINISHED:
             return JobExecutionResult(
-                json.loads(done.value), self._job_id, done.attempt, done.start_time, done.end_time
+                json.loads(done.value),
+                self._job_id,
+                done.attempt,
+                done.start_time,
+                done.end_time,
+                done.checkpoint or None,
+                done.savepoint or None,
             )
         raise _failed(done, self._job_id, self._name)
 
@@ -322,6 +332,8 @@ def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
         name,
         failure.type if failure else "",
         failure.traceback if failure else "",
+        done.checkpoint or None,
+        done.savepoint or None,
     )
 
 

@@ -53,6 +53,7 @@ from understudy.model import (
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
+from understudy.runtime.checkpoint_cleanup import chosen_directory, retain
 from understudy.runtime.checkpoint_coordinator import (
     Audience,
     CheckpointCoordinator,
@@ -266,7 +267,7 @@ class JobMaster:
             staged=layout.staged_path(context.cluster, context.directory, self.job_id, attempt),
             placed_at=context.clock.wall(),
             deployment=context.deployment,
-            checkpoints=self.checkpoint_directory if context.checkpoints.directory else "",
+            checkpoints=_chosen_directory(context, self.job_id),
         )
 
         def change(entry: JobEntry) -> JobEntry:
@@ -384,6 +385,9 @@ class JobMaster:
         await self.checkpoints.finish()
         source = command.source or await self._stage(command)
         start_time, end_time = self._times
+        storage, retention = self._context.storage, self._context.checkpoints.retention
+        body = self.checkpoints.body
+        checkpoint = await retain(storage, retention, self.entry, command.status, body)
         result = JobResultEntry(
             status=command.status,
             attempt=self.state.attempt,
@@ -391,6 +395,7 @@ class JobMaster:
             reason=command.reason,
             start_time=start_time,
             end_time=end_time,
+            checkpoint=checkpoint,
             savepoint=self.savepoints.last,
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
@@ -463,10 +468,13 @@ def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom 
     return next((one for one in record.savepoints if one.job_name == entry.name), None)
 
 
+def _chosen_directory(context: JobContext, job_id: JobId) -> str:
+    return chosen_directory(context.checkpoints.directory, context.plans.entries[job_id])
+
+
 def _checkpoint_directory(context: JobContext, job_id: JobId) -> str:
-    if context.checkpoints.directory:
-        return f"{context.checkpoints.directory.rstrip('/')}/{job_id}"
-    return layout.checkpoints_path(context.cluster, context.directory, job_id)
+    usual = layout.checkpoints_path(context.cluster, context.directory, job_id)
+    return _chosen_directory(context, job_id) or usual
 
 
 def _displaced(entry: JobEntry) -> JobEntry:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import logging
 import os
 import re
 import threading
@@ -37,6 +38,8 @@ NAME_CHARS_MAX = 200
 
 HANDLE = "understudy-table"
 """The key by which a handle is known."""
+
+_log = logging.getLogger(__name__)
 
 _LOCATION = re.compile(r"[0-9a-f]{32}/[A-Za-z0-9][A-Za-z0-9_-]*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -78,7 +81,7 @@ class TableKeeper:
         what = f"ctx.checkpoint({name!r})"
         with self._once(CheckpointKind.TABLE, name, what):
             kept = self._keep(df, CheckpointKind.TABLE, name, format_, base, what)
-            return self._open(spark, kept.location, kept.digest, what)
+            return self._open(spark, kept.location, kept.digest, what, df)
 
     def table(self, df: Any, name: str) -> dict[str, Any]:
         """See `JobContext.table`."""
@@ -171,7 +174,7 @@ class TableKeeper:
         return taken
 
     def _tidy(self, kind: CheckpointKind, base: str) -> None:
-        """Remove what attempts that died have left half-written, once an attempt."""
+        """Remove what attempts that died have left half-written, before this one writes."""
         with self._turn:
             if self._deploy.attempt == 1 or base in self._tidied:
                 return
@@ -180,17 +183,24 @@ class TableKeeper:
                 one.location.rpartition("/")[2] for one in self._deploy.restored if one.kind is kind
             }
             storage, path = self._at(base)
-            mine = f"-{self._deploy.attempt}-"
             for name in persist_blocking("list tables", lambda: storage.names(path)):
-                if name not in needed and mine not in name:
+                if name not in needed:
                     _remove(storage, f"{path}/{name}")
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _open(self, spark: SparkSession, location: str, wanted: str, what: str) -> DataFrame:
+    def _open(
+        self, spark: SparkSession, location: str, wanted: str, what: str, given: Any = None
+    ) -> DataFrame:
         """Return a DataFrame that reads what was kept; raises `CheckpointError`."""
         manifest = self._manifest(location, wanted, what)
         tables = importlib.import_module("understudy.spark.tables")
+        if given is not None and tables.differs(given, manifest.schema):
+            _log.warning(
+                "%s returns what an earlier attempt has kept, which has other columns than the "
+                "DataFrame has now: if that is not meant, use another name for it",
+                what,
+            )
         url = spark_url(self._storage.url, location)
         df: DataFrame = tables.read(spark, url, manifest.format, manifest.schema)
         return df

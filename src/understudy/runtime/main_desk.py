@@ -41,6 +41,10 @@ class Jobs(Protocol):
         """Cancel a job, durably; raises `NotFoundError`."""
         ...
 
+    def kept(self, job_id: JobId) -> tuple[str, str]:
+        """Return where the checkpoint and the savepoint lie that remain of a job."""
+        ...
+
     def result_delivered(self, job_id: JobId) -> None:
         """``main`` knows how the job ended."""
         ...
@@ -97,7 +101,10 @@ class MainDesk:
         if await self._jobs.submit(request):
             self._assignment = assignment
             outcomes = await self._jobs.past(request.job_id)
-            past = {job_id: _done(request.request, one) for job_id, one in outcomes.items()}
+            past = {
+                job_id: _done(request.request, one, self._jobs.kept(job_id))
+                for job_id, one in outcomes.items()
+            }
             self._link.send(messages.Accepted(request=request.request, past=past))
         else:
             self._link.send(messages.NeedPlan(request=request.request))
@@ -111,7 +118,7 @@ class MainDesk:
     async def _await_job(self, wish: messages.AwaitJob) -> None:
         outcome = await self._jobs.outcome(wish.job_id)
         self._jobs.result_delivered(wish.job_id)
-        self._link.send(_done(wish.request, outcome))
+        self._link.send(_done(wish.request, outcome, self._jobs.kept(wish.job_id)))
 
     async def _tell_status(self, question: messages.AskStatus) -> None:
         status = self._jobs.job_status(question.job_id)
@@ -122,7 +129,8 @@ class MainDesk:
         self._link.send(messages.Accepted(request=wish.request))
 
 
-def _done(request: int, outcome: Outcome) -> messages.JobDone:
+def _done(request: int, outcome: Outcome, kept: tuple[str, str]) -> messages.JobDone:
+    checkpoint, savepoint = kept
     return messages.JobDone(
         request=request,
         status=outcome.status,
@@ -131,4 +139,6 @@ def _done(request: int, outcome: Outcome) -> messages.JobDone:
         end_time=outcome.end_time,
         value=bytes(outcome.value),
         failure=outcome.failure,
+        checkpoint=checkpoint,
+        savepoint=savepoint,
     )

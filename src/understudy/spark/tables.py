@@ -6,7 +6,6 @@ import json
 import logging
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
@@ -112,6 +111,6 @@ def _as_strict(found: DataFrame, wanted: StructType) -> DataFrame:
         )
         jdf = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, relation)
         return DataFrame(jdf, spark)
-    except (PySparkException, Exception) as error:
+    except Exception as error:  # Internals of Spark, which may change.
         _log.warning("what holds no NULL is not known of a table that is read again: %s", error)
         return found

@@ -8,8 +8,10 @@ CHECKPOINTS_DIR = Option(
     "execution.checkpointing.dir",
     TEXT,
     None,
-    "Where the checkpoints of jobs lie, as a path or a URL that Spark reaches; each job has a "
-    "directory there, named by its id. Unset: in high-availability.storageDir.",
+    "Where the checkpoints of jobs lie: an absolute path, or a URL that Spark and Python reach, "
+    "the same for all processes. Each job has a directory there, named by its id, and keeps the "
+    "one that it began with. Unset: in high-availability.storageDir, and gone with the "
+    "application.",
     "same key; there a checkpoint is a copy, here Spark's own checkpoint location",
 )
 SAVEPOINT_DIR = Option(
@@ -34,7 +36,8 @@ EXTERNALIZED = Option(
     "NO_EXTERNALIZED_CHECKPOINTS",
     "What becomes of a job's checkpoints at its end. RETAIN_ON_CANCELLATION: those of a failed or "
     "cancelled job stay; DELETE_ON_CANCELLATION: only those of a failed one; "
-    "NO_EXTERNALIZED_CHECKPOINTS: none. Those of a finished job never stay.",
+    "NO_EXTERNALIZED_CHECKPOINTS: none. Those of a finished job never stay. What stays is yours to "
+    "delete. Needs execution.checkpointing.dir.",
     "same",
 )
 ACCEPT_FOUND = Option(
