@@ -42,6 +42,10 @@ class StateKeeper:
         self._last = next(
             (one for one in deploy.restored if one.kind is CheckpointKind.STATE), None
         )
+        self._first = self._last
+        self.step = 0
+        """How many states the function has saved so far, those before a restart counted if it has
+        asked for what was restored: where in its work it is, in any attempt alike."""
 
     def save(self, state: Any) -> int:
         """Keep a value; return the number of the checkpoint once it is durable."""
@@ -60,8 +64,10 @@ class StateKeeper:
             size=len(data),
             duration_s=self._clock.now() - began,
             completed_at=self._clock.wall(),
+            note=msgspec.Raw(str(self.step + 1).encode()),
         )
         (number,) = self._recorder.record(taken)
+        self.step += 1
         before, self._last = self._last, taken
         if before:
             persist_blocking("remove a state", lambda: self._storage.delete(before.location))
@@ -75,6 +81,8 @@ class StateKeeper:
         last = self._last
         if last is None:
             return None
+        if last is self._first:
+            self.step = int(msgspec.json.decode(last.note) or 0)
         try:
             data = self._storage.read(last.location)
             if digest(data) != last.digest:
