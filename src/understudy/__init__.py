@@ -14,7 +14,7 @@ from understudy.errors import (
     SubmissionError,
     UnderstudyError,
 )
-from understudy.runtime.context import FencingToken, JobContext
+from understudy.runtime.context import FencingToken, JobContext, fenced_batch
 from understudy.runtime.environment import (
     Environment,
     JobClient,
@@ -39,5 +39,6 @@ __all__ = [
     "SubmissionError",
     "UnderstudyError",
     "__version__",
+    "fenced_batch",
     "get_environment",
 ]

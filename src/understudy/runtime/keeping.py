@@ -8,6 +8,7 @@ from understudy.clock import Clock
 from understudy.ha.storage import BlockingStorage
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.job_writes import JobWrites
 from understudy.runtime.kept_state import StateKeeper
 
 
@@ -16,10 +17,12 @@ class Keeping:
     """The parts, each with its own kind of checkpoint."""
 
     state: StateKeeper
+    writes: JobWrites
 
     @classmethod
     def of(
         cls, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
     ) -> Keeping:
         """Put together what an attempt needs."""
-        return cls(StateKeeper(deploy, recorder, storage, clock))
+        state = StateKeeper(deploy, recorder, storage, clock)
+        return cls(state, JobWrites.of(deploy, recorder, state, clock))
