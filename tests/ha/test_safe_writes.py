@@ -32,7 +32,7 @@ from understudy.runtime import disk
 from understudy.runtime.disk import Disk, NotSupported
 from understudy.runtime.kept_state import StateKeeper
 from understudy.runtime.publishing import Mode
-from understudy.runtime.safe_writes import Batch, SafeWrites, sweep
+from understudy.runtime.safe_writes import Batch, SafeWrites, sweep, unfinished
 
 JOB = JobId("ab" * 16)
 
@@ -484,7 +484,7 @@ def test_the_area_of_a_job_that_ended_is_removed(target: Path) -> None:
         leader = Leader()
         with contextlib.suppress(Killed):
             leader.begin(FrailDisk(number, "after")).write(place, NEW)
-        for one in leader.body.completed:
+        for one in unfinished(leader.body.completed):
             sweep(JOB, one)
         left += [path.name for path in place.parent.iterdir() if path != place]
 

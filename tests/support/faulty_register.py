@@ -161,6 +161,10 @@ class FaultyStorage:
         """See `BlockingStorage.exists`."""
         return self._read("exists", self._storage.exists, path)
 
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `BlockingStorage.sizes`."""
+        return self._read("sizes", self._storage.sizes, path)
+
     def publish(self, path: str, data: bytes) -> None:
         """See `BlockingStorage.publish`."""
         self._write("publish", path, data, lambda: self._storage.publish(path, data))

@@ -67,6 +67,15 @@ class MemoryStorage:
         """See `BlockingStorage.exists`."""
         return path in self.files or path in self.directories
 
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `BlockingStorage.sizes`."""
+        below = f"{path}/"
+        return {
+            name.removeprefix(below): len(data)
+            for name, data in self.files.items()
+            if name.startswith(below)
+        }
+
 
 def _parents(path: str) -> list[str]:
     """Return the directories above a path, the outermost first."""

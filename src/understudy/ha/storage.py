@@ -1,7 +1,8 @@
 """Where bytes lie: any fsspec URL, with a local directory as the case that must be exact.
 
 The register points here; nothing here decides. A write is published whole or not at all, and is
-durable when the call returns. Paths are relative, with ``/`` between parts.
+durable when the call returns. Paths are relative, with ``/`` between parts; one that is absolute,
+or a URL, lies elsewhere, and every storage hands it to what holds it.
 
 Object stores publish a whole object by themselves; a local file is written aside, fsynced and
 renamed. What a store must keep (publish whole, create once, read and list what was written) is
@@ -13,25 +14,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-import fsspec
-
-from understudy.errors import ConfigurationError, NotFoundError, StorageError
+from understudy.errors import NotFoundError, StorageError
 from understudy.ha import drafts, plain_files
+from understudy.ha.drafts import DRAFT
 
 OPERATION_S = 60.0
 """How long one call may take before its outcome counts as unknown; a 2 GB file takes less."""
 
-_DRAFT = ".draft-"
-
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound="BlockingStorage")
 
 
 class BlockingStorage(Protocol):
@@ -68,6 +68,10 @@ class BlockingStorage(Protocol):
 
     def exists(self, path: str) -> bool:
         """Say whether a file or directory is there."""
+        ...
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Return each file below a path, named from there, with its bytes; absent is empty."""
         ...
 
 
@@ -131,9 +135,40 @@ class InlineStorage(Storage):
 
 def open_storage(url: str) -> BlockingStorage:
     """Open a storage by its URL or local path."""
-    if "://" not in url or url.startswith("file://"):
-        return LocalStorage(Path(url.removeprefix("file://")))
-    return FsspecStorage(url)
+    for scheme in ("file://", "local://"):
+        if url.startswith(scheme):
+            return LocalStorage(Path(url.removeprefix(scheme)))
+    return FsspecStorage(url) if "://" in url else LocalStorage(Path(url))
+
+
+def storage_of(storage: BlockingStorage, path: str) -> tuple[BlockingStorage, str]:
+    """Return what holds a path, and the path there: our storage, unless it is absolute or a URL.
+
+    Raises `ConfigurationError` where nothing is installed that reaches it.
+    """
+    if not is_elsewhere(path):
+        return storage, path
+    directory, _, name = path.rstrip("/").rpartition("/")
+    return open_storage(directory or "/"), name
+
+
+def is_elsewhere(path: str) -> bool:
+    """Say whether a path is absolute or a URL: then it is not one of our storage."""
+    return path.startswith("/") or "://" in path
+
+
+def elsewhere(method: Callable[Concatenate[S, str, P], R]) -> Callable[Concatenate[S, str, P], R]:
+    """Let a storage's method hand a path that is absolute, or a URL, to what holds it."""
+
+    @functools.wraps(method)
+    def routed(self: S, path: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if is_elsewhere(path):
+            holder, name = storage_of(self, path)
+            answer: R = getattr(holder, method.__name__)(name, *args, **kwargs)
+            return answer
+        return method(self, path, *args, **kwargs)
+
+    return routed
 
 
 class LocalStorage:
@@ -145,6 +180,7 @@ class LocalStorage:
         self._device = self._seen_device()
         """On which file system the directory was first seen; None before it is made."""
 
+    @elsewhere
     def read(self, path: str) -> bytes:
         """See `BlockingStorage.read`."""
         try:
@@ -153,12 +189,13 @@ class LocalStorage:
             self._refuse_other_place()
             raise NotFoundError(f"{self.root / path}: no such file") from error
 
+    @elsewhere
     def publish(self, path: str, data: bytes) -> None:
         """See `BlockingStorage.publish`."""
         target = self.root / path
         self._refuse_other_place()
         make_directories(target.parent)
-        draft = target.parent / f"{_DRAFT}{uuid.uuid4().hex}"
+        draft = target.parent / f"{DRAFT}{uuid.uuid4().hex}"
         try:
             with draft.open("xb") as file:
                 drafts.hold(file.fileno())
@@ -171,19 +208,23 @@ class LocalStorage:
             raise
         sync_directory(target.parent)
 
+    @elsewhere
     def delete(self, path: str) -> None:
         """See `BlockingStorage.delete`."""
         (self.root / path).unlink(missing_ok=True)
 
+    @elsewhere
     def delete_tree(self, path: str) -> None:
         """See `BlockingStorage.delete_tree`."""
         remove_tree(self.root / path)
 
     def prune(self, path: str) -> None:
         """See `BlockingStorage.prune`."""
+        if is_elsewhere(path):
+            return  # A person has named it: it stays.
         directory = self.root / path
         while directory != self.root and directory.is_relative_to(self.root):
-            drafts.remove_abandoned(directory.glob(f"{_DRAFT}*"))
+            drafts.remove_abandoned(directory.glob(f"{DRAFT}*"))
             try:
                 directory.rmdir()
             except FileNotFoundError:
@@ -194,6 +235,7 @@ class LocalStorage:
                 raise
             directory = directory.parent
 
+    @elsewhere
     def names(self, path: str) -> list[str]:
         """See `BlockingStorage.names`."""
         try:
@@ -201,14 +243,28 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             self._refuse_other_place()
             return []
-        return sorted(name for name in names if not name.startswith(_DRAFT))
+        return sorted(name for name in names if not name.startswith(DRAFT))
 
+    @elsewhere
     def exists(self, path: str) -> bool:
         """See `BlockingStorage.exists`."""
         if (self.root / path).exists():
             return True
         self._refuse_other_place()
         return False
+
+    @elsewhere
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `BlockingStorage.sizes`."""
+        top = self.root / path
+        found = {
+            str(file.relative_to(top)): file.stat().st_size
+            for file in top.rglob("*")
+            if file.is_file() and not file.name.startswith(DRAFT)
+        }
+        if not found:
+            self._refuse_other_place()
+        return found
 
     def _refuse_other_place(self) -> None:
         """Raise ``OSError`` where the directory has vanished, or another is mounted in its place.
@@ -231,74 +287,60 @@ class LocalStorage:
 
 
 class FsspecStorage:
-    """Any store that fsspec reaches and that publishes an object whole, such as S3 or memory."""
+    """Any store that fsspec reaches and that publishes a file whole, such as S3."""
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-        try:
-            self._fs, self._root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
-            raise ConfigurationError(
-                f"storage {url!r} cannot be opened: {error}; install the fsspec package for it"
-            ) from error
-        self._fs.use_listings_cache = False
+        # It takes a tenth of a second to import, and a local directory needs none of it.
+        from understudy.ha.remote_files import RemoteFiles
 
+        self._files = RemoteFiles(url)
+        self.url = self._files.url
+
+    @elsewhere
     def read(self, path: str) -> bytes:
         """See `BlockingStorage.read`."""
         try:
-            data: bytes = self._fs.cat_file(self._path(path))
+            return self._files.read(path)
         except FileNotFoundError as error:
             raise NotFoundError(f"{self.url}/{path}: no such file") from error
-        return data
 
+    @elsewhere
     def publish(self, path: str, data: bytes) -> None:
         """See `BlockingStorage.publish`."""
-        self._fs.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
-        self._fs.pipe_file(self._path(path), data)
+        self._files.publish(path, data)
 
+    @elsewhere
     def delete(self, path: str) -> None:
         """See `BlockingStorage.delete`."""
         try:
-            self._fs.rm_file(self._path(path))
+            self._files.delete(path)
         except FileNotFoundError:
             return
 
+    @elsewhere
     def delete_tree(self, path: str) -> None:
         """See `BlockingStorage.delete_tree`."""
-        try:
-            self._fs.rm(self._path(path), recursive=True)
-        except FileNotFoundError:
-            return
+        self._files.delete_tree(path)
 
     def prune(self, path: str) -> None:
-        """See `BlockingStorage.prune`; a store without directories has nothing to prune."""
-        while path:
-            if self.names(path):
-                return
-            try:
-                self._fs.rmdir(self._path(path))
-            except (FileNotFoundError, NotImplementedError):
-                pass
-            except OSError:
-                return
-            path = path.rpartition("/")[0]
+        """See `BlockingStorage.prune`; an object store has at most marks of directories."""
+        if not is_elsewhere(path):  # A person has named it: it stays.
+            self._files.prune(path)
 
+    @elsewhere
     def names(self, path: str) -> list[str]:
         """See `BlockingStorage.names`."""
-        self._fs.invalidate_cache()
-        try:
-            found = self._fs.ls(self._path(path), detail=False)
-        except FileNotFoundError:
-            return []
-        return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
+        return self._files.names(path)
 
+    @elsewhere
     def exists(self, path: str) -> bool:
         """See `BlockingStorage.exists`."""
-        self._fs.invalidate_cache()
-        return bool(self._fs.exists(self._path(path)))
+        return self._files.exists(path)
 
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}".rstrip("/")
+    @elsewhere
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `BlockingStorage.sizes`."""
+        return self._files.sizes(path)
 
 
 def prove(storage: BlockingStorage, directory: str) -> None:

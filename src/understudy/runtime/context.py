@@ -12,6 +12,7 @@ from understudy.errors import UnderstudyError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from understudy.runtime.checkpoint_location import CheckpointLocation
     from understudy.runtime.keeping import Keeping
 
 
@@ -56,6 +57,16 @@ class JobContext:
                 "this driver has no SparkSession: taskmanager.driver.type is 'session-less'"
             )
         return session
+
+    @property
+    def checkpoint_location(self) -> CheckpointLocation:
+        """Say where a streaming query of this job keeps its checkpoint: the same in all attempts.
+
+        It is text, for ``.option("checkpointLocation", ctx.checkpoint_location)``. A job with
+        several queries gives each its own: ``ctx.checkpoint_location("orders")``, or
+        ``ctx.checkpoint_location / "orders"``.
+        """
+        return self._keeping.streams.location
 
     def save(self, state: Any) -> int:
         """Keep a JSON value that a restarted attempt goes on from; return its number.
@@ -107,6 +118,34 @@ class JobContext:
         ``batch_id`` and `fencing_token`, so that it can drop what it has seen.
         """
         return self._keeping.writes.fenced_batch(self.spark, function)
+
+    def checkpoint(self, df: DataFrame, name: str, format: str = "parquet") -> DataFrame:  # noqa: A002
+        """Write a DataFrame durably, and return one that reads it, with the same schema.
+
+        A restarted job gets back what an earlier attempt has kept under this name, and ``df`` is
+        not computed. ``format`` is ``parquet`` or ``orc``. Raises `UsageError` for a name that this
+        attempt has used and for what cannot be kept, `CheckpointError` where what was kept is gone
+        or altered, or where another attempt has begun.
+        """
+        return self._keeping.tables.checkpoint(self.spark, df, name, format)
+
+    def table(self, df: DataFrame, name: str = "table") -> dict[str, Any]:
+        """Keep a DataFrame for later jobs of the application; return a handle for `read`.
+
+        The handle is JSON: a job may return it, alone or inside of its value, and it may be an
+        argument of another. A restarted job gets back the same handle, and ``df`` is not computed.
+        What was kept goes with the application. Raises as `checkpoint` does.
+        """
+        _ = self.spark  # Where there is none, that is what must be said.
+        return self._keeping.tables.table(df, name)
+
+    def read(self, handle: dict[str, Any]) -> DataFrame:
+        """Return the DataFrame that a handle of `table` stands for.
+
+        Raises `UsageError` for what is no handle of this application, `CheckpointError` where what
+        was kept is gone or altered.
+        """
+        return self._keeping.tables.read(self.spark, handle)
 
 
 def fenced_batch(

@@ -10,6 +10,8 @@ from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
 from understudy.runtime.job_writes import JobWrites
 from understudy.runtime.kept_state import StateKeeper
+from understudy.runtime.kept_tables import TableKeeper
+from understudy.runtime.streaming import StreamKeeper
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,8 @@ class Keeping:
     """The parts, each with its own kind of checkpoint."""
 
     state: StateKeeper
+    tables: TableKeeper
+    streams: StreamKeeper
     writes: JobWrites
 
     @classmethod
@@ -25,4 +29,9 @@ class Keeping:
     ) -> Keeping:
         """Put together what an attempt needs."""
         state = StateKeeper(deploy, recorder, storage, clock)
-        return cls(state, JobWrites.of(deploy, recorder, state, clock))
+        return cls(
+            state,
+            TableKeeper(deploy, recorder, storage, clock),
+            StreamKeeper(deploy, recorder, storage, clock),
+            JobWrites.of(deploy, recorder, state, clock),
+        )

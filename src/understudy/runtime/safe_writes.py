@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -332,20 +332,22 @@ class SafeWrites:
                 Area(path, target, self._disk).discard()
 
 
-def sweep(job_id: str, checkpoint: Checkpoint) -> None:
-    """Remove the area of a write that its job, which has ended, did not bring to its end.
+def unfinished(taken: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Return the writes that may have left an area: the latest of each, if it is not published."""
+    latest = {one.name: one for one in taken if one.kind is CheckpointKind.WRITE}
+    return [one for one in latest.values() if note_of(one).target]
 
-    Where it had come into its target, what others added meanwhile is carried over first.
+
+def sweep(job_id: str, checkpoint: Checkpoint) -> None:
+    """Remove the areas of a write that its job, which has ended, did not bring to its end.
+
+    Where it had come into its target, what others added meanwhile is carried over first. Of a file
+    system that this machine does not see, nothing is removed.
     """
-    if checkpoint.kind is not CheckpointKind.WRITE:
-        return
-    note = note_of(checkpoint)
-    location = Path(checkpoint.location)
-    if not note.target or not publishing.is_area_of(location, job_id):
-        return
-    target = Path(note.target)
-    for path in [location, *publishing.areas_like(location)]:
-        Area(path, target).remove()
+    location, target = Path(checkpoint.location), Path(note_of(checkpoint).target)
+    if publishing.is_area_of(location, job_id):
+        for path in publishing.areas_like(location):
+            Area(path, target).remove()
 
 
 def _done_slot(query: str) -> str:

@@ -1,0 +1,310 @@
+"""Files of a store that fsspec reaches, in the few verbs that a storage needs.
+
+Promises of every call: it ends (`CALL_S`), it never shows a listing that was kept from before, and
+whatever goes wrong is an ``OSError`` with a sentence: then the outcome is unknown.
+``FileNotFoundError`` means only that the file is not there, never that its bucket is gone.
+
+A file is published whole. An object store does that itself, with one PUT, or with the request that
+completes a multipart upload. Where a store has directories and a rename, the file is written aside
+and renamed. Where it has neither, it is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import fsspec
+from fsspec.asyn import AsyncFileSystem, sync
+from fsspec.config import conf as fsspec_configuration
+from fsspec.spec import AbstractFileSystem
+
+from understudy.errors import ConfigurationError
+from understudy.ha.drafts import DRAFT
+
+CALL_S = 50.0
+"""How long one call may take, its repetitions included: less than who waits for it waits."""
+
+S3_CONNECT_S, S3_SILENCE_S = 5, 15
+"""A server that accepts no connection, or says nothing for so long, is asked anew."""
+
+S3_ATTEMPTS, S3_TRIES = 3, 3
+"""How often botocore sends a request, and how often s3fs begins anew with it."""
+
+DELETE_ROUNDS_MAX = 10
+"""Somebody may still write below what is deleted, but not for so many rounds."""
+
+OBJECT_STORES = frozenset(
+    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "r2", "tos", "obs", "memory"}
+)
+"""By fsspec's protocols: what holds whole objects, and directories only as parts of their names."""
+
+_S3 = frozenset({"s3", "s3a"})
+
+_NO_CREDENTIALS = frozenset(
+    {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"}
+)
+"""By name: botocore is imported where the extra is installed, and by s3fs."""
+
+_NO_SUCH_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
+
+
+class RemoteFiles:
+    """The files below one URL; paths are relative, with ``/`` between parts."""
+
+    def __init__(self, url: str) -> None:
+        if "::" in url:
+            raise ConfigurationError(
+                f"storage {url!r} cannot be used: what stands before '::' would show what was "
+                "there a while ago; name the store itself"
+            )
+        self.url = url.rstrip("/")
+        self._open()
+        protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else self._fs.protocol
+        self._is_s3 = not _S3.isdisjoint(protocols)
+        self.has_directories = OBJECT_STORES.isdisjoint(protocols)
+        if self.has_directories and not _renames(self._fs):
+            raise ConfigurationError(
+                f"storage {url!r} cannot be used: it has neither whole objects nor a rename, so "
+                "half a file would be seen; use a local directory or an object store"
+            )
+        if self._is_s3:
+            self._fs.retries = S3_TRIES
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes, or raise ``FileNotFoundError``."""
+        # In one request, so that what is published meanwhile is not mixed in.
+        whole = {"max_concurrency": 1} if self._is_s3 else {}
+        data: bytes = self._call("cat_file", path, **whole)
+        return data
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Make the file hold these bytes: whole, replacing what was there."""
+        if not self.has_directories:
+            # Without making the directory above: s3fs would make a bucket that was misspelt.
+            self._call("pipe_file", path, data)
+            return
+        above, _, _ = path.rpartition("/")
+        draft = f"{above}/{DRAFT}{uuid.uuid4().hex}".lstrip("/")
+        self._call("makedirs", above, exist_ok=True)
+        try:
+            self._call("pipe_file", draft, data)
+            self._rename(draft, path)
+        except BaseException:
+            self._discard(draft)
+            raise
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or raise ``FileNotFoundError``; not every store says so."""
+        self._call("rm_file", path)
+
+    def delete_tree(self, path: str) -> None:
+        """Remove everything below a path, and the path; absent is fine."""
+        if self.has_directories:
+            self._delete_directory(path)
+            return
+        for number in range(DELETE_ROUNDS_MAX):
+            found = self._below(path)
+            if not found:
+                return
+            self._delete_all(found, at_once=number == 0)
+        raise OSError(f"{self._place(path)}: somebody goes on writing below, or nothing is deleted")
+
+    def prune(self, path: str) -> None:
+        """Remove the directory if it is empty, and its parents as long as they are empty."""
+        while path:
+            entries = self._entries(path)
+            if any(name for name in entries if not name.startswith(DRAFT)):
+                return
+            if self.has_directories and not self._remove_directory(path):
+                return
+            if "" in entries:
+                mark = f"{self._full(path)}/"
+                self._asked("rm_file", path, mark)  # What marks an empty directory for others.
+            path = path.rpartition("/")[0]
+
+    def names(self, path: str) -> list[str]:
+        """List the files and directories directly below a path, sorted; absent is empty."""
+        return sorted(name for name in self._entries(path) if name and not name.startswith(DRAFT))
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Return each file below a path, named from there, with its bytes; absent is empty."""
+        below = f"{self._full(path)}/"
+        try:
+            found = self._call("find", path, detail=True)
+        except FileNotFoundError:
+            return {}
+        return {
+            name.removeprefix(below): int(info["size"] or 0)
+            for name, info in found.items()
+            if name.startswith(below)
+            and not name.endswith("/")
+            and not name.rpartition("/")[2].startswith(DRAFT)
+        }
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory is there."""
+        try:
+            self._call("info", path)  # fsspec's own `exists` takes any failure for absence.
+        except FileNotFoundError:
+            return False
+        return True
+
+    # --- one call ---------------------------------------------------------------------------------
+
+    def _call(self, verb: str, path: str, *args: Any, **more: Any) -> Any:
+        return self._asked(verb, path, self._full(path), *args, **more)
+
+    def _asked(self, verb: str, path: str, *args: Any, **more: Any) -> Any:
+        """Ask the store, and say what went wrong with a path."""
+        if os.getpid() != self._pid:
+            self._open()  # The thread that served the parent is not in its fork.
+        try:
+            if isinstance(self._fs, AsyncFileSystem):
+                function = getattr(self._fs, f"_{verb}")
+                return sync(self._fs.loop, function, *args, timeout=CALL_S, **more)
+            return getattr(self._fs, verb)(*args, **more)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if _code(error) not in _NO_SUCH_BUCKET:
+                raise FileNotFoundError(f"{self._place(path)}: no such file") from error
+            raise OSError(self._no_bucket()) from error
+        except Exception as error:
+            raise self._told(error, path) from error
+
+    def _told(self, error: Exception, path: str) -> OSError:
+        """Return an error that says what to do, of a kind that counts as an unknown outcome."""
+        where, said = self._place(path), str(error).rstrip(".") or type(error).__name__
+        if isinstance(error, TimeoutError):
+            return TimeoutError(f"{where}: no answer within {CALL_S:g} s")
+        if type(error).__name__ in _NO_CREDENTIALS:
+            return PermissionError(
+                f"{said}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            )
+        if isinstance(error, PermissionError):
+            return PermissionError(
+                f"{where}: {said}: the credentials must allow to read, write, delete and list here"
+            )
+        return OSError(f"{where}: {said}")
+
+    def _no_bucket(self) -> str:
+        bucket = self._root.strip("/").partition("/")[0]
+        endpoint = getattr(getattr(self._fs, "_s3", None), "meta", None)
+        at = f" at {endpoint.endpoint_url}" if endpoint else ""
+        return f"there is no bucket {bucket!r}{at}: create it, or name another"
+
+    # --- what the verbs are made of ---------------------------------------------------------------
+
+    def _open(self) -> None:
+        options = _s3_options() if self.url.startswith(("s3://", "s3a://")) else {}
+        try:
+            self._fs, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **options)
+        except (ImportError, ValueError) as error:
+            extra = "; pip install 'understudy[s3]'" if options else ""
+            raise ConfigurationError(
+                f"storage {self.url!r} cannot be opened: {error}; install the fsspec package for "
+                f"it{extra}"
+            ) from error
+        self._root = root.rstrip("/")
+        self._pid = os.getpid()
+
+    def _entries(self, path: str) -> set[str]:
+        """Return what a listing shows; an empty name is the mark of the directory itself."""
+        below = f"{self._full(path)}/"
+        try:
+            found = self._call("ls", path, detail=False)
+        except FileNotFoundError:
+            return set()
+        names = (str(name) for name in found)
+        return {name.removeprefix(below).strip("/") for name in names if name.startswith(below)}
+
+    def _below(self, path: str) -> list[str]:
+        try:
+            return list(self._call("find", path))
+        except FileNotFoundError:
+            return []
+
+    def _delete_directory(self, path: str) -> None:
+        """Delete a directory name by name: a store's own `rm` may take a name for a pattern."""
+        try:
+            found = self._call("find", path, withdirs=True, detail=True)
+        except FileNotFoundError:
+            return
+        top = self._full(path)
+        directories = {name for name, info in found.items() if info["type"] == "directory"} | {top}
+        self._delete_all(set(found) - directories, at_once=False)
+        for name in sorted(directories, key=lambda name: name.count("/"), reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                self._asked("rmdir", name, name)
+
+    def _delete_all(self, found: Iterable[str], *, at_once: bool) -> None:
+        """Delete objects by their full names."""
+        # In a request for many, some may be refused without a word: then each is asked for.
+        together = [name for name in found if at_once and not glob.has_magic(name)]
+        if together:
+            self._asked("rm", together[0], together)
+        for name in set(found).difference(together):
+            with contextlib.suppress(FileNotFoundError):
+                self._asked("rm_file", name, name)
+
+    def _rename(self, draft: str, path: str) -> None:
+        source, target = self._full(draft), self._full(path)
+        try:
+            self._asked("mv", path, source, target)
+        except OSError:
+            # HDFS renames onto nothing. What is there is older, or holds the same bytes.
+            if not self.exists(path):
+                raise
+            self._call("rm_file", path)
+            self._asked("mv", path, source, target)
+
+    def _discard(self, draft: str) -> None:
+        with contextlib.suppress(OSError):
+            self._call("rm_file", draft)
+
+    def _remove_directory(self, path: str) -> bool:
+        """Remove an empty directory; say whether there is none now."""
+        try:
+            self._call("rmdir", path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}".rstrip("/")
+
+    def _place(self, path: str) -> str:
+        return f"{self.url}/{path}" if not path.startswith(self._root) else path
+
+
+def _renames(fs: AbstractFileSystem) -> bool:
+    """Say whether a file system renames, rather than copies and deletes."""
+    return type(fs).mv is not AbstractFileSystem.mv
+
+
+def _s3_options() -> dict[str, Any]:
+    """Return how s3fs is opened; what the person has set in fsspec's configuration holds."""
+    theirs: Mapping[str, Any] = {}
+    for protocol in _S3:
+        theirs = {**theirs, **fsspec_configuration.get(protocol, {}).get("config_kwargs", {})}
+    ours = {
+        "connect_timeout": S3_CONNECT_S,
+        "read_timeout": S3_SILENCE_S,
+        "retries": {"mode": "standard", "total_max_attempts": S3_ATTEMPTS},
+    }
+    return {"config_kwargs": {**ours, **theirs}}
+
+
+def _code(error: BaseException | None) -> str:
+    """Return the word with which an object store has refused, however it was wrapped."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        error = error.__cause__ or error.__context__
+    return ""
