@@ -199,3 +199,17 @@ def test_rows_that_are_not_whole_any_more_are_computed_again(target: Path) -> No
 
     assert second.computed == 1
     assert rows_of(target) == NEW
+
+
+def test_what_is_published_is_not_computed_again_though_its_area_is_torn(target: Path) -> None:
+    calls = calls_of(target.parent / "probe" / "out", Mode.APPEND, False)
+    leader = Leader()
+    with contextlib.suppress(Killed):
+        leader.begin(FrailDisk(calls - 1)).write(target, NEW)
+    (area,) = target.parent.glob(".out.*")
+    shutil.rmtree(area / "rows")
+    second = leader.begin()
+    second.write(target, NEW)
+
+    assert second.computed == 0
+    assert rows_of(target) == NEW

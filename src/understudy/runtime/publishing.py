@@ -247,12 +247,12 @@ class Area:
             with self._disk.turn(self.target.parent):
                 for name in self._builds():
                     self._discard(name)
-                change = self._rows()
                 if swaps := self._swaps():
                     for number in swaps:
                         self._disk.remove(self.target / self._token(f"next-{number}"))
                     change, mode = self._changes_of_others(), Mode.APPEND
                 else:
+                    change = self._rows()
                     self._refuse_same_names(change, mode)
                 while change:
                     if not self._swap(change, mode):
