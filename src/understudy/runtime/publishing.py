@@ -134,7 +134,7 @@ class Area:
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self.discard()
             self._disk.make(self.path)
-        except (PermissionError, NotADirectoryError) as error:
+        except OSError as error:
             raise CheckpointError(
                 f"nothing can be written beside {self.target}, where rows are prepared before they "
                 f"are swapped in: {error.strerror}: {error.filename}"
