@@ -15,7 +15,7 @@ from understudy.errors import (
     SubmissionError,
     UnderstudyError,
 )
-from understudy.runtime.context import FencingToken, JobContext
+from understudy.runtime.context import FencingToken, JobContext, fenced_batch
 from understudy.runtime.environment import (
     Environment,
     JobClient,
@@ -41,5 +41,6 @@ __all__ = [
     "SubmissionError",
     "UnderstudyError",
     "__version__",
+    "fenced_batch",
     "get_environment",
 ]

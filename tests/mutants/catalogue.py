@@ -12,6 +12,7 @@ from tests.mutants.checkpoints import CHECKPOINTS
 from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
+from tests.mutants.writes import SAFE_WRITES
 from tests.mutants.zookeeper import ZOOKEEPER
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -495,6 +496,7 @@ MUTANTS = (
         HA + "late_leader.py",
     ),
     *CHECKPOINTS,
+    *SAFE_WRITES,
     *CRASHES,
     *ZOOKEEPER,
 )  # fmt: skip

@@ -21,6 +21,7 @@ from understudy.ha.format import Format
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import Storage, storage_of
 from understudy.model import ApplicationDocument, Checkpoints, JobEntry, JobStatus, Term
+from understudy.runtime import safe_writes
 from understudy.runtime.effort import Effort
 from understudy.runtime.persist import persist
 
@@ -96,6 +97,12 @@ async def clean_checkpoints(
     elif kept != directory:
         await effort.make(directory, functools.partial(_tidy, services.storage, directory, kept))
     if entry.checkpoints:
+        with contextlib.suppress(DataError, NotFoundError):
+            for one in safe_writes.unfinished((await store.claim(term)).completed):
+                await effort.make(
+                    one.location,
+                    lambda one=one: asyncio.to_thread(safe_writes.sweep, entry.job_id, one),  # type: ignore[misc]
+                )
         await effort.make(entry.checkpoints, lambda: store.delete(term))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -84,6 +84,41 @@ class JobContext:
         """
         return self._keeping.state.restored()
 
+    def write(
+        self,
+        df: DataFrame,
+        path: str,
+        mode: str = "errorifexists",
+        format: str = "parquet",  # noqa: A002 -- Spark's own name
+        *,
+        name: str | None = None,
+        partition_by: str | Iterable[str] = (),
+        **options: Any,
+    ) -> None:
+        """Write a DataFrame to a directory, once, whatever becomes of this attempt.
+
+        ``mode``, ``format``, ``partition_by`` and the options are those of ``df.write``. Readers
+        see all of the rows or none. A restarted job passes over what was published, without
+        computing ``df``. A write is known by its path and by how many there were to this path
+        since the last ``ctx.save``; where that may differ from attempt to attempt, ``name`` it.
+
+        Raises `CheckpointError`, before anything is computed, where this cannot be promised:
+        ``docs/safe-writes.md`` says for which stores and formats it can.
+        """
+        self._keeping.writes.write(self.spark, df, path, mode, format, name, partition_by, options)
+
+    def fenced_batch(
+        self, function: Callable[[DataFrame, int], Any]
+    ) -> Callable[[DataFrame, int], None]:
+        """Return a function for ``foreachBatch`` whose writes are done once for each batch.
+
+        A batch that is recorded as done is skipped. In the others, ``ctx.write`` and plain
+        ``df.write`` of files and Delta tables are safe as above; what cannot be is refused with a
+        `CheckpointError`. Any other effect of the function may happen twice: tell its sink
+        ``batch_id`` and `fencing_token`, so that it can drop what it has seen.
+        """
+        return self._keeping.writes.fenced_batch(self.spark, function)
+
     def checkpoint(self, df: DataFrame, name: str, format: str = "parquet") -> DataFrame:  # noqa: A002
         """Write a DataFrame durably, and return one that reads it, with the same schema.
 
@@ -111,3 +146,10 @@ class JobContext:
         was kept is gone or altered.
         """
         return self._keeping.tables.read(self.spark, handle)
+
+
+def fenced_batch(
+    ctx: JobContext, function: Callable[[DataFrame, int], Any]
+) -> Callable[[DataFrame, int], None]:
+    """Return ``ctx.fenced_batch(function)``."""
+    return ctx.fenced_batch(function)

@@ -45,6 +45,10 @@ class StateKeeper:
         self._last = next(
             (one for one in deploy.restored if one.kind is CheckpointKind.STATE), None
         )
+        self._first = self._last
+        self.step = 0
+        """How many states the function has saved so far, those before a restart counted if it has
+        asked for what was restored: where in its work it is, in any attempt alike."""
         self._tidied = deploy.attempt == 1
 
     def save(self, state: Any) -> int:
@@ -65,8 +69,10 @@ class StateKeeper:
             size=len(data),
             duration_s=self._clock.now() - began,
             completed_at=self._clock.wall(),
+            note=msgspec.Raw(str(self.step + 1).encode()),
         )
         (number,) = self._recorder.record(taken)
+        self.step += 1
         before, self._last = self._last, replace(taken, number=number)
         if before:
             self._remove(before.location)
@@ -81,6 +87,8 @@ class StateKeeper:
         last = self._last
         if last is None:
             return None
+        if last is self._first:
+            self.step = int(msgspec.json.decode(last.note) or 0)
         try:
             storage, file = storage_of(self._storage, last.location)
             data = persist_blocking("read a state", lambda: storage.read(file))
