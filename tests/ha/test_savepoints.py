@@ -226,7 +226,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "of Flink": (lambda kept: (kept / "_metadata").write_bytes(b"\x49\x60\x67\x43"), "not a"),
     "of another kind": (altered(lambda told: told.update(format="job-state")), "a 'job-state'"),
     "newer": (altered(lambda told: told.update(version=2)), "reads up to 1"),
-    "a directory": (lambda kept: _replace_by_directory(kept / "_metadata"), "is not a file"),
+    "a directory": (lambda kept: _replace_by_directory(kept / "_metadata"), "cannot be read"),
     "above": (outside("../../etc/passwd"), "not in the savepoint"),
     "absolute": (outside("/etc/passwd"), "not in the savepoint"),
     "dotted": (outside("checkpoints/./state/3-1.json"), "not in the savepoint"),
