@@ -30,7 +30,7 @@ def address_of(storage_url: str, path: str) -> str:
     """Return the one address of a path of a storage, or of a path or URL that stands for itself."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme == "file":
-        return "/" + rest.lstrip("/")
+        return f"/{rest.strip('/')}"
     if "://" in path:
         return f"{_SPARKS.get(scheme, scheme)}:{rest}".rstrip("/")
     if path.startswith("/"):

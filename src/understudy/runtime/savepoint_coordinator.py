@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -45,7 +46,6 @@ from understudy.model import (
     StartFrom,
 )
 from understudy.runtime import savepoint_files
-from understudy.runtime.checkpoint_coordinator import CheckpointCoordinator
 from understudy.runtime.persist import PATIENCE_S, persist
 from understudy.runtime.savepoint_files import Directories, HaltError
 from understudy.version import VERSION
@@ -72,6 +72,23 @@ class About:
     cluster_id: str
 
 
+class Recorded(Protocol):
+    """What the register holds of the job; see `CheckpointCoordinator`."""
+
+    @property
+    def body(self) -> Checkpoints:
+        """Return it, as far as this leader has seen it."""
+        ...
+
+    async def known(self) -> bool:
+        """Return once it is known; False where nobody needs it any more."""
+        ...
+
+    async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
+        """Change it, durably."""
+        ...
+
+
 class SavepointCoordinator:
     """The savepoints of one job in one term."""
 
@@ -80,7 +97,7 @@ class SavepointCoordinator:
         job_id: JobId,
         about: About,
         directories: Directories,
-        checkpoints: CheckpointCoordinator,
+        checkpoints: Recorded,
         clock: Clock,
         tell: Callable[[job.Event], None],
         start: StartFrom | None,
