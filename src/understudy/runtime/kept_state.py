@@ -76,7 +76,7 @@ class StateKeeper:
         if last is None:
             return None
         try:
-            data = self._storage.read(last.location)
+            data = persist_blocking("read a state", lambda: self._storage.read(last.location))
             if digest(data) != last.digest:
                 raise CheckpointError(
                     f"{last.location}: the state of checkpoint {last.number} was altered since"
