@@ -19,6 +19,7 @@ from benchmarks import (
     noise,
     nth_job,
     report,
+    streaming,
     takeover,
     writes,
 )
@@ -32,6 +33,7 @@ ALL: dict[str, Callable[[Effort], Chapter]] = {
     "writes": writes.run,
     "nth-job": nth_job.run,
     "many-finished": many_finished.run,
+    "streaming": streaming.run,
 }
 
 

@@ -28,7 +28,7 @@ SEGMENT = 200
 def run(effort: Effort) -> Chapter:
     """Count swaps and files of jobs that finish at once."""
     jobs = effort.of(SEGMENT, 20)
-    with _environment(), cluster("two_halves.py", BEFORE, jobs, options=COUNTED) as one:
+    with counting(), cluster("two_halves.py", BEFORE, jobs, options=COUNTED) as one:
         notes = Path(os.environ[SWAPS])
         one.grown("half.txt", 1)
         before = len(_notes(notes))
@@ -71,7 +71,7 @@ def _bytes(swaps: list[tuple[str, int]], kind: str) -> int:
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
+def counting() -> Iterator[None]:
     """Let the JobManagers find the counting register, and where to note."""
     kept = dict(os.environ)
     notes = clusters.SCRATCH / f"swaps-{os.getpid()}.jsonl"

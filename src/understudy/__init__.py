@@ -4,6 +4,7 @@
 """
 
 from understudy.errors import (
+    CheckpointError,
     InvalidValueError,
     JobCanceled,
     JobFailed,
@@ -14,7 +15,7 @@ from understudy.errors import (
     SubmissionError,
     UnderstudyError,
 )
-from understudy.runtime.context import FencingToken, JobContext
+from understudy.runtime.context import FencingToken, JobContext, fenced_batch
 from understudy.runtime.environment import (
     Environment,
     JobClient,
@@ -24,6 +25,7 @@ from understudy.runtime.environment import (
 from understudy.version import VERSION as __version__
 
 __all__ = [
+    "CheckpointError",
     "Environment",
     "FencingToken",
     "InvalidValueError",
@@ -39,5 +41,6 @@ __all__ = [
     "SubmissionError",
     "UnderstudyError",
     "__version__",
+    "fenced_batch",
     "get_environment",
 ]

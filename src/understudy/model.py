@@ -121,6 +121,20 @@ class SessionProfile(Record, frozen=True):
         return hashlib.sha256(encoded).hexdigest()[:16]
 
 
+class StartFrom(Record, frozen=True):
+    """A savepoint that an application is started from; it is matched to a job by name."""
+
+    path: str
+    """The savepoint's directory: an absolute path or a URL."""
+    digest: str
+    """Of its manifest."""
+    job_name: str
+    claim: bool = False
+    """The job owns it: it is removed once the job has taken it over."""
+    may_be_left: bool = False
+    """``main`` need not submit a job of that name."""
+
+
 class ApplicationRecord(Record, frozen=True):
     """How to execute an application again: the ApplicationStore's entry (FLIP-560)."""
 
@@ -137,6 +151,7 @@ class ApplicationRecord(Record, frozen=True):
     configuration: dict[str, str] = {}
     profile: SessionProfile = SessionProfile()
     first_job_id: str = ""
+    savepoints: tuple[StartFrom, ...] = ()
     python: str = ""
     submitted_at: float = 0.0
 
@@ -148,6 +163,8 @@ class CheckpointKind(enum.Enum):
     """A micro-batch that a streaming query has committed to its own Spark checkpoint."""
     TABLE = "table"
     """A DataFrame that was written whole."""
+    HANDLE = "handle"
+    """Another one, which later jobs of the application read."""
     STATE = "state"
     """A small JSON value."""
     WRITE = "write"
@@ -189,6 +206,11 @@ class Savepoint(Record, frozen=True):
     trigger: str
     """The id under which it was asked for, 32 hexadecimal digits."""
     location: str
+    """Its directory; it is there, and whole, once ``completed_at`` says so."""
+    directory: str = ""
+    """Below which it was wanted."""
+    then: JobStatus | None = None
+    """How the job is to end once it is durable; None where the job goes on."""
     number: int = 0
     digest: str = ""
     """Of its manifest."""
@@ -196,6 +218,11 @@ class Savepoint(Record, frozen=True):
     duration_s: float = 0.0
     completed_at: float = 0.0
     failure: Failure | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """True until it is durable, or has failed."""
+        return not self.completed_at and self.failure is None
 
 
 class Checkpoints(Record, frozen=True):
@@ -205,6 +232,8 @@ class Checkpoints(Record, frozen=True):
     job_id: JobId
     counter: int = 0
     """The last number that was given."""
+    heard: tuple[int, int] = (0, 0)
+    """The attempt that was heard last, and the number of the last that it told."""
     completed: tuple[Checkpoint, ...] = ()
     """Those that are retained, in the order of their numbers."""
     completed_total: int = 0
@@ -216,6 +245,8 @@ class Checkpoints(Record, frozen=True):
     savepoints: tuple[Savepoint, ...] = ()
     started_from: str = ""
     """The savepoint that the job began with."""
+    directory: str = ""
+    """Where the files of a job lie that began with a savepoint."""
 
 
 class Intent(Record, frozen=True):

@@ -72,6 +72,15 @@ def test_files_and_the_directories_above_them_exist(storage: BlockingStorage) ->
     assert storage.exists("a")
 
 
+def test_files_below_a_path_are_listed_with_their_sizes(storage: BlockingStorage) -> None:
+    storage.publish("a/b/file", b"data")
+    storage.publish("a/b/c/empty", b"")
+    storage.publish("a/bb/beside", b"!")
+
+    assert storage.sizes("a/b") == {"file": 4, "c/empty": 0}
+    assert storage.sizes("a/none") == {}
+
+
 def test_a_deleted_file_is_gone_and_deleting_it_again_is_fine(storage: BlockingStorage) -> None:
     storage.publish("a/file", b"data")
     storage.publish("a/file2", b"data")

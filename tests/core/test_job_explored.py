@@ -33,6 +33,8 @@ class JobExplored(RuleBasedStateMachine):
         self.answers: list[Event] = []
         self.wants_slot = False
         self.backing_off = False
+        self.stop_wanted = False
+        """Durably, until a savepoint has failed."""
         self.stopping: set[int] = set()
         # The TaskManager.
         self.underway: set[int] = set()
@@ -84,6 +86,9 @@ class JobExplored(RuleBasedStateMachine):
                 self.backing_off = True
             case job.RecordResult():
                 self.record(command)
+            case job.TakeSavepoint():
+                assert not (self.alive | self.underway), "saved while the attempt may write"
+                self.answers.append(job.Saved(durable=True))
             case job.RecordDisplaced():
                 assert not (self.alive | self.underway), "set aside without proof of death"
                 self.entry = replace(self.entry, displaced=True)
@@ -111,6 +116,8 @@ class JobExplored(RuleBasedStateMachine):
             assert outcome is not None
             assert (outcome.source, outcome.status) == (command.source, command.status)
             self.judge(self.state.attempt)
+        elif command.status is JobStatus.FINISHED:
+            assert self.stop_wanted, "nobody asked for that"
         if command.status is JobStatus.CANCELED:
             assert self.state.cancelled, "nobody asked for that"
         self.recorded.append(command.status)
@@ -143,12 +150,25 @@ class JobExplored(RuleBasedStateMachine):
             self.entry = replace(self.entry, cancel_requested=True)
         self.take(job.Cancel())
 
+    @rule()
+    def somebody_stops_it_with_a_savepoint(self) -> None:
+        if self.entry.result is None:
+            self.stop_wanted = True
+        self.take(job.Stop(JobStatus.FINISHED))
+
     # --- the leader -------------------------------------------------------------------------------
 
     @precondition(lambda self: self.answers)
     @rule()
     def an_answer_comes(self) -> None:
         self.take(self.answers.pop(0))
+
+    @precondition(lambda self: self.answers == [job.Saved(durable=True)])
+    @rule()
+    def the_savepoint_fails(self) -> None:
+        self.answers.pop()
+        self.stop_wanted = False
+        self.take(job.Saved(durable=False))
 
     @precondition(lambda self: self.wants_slot)
     @rule()
@@ -169,6 +189,8 @@ class JobExplored(RuleBasedStateMachine):
         self.state = job.recovered(self.entry)
         if self.entry.cancel_requested:
             self.take(job.Cancel())
+        if self.stop_wanted:
+            self.take(job.Stop(JobStatus.FINISHED))
 
     # --- the TaskManager --------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ STATES = {
         replace(SECOND, phase=Phase.CHECKING, lost="gone", ran_s=0.0),
         replace(SECOND, phase=Phase.BACKING_OFF),
         replace(SECOND, phase=Phase.STOPPING, placement=P, cancelled=True),
+        replace(SECOND, phase=Phase.SAVING, ends_as=JobStatus.FINISHED),
         replace(SECOND, phase=Phase.RECORDING, status=JobStatus.FINISHED),
         replace(SECOND, phase=Phase.SUSPENDED, displaced=True),
         replace(SECOND, phase=Phase.DONE, status=JobStatus.FINISHED),
@@ -63,6 +64,10 @@ EVENTS: dict[str, Event] = {
     "found nothing": job.Looked(None),
     "backoff over": job.BackoffOver(),
     "cancel": job.Cancel(),
+    "stop": job.Stop(JobStatus.FINISHED),
+    "saved": job.Saved(durable=True),
+    "not saved": job.Saved(durable=False),
+    "unrestorable": job.Unrestorable("damaged"),
     "displace": job.Displace(),
     "recorded": job.Recorded(),
 }
@@ -86,6 +91,9 @@ FAILED: Cell = (
     [job.ReturnSlot(), job.RecordResult(JobStatus.FAILED, source(2), "")],
 )
 GIVEN_UP: Cell = ({**OVER, "status": JobStatus.CANCELED}, [job.ReturnSlot(), CANCELED])
+
+SAVE: list[Command] = [job.ReturnSlot(), job.TakeSavepoint()]
+STOPPED = job.RecordResult(JobStatus.FINISHED, None, "stopped with a savepoint")
 
 CELLS: dict[tuple[str, Phase], Cell] = {
     **{("forgotten", phase): ({"reached": False}, []) for phase in Phase},
@@ -126,6 +134,24 @@ CELLS: dict[tuple[str, Phase], Cell] = {
         for phase in ALIVE
     },
     **{("cancel", phase): ({"cancelled": True, **GIVEN_UP[0]}, GIVEN_UP[1]) for phase in PENDING},
+    **{("stop", phase): ({"ends_as": JobStatus.FINISHED}, []) for phase in Phase},
+    **{
+        ("stop", phase): (
+            {"ends_as": JobStatus.FINISHED, "phase": Phase.STOPPING},
+            [job.StopAttempt(2)],
+        )
+        for phase in ALIVE
+    },
+    ("stop", Phase.STOPPING): ({}, []),  # It is being cancelled.
+    **{
+        ("stop", phase): ({"ends_as": JobStatus.FINISHED, "phase": Phase.SAVING}, SAVE)
+        for phase in PENDING
+    },
+    ("saved", Phase.SAVING): (
+        {**OVER, "status": JobStatus.FINISHED},
+        [job.ReturnSlot(), STOPPED],
+    ),
+    ("not saved", Phase.SAVING): ({"ends_as": None, "phase": Phase.WAITING}, WANT),
     ("recorded", Phase.RECORDING): ({"phase": Phase.DONE}, []),
     ("recorded", Phase.SUSPENDED): ({"phase": Phase.WAITING, "displaced": False}, WANT),
 }
@@ -173,6 +199,73 @@ def test_a_job_that_main_has_not_reached_does_not_begin_but_may_give_way(
     actual = job.step(state, EVENTS[event], Strategy(), MIDDLE)
 
     assert expected == actual
+
+
+STOPPING = replace(STATES[Phase.STOPPING], cancelled=False, ends_as=JobStatus.FINISHED)
+SAVING = replace(STATES[Phase.SAVING], placement=None)
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "phase", "commands"),
+    [
+        # Once the attempt is known dead, however it ended, the savepoint is taken.
+        (STOPPING, raised(2), Phase.SAVING, SAVE),
+        (STOPPING, failed(2), Phase.SAVING, SAVE),
+        (STOPPING, finished(2), Phase.SAVING, SAVE),
+        (STOPPING, lost(2), Phase.CHECKING, LOOK),
+        (STOPPING, job.Cancel(), Phase.STOPPING, []),
+        (
+            replace(STATES[Phase.CHECKING], ends_as=JobStatus.FINISHED),
+            job.Looked(None),
+            Phase.SAVING,
+            SAVE,
+        ),
+        (
+            replace(STATES[Phase.PLACING], ends_as=JobStatus.FINISHED),
+            job.IntentStored(),
+            Phase.SAVING,
+            SAVE,
+        ),
+        # Then it ends as it was to end, or as it had ended by itself.
+        (
+            replace(SAVING, ends_as=JobStatus.CANCELED),
+            job.Saved(durable=True),
+            Phase.RECORDING,
+            [
+                job.ReturnSlot(),
+                job.RecordResult(JobStatus.CANCELED, None, "stopped with a savepoint"),
+            ],
+        ),
+        (
+            replace(SAVING, source=source(2)),
+            job.Saved(durable=False),
+            Phase.RECORDING,
+            FINISHED[1],
+        ),
+        (replace(SAVING, cancelled=True), job.Saved(durable=True), Phase.RECORDING, GIVEN_UP[1]),
+        (replace(SAVING, reached=False), job.Saved(durable=False), Phase.IDLE, []),
+        (
+            replace(SAVING, displaced=True),
+            job.Saved(durable=False),
+            Phase.SUSPENDED,
+            [job.RecordDisplaced()],
+        ),
+        # What it was to begin with cannot be had: it never begins.
+        (
+            JobState(J, reached=True),
+            job.Unrestorable("damaged"),
+            Phase.RECORDING,
+            [job.ReturnSlot(), job.RecordResult(JobStatus.FAILED, None, "damaged")],
+        ),
+    ],
+    ids=str,
+)
+def test_a_job_ends_with_a_savepoint(
+    state: JobState, event: Event, phase: Phase, commands: list[Command]
+) -> None:
+    actual, said = job.step(state, event, Strategy(), MIDDLE)
+
+    assert (phase, commands) == (actual.phase, said)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +357,8 @@ FIRST = replace(STATES[Phase.PLACING], attempt=1)
         (STATES[Phase.BACKING_OFF], JobStatus.RESTARTING),
         (STATES[Phase.STOPPING], JobStatus.CANCELLING),
         (replace(STATES[Phase.STOPPING], cancelled=False), JobStatus.SUSPENDED),
+        (STOPPING, JobStatus.RUNNING),
+        (STATES[Phase.SAVING], JobStatus.RUNNING),
         (STATES[Phase.RECORDING], JobStatus.RUNNING),
         (replace(STATES[Phase.RECORDING], cancelled=True), JobStatus.CANCELLING),
         (STATES[Phase.SUSPENDED], JobStatus.SUSPENDED),

@@ -46,6 +46,8 @@ from understudy.model import (
     TombstoneFile,
 )
 from understudy.runtime.application import Application, ApplicationSettings
+from understudy.runtime.checkpoint_coordinator import CheckpointSettings
+from understudy.runtime.checkpoint_news import CheckpointNews
 from understudy.runtime.dispatcher import Binding, Dispatcher, Surroundings
 from understudy.runtime.job_master import JobContext, JobMaster, read_outcome
 from understudy.runtime.liveness_lock import Locks
@@ -88,6 +90,10 @@ class Deaf:
 
     def job_changed(self, master: JobMaster, before: job.JobState) -> None:
         """See `Supervisor.job_changed`."""
+
+    def audience(self, master: JobMaster) -> CheckpointNews:
+        """See `Supervisor.audience`."""
+        return CheckpointNews(Silent(), master.job_id, master.name, {})
 
 
 class PausedRegister:
@@ -287,6 +293,8 @@ def context(stores: HighAvailabilityServices, stored: StoredApplication, term: i
         resources=resources(term),
         clock=virtual_clock(),
         chance=random.Random(term),
+        register=stores.register,
+        checkpoints=CheckpointSettings(),
     )
 
 
@@ -355,7 +363,9 @@ async def end_job(stores: HighAvailabilityServices, term: int, stored: StoredApp
         return
     state = job.JobState(entry.job_id, job.Phase.RUNNING, attempt=1)
     master = JobMaster(state, entry, shared, Deaf())
+    recording = asyncio.create_task(master.checkpoints.run())
     await master._record(job.RecordResult(JobStatus.FAILED, None, f"by term {term}"))
+    await recording
 
 
 def test_a_late_leader_alters_no_result_of_a_job_that_a_later_one_committed() -> None:

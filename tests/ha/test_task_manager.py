@@ -10,7 +10,7 @@ from typing import Any
 from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.errors import UnreachableError
-from understudy.model import Incarnation, JobId, LeaderRecord, Term
+from understudy.model import Checkpoint, CheckpointKind, Incarnation, JobId, LeaderRecord, Term
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import LinkMessage
@@ -269,5 +269,50 @@ def test_leaders_that_come_and_go_in_a_row_leave_it_with_the_last() -> None:
 
         assert "leader-29" == scene.network.called[-1]
         await scene.end()
+
+    run_virtual(main())
+
+
+def test_checkpoints_are_told_to_each_new_leader_until_one_has_answered() -> None:
+    def taken(sequence: int) -> messages.CheckpointsTaken:
+        one = Checkpoint(kind=CheckpointKind.STATE, name="", attempt=1, location=f"{sequence}")
+        return messages.CheckpointsTaken(
+            job_id=JobId("job"), attempt=1, sequence=sequence, checkpoints=(one,)
+        )
+
+    async def heard(link: LocalLink[LinkMessage], count: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < count:
+            if isinstance(message := await said(link), messages.CheckpointsTaken):
+                found.append(message.sequence)
+        return found
+
+    async def main() -> None:
+        scene = Scene()
+        driver: Any = None  # It is asked for nothing: no driver has to be there.
+        await scene.leader(1)
+        first = await scene.welcome(1)
+        for sequence in (1, 2, 3):
+            scene.manager.attempt_told(driver, taken(sequence))
+        assert [1, 2, 3] == await heard(first, 3)
+        done = messages.CheckpointsRecorded(job_id=JobId("job"), attempt=1, sequence=1)
+        refused = messages.CheckpointsRefused(
+            job_id=JobId("job"), attempt=1, sequence=3, reason="no room"
+        )
+        first.send(done, 1)
+        first.send(refused, 1)
+        await asyncio.sleep(0.01)
+        await scene.leader(2)
+        second = await scene.welcome(2)
+        scene.manager.attempt_told(driver, taken(4))
+
+        assert [2, 4] == await heard(second, 2)
+        second.send(messages.Forget(job_id=JobId("job"), attempt=1), 2)
+        await asyncio.sleep(0.01)
+        await scene.leader(3)
+        third = await scene.welcome(3)
+        await scene.end()
+
+        assert "CheckpointsTaken" not in await rest(third)
 
     run_virtual(main())

@@ -3,15 +3,15 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import understudy
 from tests.house.repository import ROOT, modules, texts
 from understudy import errors
+from understudy.cli.app import app
 from understudy.config.docs import render
 
 DOCUMENTS = ("README", "ARCHITECTURE", "GLOSSARY", "CONTRIBUTING", "CHANGELOG")
@@ -100,13 +100,9 @@ def _command(words: list[str]) -> list[str]:
 
 @functools.cache
 def _help(*command: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "understudy", *command, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "TERM": "dumb"},
-    ).stdout
+    told = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, [*command, "--help"])
+    assert 0 == told.exit_code, command
+    return told.output
 
 
 def test_each_public_name_is_documented() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import SESSION_LESS, command, stored
+from tests.journeys.members import until
 
 NAMED = ("-D", "high-availability.cluster-id=flights")
 
@@ -100,13 +101,13 @@ def test_single_processes_form_a_cluster_and_survive_their_leader(place: Path) -
     members = [_foreground(place, "jobmanager", str(script), name=f"jm{n}") for n in (1, 2)]
     members.append(_foreground(place, "taskmanager", name="tm"))
     try:
-        _until(lambda: (place / "jobs.txt").exists() and "long 1" in _text(place / "jobs.txt"))
-        _until(lambda: len((place / "main.txt").read_text().splitlines()) == 1)
+        until(lambda: (place / "jobs.txt").exists() and "long 1" in _text(place / "jobs.txt"))
+        until(lambda: len((place / "main.txt").read_text().splitlines()) == 1)
         main = int((place / "main.pid").read_text())
         leader = _ancestors(main)
         killed = next(member for member in members[:2] if member.pid in leader)
         os.kill(leader[leader.index(killed.pid) - 1], signal.SIGKILL)
-        _until(lambda: len((place / "main.txt").read_text().splitlines()) == 2)
+        until(lambda: len((place / "main.txt").read_text().splitlines()) == 2)
         (place / "go").touch()
         codes = sorted(member.wait(harness.PATIENCE_S) for member in members[:2])
         members[2].terminate()
@@ -256,13 +257,6 @@ def _end(members: list[subprocess.Popen[bytes]], place: Path) -> None:
             member.wait(10)
     for pid in harness.processes_of(place):
         os.kill(pid, signal.SIGKILL)
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + harness.PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def _text(path: Path) -> str:

@@ -6,17 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.journeys import harness
 from tests.journeys.conftest import Start
-from tests.journeys.harness import COMMAND, SESSION_LESS, command, stored
-
-Begin = Callable[..., subprocess.Popen[bytes]]
+from tests.journeys.harness import SESSION_LESS, command, stored
+from tests.journeys.members import Begin, members, until
 
 NAMED = ("-D", "high-availability.cluster-id=flights", "--run-id", "monday")
 
@@ -24,27 +22,15 @@ NAMED = ("-D", "high-availability.cluster-id=flights", "--run-id", "monday")
 @pytest.fixture
 def begin(place: Path) -> Iterator[Begin]:
     """Return a function that starts a single process of a cluster, in the foreground."""
-    members: list[subprocess.Popen[bytes]] = []
+    with members(place, "{role}.log") as start:
 
-    def start(role: str, *arguments: str, patient: bool = False) -> subprocess.Popen[bytes]:
-        timeouts = [] if patient else harness.impatient()
-        with (place / f"{role}.log").open("ab") as log:
-            member = subprocess.Popen(
-                [*COMMAND, role, *timeouts, *SESSION_LESS, *arguments],
-                cwd=place,
-                env=harness.environment(place),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        members.append(member)
-        return member
+        def with_timeouts(
+            role: str, *arguments: str, patient: bool = False
+        ) -> subprocess.Popen[bytes]:
+            timeouts = [] if patient else harness.impatient()
+            return start(role, *timeouts, *SESSION_LESS, *arguments)
 
-    yield start
-    for member in members:
-        member.kill()
-        member.wait(10)
-    harness.kill(harness.processes_of(place))
+        yield with_timeouts
 
 
 def write(place: Path, word: str) -> None:
@@ -123,12 +109,12 @@ def test_what_runs_is_stopped_when_a_jobmanager_with_other_code_takes_over(
     script = harness.put_app(place, "version.py")
     first = begin("jobmanager", str(script))
     begin("taskmanager")
-    _until(lambda: len(_lines(place)) == 2)
+    until(lambda: len(_lines(place)) == 2)
     write(place, "new")
     second = begin("jobmanager", str(script))
     _standing_by(place, 2)
     _lose(first)
-    _until(lambda: len(_lines(place)) == 3)
+    until(lambda: len(_lines(place)) == 3)
     (place / "go").touch()
     code = second.wait(harness.PATIENCE_S)
 
@@ -144,7 +130,7 @@ def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deploye
     script = harness.put_app(place, "version.py")
     first = begin("jobmanager", str(script), patient=True)
     begin("taskmanager", patient=True)
-    _until(lambda: len(_lines(place)) == 2)
+    until(lambda: len(_lines(place)) == 2)
     write(place, "older")
     older = begin("jobmanager", str(script), patient=True)
     _standing_by(place, 2)
@@ -155,10 +141,10 @@ def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deploye
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     _lose(first)
-    _until(lambda: len(_lines(place)) == 3)
+    until(lambda: len(_lines(place)) == 3)
     harness.thaw(frozen)
     _lose(newer)
-    _until(lambda: len(_lines(place, "main.txt")) == 3)
+    until(lambda: len(_lines(place, "main.txt")) == 3)
     shown = json.loads(command(place, "list", "--json").stdout)["applications"]
     (place / "go").touch()
     code = older.wait(harness.PATIENCE_S)
@@ -196,14 +182,14 @@ def test_a_jobmanager_that_is_started_over_an_unfinished_run_discards_a_result_o
     script = harness.put_app(place, "three.py")
     first = begin("jobmanager", str(script))
     begin("taskmanager")
-    _until(lambda: _lines(place) == ["first 1", "long 1"])
+    until(lambda: _lines(place) == ["first 1", "long 1"])
     line = ("jobmanager", *harness.impatient(), "--rerun", "third job", str(script))
     unknown = command(place, *line, code=2).stderr
     second = begin("jobmanager", "--rerun", "first job", str(script))
     _standing_by(place, 2)
     before = _lines(place)
     _lose(first)
-    _until(lambda: "first 2" in _lines(place))
+    until(lambda: "first 2" in _lines(place))
     (place / "go").touch()
     code = second.wait(harness.PATIENCE_S)
 
@@ -233,17 +219,10 @@ def _lines(place: Path, name: str = "jobs.txt") -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + harness.PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def _standing_by(place: Path, jobmanagers: int) -> None:
     """Wait until so many JobManagers have said that they are ready."""
     log = place / "jobmanager.log"
-    _until(lambda: log.read_text().count("jobmanager-ready") == jobmanagers)
+    until(lambda: log.read_text().count("jobmanager-ready") == jobmanagers)
 
 
 def _lose(member: subprocess.Popen[bytes]) -> None:

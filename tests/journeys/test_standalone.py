@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,11 +13,10 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.conftest import Start
-from tests.journeys.harness import COMMAND, SESSION_LESS, command, stored
+from tests.journeys.harness import SESSION_LESS, command, stored
+from tests.journeys.members import Begin, members, until
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
-
-Begin = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -38,36 +35,9 @@ def alone() -> tuple[str, ...]:
 @pytest.fixture
 def begin(place: Path, alone: tuple[str, ...]) -> Iterator[Begin]:
     """Return a function that starts a process of the cluster in the foreground."""
-    members: list[subprocess.Popen[bytes]] = []
-
-    def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
-        name = f"{role}-{len(members)}.log"
-        with (place / name).open("wb") as log:
-            options = [*harness.impatient(), *SESSION_LESS, *alone]
-            member = subprocess.Popen(
-                [*COMMAND, role, *options, *arguments],
-                cwd=place,
-                env=harness.environment(place),
-                stdout=log,
-                stderr=log,
-            )
-        members.append(member)
-        return member
-
-    yield start
-    for member in members:
-        if member.poll() is None:
-            member.terminate()
-            member.wait(30)
-    for pid in harness.processes_of(place):
-        os.kill(pid, signal.SIGKILL)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + harness.PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    options = (*harness.impatient(), *SESSION_LESS, *alone)
+    with members(place) as start:
+        yield lambda role, *arguments: start(role, *options, *arguments)
 
 
 def lines(place: Path, name: str) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +14,18 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, command
+from tests.journeys.members import Begin, members, until
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
 
-Begin = Callable[..., subprocess.Popen[bytes]]
 OPTIONS = (*SESSION_LESS, *harness.impatient())
 
 
 @pytest.fixture
 def begin(place: Path) -> Iterator[Begin]:
     """Return a function that starts a process of the cluster in the foreground."""
-    members: list[subprocess.Popen[bytes]] = []
-
-    def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with (place / f"{role}-{len(members)}.log").open("wb") as log:
-            member = subprocess.Popen(
-                [*COMMAND, role, *OPTIONS, *arguments],
-                cwd=place,
-                env=harness.environment(place),
-                stdout=log,
-                stderr=log,
-            )
-        members.append(member)
-        return member
-
-    yield start
-    for member in members:
-        if member.poll() is None:
-            member.terminate()
-            member.wait(30)
-    harness.kill(harness.processes_of(place))
+    with members(place) as start:
+        yield lambda role, *arguments: start(role, *OPTIONS, *arguments)
 
 
 @pytest.fixture
@@ -59,13 +40,6 @@ def conf(place: Path) -> Iterator[Path]:
     )
     yield directory
     harness.kill(harness.processes_of(place))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + harness.PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def lines(place: Path, name: str = "jobs.txt") -> list[str]:

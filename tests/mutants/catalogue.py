@@ -8,6 +8,7 @@ damaged data is named, 10 terms never fall.
 
 from __future__ import annotations
 
+from tests.mutants.checkpoints import CHECKPOINTS
 from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
@@ -493,6 +494,7 @@ MUTANTS = (
         "/result.json",
         HA + "late_leader.py",
     ),
+    *CHECKPOINTS,
     *CRASHES,
     *ZOOKEEPER,
 )  # fmt: skip

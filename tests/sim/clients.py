@@ -17,8 +17,9 @@ from starlette.applications import Starlette
 
 from tests.sim.hosts import Host, SimProcess
 from understudy.api.authentication import RestSecurity
+from understudy.api.forwarder import FORWARD_S, Forwarder
 from understudy.api.leading import Leading
-from understudy.api.rest import FORWARD_S, Rest
+from understudy.api.rest import Rest
 from understudy.model import JobId, JobStatus
 from understudy.runtime.job_manager import JobManager
 
@@ -53,7 +54,7 @@ class Endpoint(Rest):
         self._manager = manager
         self._leading = Leading(manager)
         self._security = RestSecurity()
-        self._client = Wire(world, process.host)  # type: ignore[assignment]
+        self._forwarder = Forwarder(Wire(world, process.host))  # type: ignore[arg-type]
 
 
 class Wire:

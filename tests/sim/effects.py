@@ -108,6 +108,8 @@ class Calls:
         self._tell(f"wants to {what}, which arrives once more {after_s:.1f} s later")
 
         def arrive() -> None:
+            if what.startswith("create ") and what.split()[1] in world.person.spoilt:
+                return  # A person has deleted it: what once created it would bring it back empty.
             world.overdue = True
             with contextlib.suppress(Conflict, OSError, NotFoundError):
                 effect()

@@ -13,6 +13,7 @@ import msgspec
 
 from tests.sim.deploying import version_of
 from tests.sim.hosts import SimProcess
+from tests.sim.kept import Kept
 from tests.sim.known import BODIES, FORMATS, Application, Body, Known, Living
 from understudy.core import lease
 from understudy.errors import DataError
@@ -25,6 +26,7 @@ from understudy.ha.retrieval import _format as leader_format
 from understudy.model import (
     ApplicationDocument,
     ApplicationRecord,
+    Checkpoints,
     Incarnation,
     JobEntry,
     JobId,
@@ -78,6 +80,10 @@ class Watch:
     """Digests of records that a person has started other code over."""
     rerun: dict[JobId, str] = field(default_factory=dict)
     """Results that a person has discarded, if they are still there."""
+
+    def __post_init__(self) -> None:
+        """Watch the checkpoints, too."""
+        self.kept = Kept(self)
 
     def demand(self, holds: bool, text: str) -> None:
         """Raise `InvariantError` unless it holds."""
@@ -192,7 +198,7 @@ class Watch:
             self.demand(
                 term >= before.term, f"{process.name}: term {term} writes {key} of {before.term}"
             )
-            late = term < self.serving and not self.world.person.spoilt
+            late = term < self.serving and not self.world.person.spoilt and kind != "checkpoints"
             self.demand(
                 not late, f"{process.name}: term {term} writes {key}, {self.serving} serves"
             )
@@ -206,10 +212,15 @@ class Watch:
                 self._application(before.body if before else None, body)
             case Segment():
                 self._segment(body, before.body if before else None, term)
+            case Checkpoints():
+                old = before.body if before and isinstance(before.body, Checkpoints) else None
+                claims = before is not None and before.term < term
+                self.kept.written(key, old, body, claims)
 
     def _removed(self, key: str) -> None:
         self.world.tell(f"{key} is removed")
         known = self.documents.pop(key, None)
+        self.kept.removed(key)
         registry = self._the_registry()
         if registry is None:
             return
@@ -300,6 +311,10 @@ class Watch:
             if old == entry:
                 continue
             self.jobs[job_id] = entry
+            if entry.checkpoints and entry.checkpoints != (old.checkpoints if old else ""):
+                known = self.documents.get(entry.checkpoints)
+                kept = known.body if known and isinstance(known.body, Checkpoints) else None
+                self.kept.linked(entry, kept)
             if old:
                 self._job(old, entry, term)
 
@@ -341,6 +356,7 @@ class Watch:
         if self.rerun.get(entry.job_id) != result.source.digest:
             return False
         self.world.tell(f"{entry.name}: its result is discarded")
+        self.kept.discarded(entry.job_id)
         for memory in (self.rerun, self.staged, self.told):
             memory.pop(entry.job_id, None)
         return True
@@ -422,6 +438,7 @@ class Watch:
         self.attempts[deploy.job_id] = Living(process, deploy.attempt)
         if not self.in_good_standing(process):
             return
+        self.kept.entered(deploy)
         self.demand(entry.result is None, f"{deploy.name} has ended, and runs again")
         success = self.staged.get(deploy.job_id)
         self.demand(success is None, f"{deploy.name} runs again after attempt {success}'s success")

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from tests.sim.hosts import SimProcess
 from understudy.ha.documents import Stamped
 from understudy.ha.format import Format
-from understudy.model import ApplicationDocument, RegistryBody, Segment
+from understudy.model import ApplicationDocument, Checkpoints, RegistryBody, Segment
 
-Body = RegistryBody | ApplicationDocument | Segment
+Body = RegistryBody | ApplicationDocument | Segment | Checkpoints
 BODIES: dict[str, type[Body]] = {
     "registry": RegistryBody,
     "application": ApplicationDocument,
     "jobs": Segment,
+    "checkpoints": Checkpoints,
 }
 FORMATS = {kind: Format(kind, Stamped) for kind in BODIES}
 

@@ -94,6 +94,10 @@ class Person:
             prefixes = (APPLICATION_PREFIX, SEGMENT_PREFIX)
             keys = [key for key in sorted(world.entries) if key.startswith(prefixes)]
             return [key for key in keys if key not in self._broken and self._own(key)]
+        if what == "a job's checkpoints":
+            linked = {job.checkpoints for job in world.watch.jobs.values() if not job.result}
+            keys = [key for key in sorted(world.entries) if key in linked]
+            return [key for key in keys if key not in self._broken and self._own(key)]
         if what in {"the registry", "the leader's record"}:
             key = REGISTRY_KEY if what == "the registry" else LEADER_KEY
             return [key] if key in world.entries and key not in self._broken else []

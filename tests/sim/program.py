@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from understudy.config import Configuration
@@ -36,6 +36,12 @@ class Job:
     """How many of its attempts kill their own driver."""
     cancelled: bool = False
     """``main`` cancels it soon after it was submitted."""
+    steps: int = 0
+    """In how many steps it does its work; after each it keeps how far it is."""
+    saves: bool = False
+    """... as a state, and waits until that is durable."""
+    streams: bool = False
+    """... as a micro-batch, and goes on at once."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,14 @@ class Program:
         if execution > 1 and self.detours:
             return self.detours[(execution - 2) % len(self.detours)]
         return self.stages
+
+    def changed(self, change: Callable[[Job], Job]) -> Program:
+        """Return the program with each job changed."""
+        paths = [
+            tuple(tuple(change(job) for job in stage) for stage in path)
+            for path in (self.stages, *self.detours)
+        ]
+        return replace(self, stages=paths[0], detours=tuple(paths[1:]))
 
     def jobs(self) -> list[Job]:
         """Return every job of every path."""
@@ -260,7 +274,38 @@ def draw(seed: int) -> Profile:
         profile.blows = _blows(chance, profile)
         _draw_people(random.Random(f"people {seed}"), profile)
         _draw_more_faults(random.Random(f"more faults {seed}"), profile)
+    _draw_checkpoints(random.Random(f"checkpoints {seed}"), profile)
     return profile
+
+
+def _draw_checkpoints(chance: random.Random, profile: Profile) -> None:
+    """Draw who keeps what, and what a person does to that: apart, too."""
+    if chance.random() < 0.5:
+        return
+    names = sorted({job.name for program in profile.programs for job in program.jobs()})
+    drawn = {
+        name: (
+            chance.choice((1, 3, 10, 40)),
+            chance.random() < 0.6,
+            chance.random() < 0.6,
+            chance.choice((0, 0, 1)),
+        )
+        for name in names
+        if chance.random() < 0.8
+    }
+
+    def keeping(job: Job) -> Job:
+        steps, saves, streams, kills = drawn.get(job.name, (0, False, False, 0))
+        steps = steps if saves or streams else 0
+        kills = max(job.kills, kills if steps else 0)
+        return replace(job, steps=steps, saves=saves, streams=streams, kills=kills)
+
+    profile.program = profile.program.changed(keeping)
+    profile.revised = tuple(program.changed(keeping) for program in profile.revised)
+    if profile.faults_end and chance.random() < 0.15:
+        at, kind = chance.uniform(0, 0.8) * profile.faults_end, chance.choice(CHECKPOINT_ACTS)
+        number, target = len(profile.acts), chance.randrange(100)
+        profile.acts.append(Act(number, at, kind, target, chance.uniform(5, 60)))
 
 
 def _draw_people(chance: random.Random, profile: Profile) -> None:
@@ -414,6 +459,9 @@ ACTS = (
     "cancel a job",
     "cancel the application",
 )
+
+
+CHECKPOINT_ACTS = ("delete a job's checkpoints", "edit a job's checkpoints")
 
 
 def _blows(chance: random.Random, profile: Profile) -> list[Blow]:

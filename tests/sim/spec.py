@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from tests.sim.program import Job, Odds, Profile, Program, draw
+from tests.sim.program import CHECKPOINT_ACTS, Job, Odds, Profile, Program, draw
 
 WITHOUT = "without"
 
@@ -57,7 +57,7 @@ def possible_cuts(profile: Profile) -> Iterator[str]:
         yield f"after.{profile.faults_end / 2:.0f}"
         yield f"after.{profile.faults_end * 0.8:.0f}"
     yield from ("register", "storage", "blows", "acts", "deployments", "clients", "strikes")
-    yield from ("cancel", "timing", "detours", "drift", "wire", "locks")
+    yield from ("checkpoints", "cancel", "timing", "detours", "drift", "wire", "locks")
     for kind, some in _numbered(profile):
         yield from (f"{kind}.{one.number}" for one in some)
     for service in ("register", "storage"):
@@ -112,6 +112,11 @@ def _cut(profile: Profile, name: str) -> None:
             profile.revised = tuple(
                 _without_job(program, which, wholly=what == "job") for program in profile.revised
             )
+        case "checkpoints":
+            profile.program = profile.program.changed(_without_steps)
+            profile.revised = tuple(one.changed(_without_steps) for one in profile.revised)
+            acts = [act for act in profile.acts if act.kind not in CHECKPOINT_ACTS]
+            profile.acts[:] = acts
         case "detours":
             profile.program = replace(profile.program, detours=())
         case "jobmanager" | "taskmanager" | "slot" | "spare":
@@ -139,6 +144,10 @@ def _cut_value(profile: Profile, what: str) -> None:
             profile.wire_s = 0.001
         case _:
             raise ValueError(f"nothing of a world is named {what!r}")
+
+
+def _without_steps(job: Job) -> Job:
+    return replace(job, steps=0, saves=False, streams=False)
 
 
 def _without_job(program: Program, name: str, *, wholly: bool) -> Program:

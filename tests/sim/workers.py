@@ -16,12 +16,13 @@ import msgspec
 
 from tests.sim.effects import SimStorage
 from tests.sim.hosts import SimProcess
+from tests.sim.keeping import SimKeeper
 from tests.sim.program import Job
 from tests.sim.wire import SimLink, link_pair
 from tests.support.memory_storage import MemoryStorage
 from understudy.core import matching
 from understudy.core.matching import Assignment
-from understudy.errors import CorruptDataError, DataError, NotFoundError
+from understudy.errors import CheckpointError, CorruptDataError, DataError, NotFoundError
 from understudy.ha.format import digest
 from understudy.model import Failure, JobId, JobStatus, Pointer
 from understudy.rpc import messages
@@ -84,6 +85,7 @@ class SimDriver:
         self._inbox: asyncio.Queue[messages.RunAttempt] = asyncio.Queue()
         self._interrupted = False
         self._function: asyncio.Task[None] | None = None
+        self._keeper: SimKeeper | None = None
 
     async def serve(self) -> None:
         """Warm up, run attempts until one of them ends badly, and exit."""
@@ -112,6 +114,9 @@ class SimDriver:
                     self._interrupted = True
                     if self._function:
                         self._function.cancel()
+                case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
+                    if self._keeper:
+                        self._keeper.answered(answer)
         self._process.exit(0)
 
     async def _run(self, order: messages.RunAttempt) -> tuple[AttemptEnded, str]:
@@ -126,7 +131,13 @@ class SimDriver:
             await self._call(deploy)
             value = msgspec.Raw(msgspec.json.encode({deploy.name: deploy.attempt}))
             ended, reason = attempt.finished(value), ""
-        except (ValueError, NotFoundError, DataError, asyncio.CancelledError) as error:
+        except (
+            ValueError,
+            NotFoundError,
+            DataError,
+            CheckpointError,
+            asyncio.CancelledError,
+        ) as error:
             if self._interrupted:
                 ended, reason = attempt.interrupted(), "its job was cancelled"
             else:
@@ -150,7 +161,9 @@ class SimDriver:
     async def _call(self, deploy: Deploy) -> None:
         """Do what the job's function does."""
         job = self._world.job(deploy.name)
-        self._function = asyncio.ensure_future(asyncio.sleep(job.runs_s))
+        send = functools.partial(self._link.send)
+        self._keeper = SimKeeper(self._world, self._process, self._storage, send, deploy)
+        self._function = asyncio.ensure_future(self._keeper.work(job))
         try:
             await self._function
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from understudy.api import answers, directory, views
+from understudy.api import answers, checkpoints, directory, views
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
 from understudy.api.views import Json
@@ -60,15 +60,15 @@ class ClusterClient:
         """Return the leader's answer; raises `NoLeaderError` where nobody serves."""
         return await self._ask("GET", path)
 
-    async def post(self, path: str) -> Json:
+    async def post(self, path: str, body: Json | None = None) -> Json:
         """Ask the leader to do something that may be asked twice."""
-        return await self._ask("POST", path)
+        return await self._ask("POST", path, body)
 
     async def patch(self, path: str) -> Json:
         """Ask the leader to change something that may be asked twice."""
         return await self._ask("PATCH", path)
 
-    async def _ask(self, method: str, path: str) -> Json:
+    async def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
         """Ask whoever leads; ask again while that changes, as long as somebody may lead."""
         error: Exception | None = None
         for _ in range(TRIES_MAX):
@@ -76,7 +76,7 @@ class ClusterClient:
             if leader is None:
                 raise NoLeaderError("nobody leads this cluster just now")
             try:
-                answer = await self._request(method, path, leader)
+                answer = await self._request(method, path, leader, body)
             except httpx.ConnectError as refused:
                 _refuse_bad_tls(leader, refused)
                 if await self._is_gone(leader):
@@ -91,12 +91,14 @@ class ClusterClient:
         why = str(error or "") or "an election goes on"
         raise UnreachableError(f"the leader does not answer: {why}")
 
-    async def _request(self, method: str, path: str, leader: LeaderRecord) -> httpx.Response:
+    async def _request(
+        self, method: str, path: str, leader: LeaderRecord, body: Json | None
+    ) -> httpx.Response:
         """Ask this leader; whoever else listens at its address is as good as nobody."""
         if leader.holder == WHOEVER:
-            return await self._http.request(method, leader.rest + path)
+            return await self._http.request(method, leader.rest + path, json=body)
         meant = {answers.MEANT_FOR: leader.holder}
-        answer = await self._http.request(method, leader.rest + path, headers=meant)
+        answer = await self._http.request(method, leader.rest + path, json=body, headers=meant)
         if answer.headers.get(answers.GIVEN_BY) != leader.holder:
             raise httpx.ConnectError(f"somebody else listens at {leader.rest}")
         return answer
@@ -183,6 +185,19 @@ class ClusterClient:
                 if whole or record.job_id.startswith(wanted):
                     found.append(views.recorded_result(record))
         return found
+
+    async def stored_checkpoints(self, wanted: str) -> Json:
+        """Return a job's checkpoints, as far as storage knows; raises `NotFoundError`."""
+        registry = await self._directory.registry()
+        facts = await self._directory.stored(registry) if registry else []
+        if found := directory.find_job(wanted, facts):
+            return checkpoints.statistics(await self._directory.checkpoints(*found))
+        for stone in registry.tombstones.values() if registry else ():
+            with contextlib.suppress(DataError):
+                for record in (await self._directory.buried(stone)).jobs:
+                    if record.job_id.startswith(wanted):
+                        return checkpoints.statistics(checkpoints.ended(record.job_id, record))
+        raise NotFoundError(f"there is no job {wanted!r} here")
 
 
 def _refuse_bad_tls(leader: LeaderRecord, error: BaseException) -> None:

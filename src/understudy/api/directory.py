@@ -9,18 +9,24 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.api import failures, views
+from understudy.api import checkpoints, failures, views
+from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.failures import Told
 from understudy.api.views import ApplicationFacts, JobLive, Json
 from understudy.clock import Clock
 from understudy.core import job
 from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
-from understudy.ha.registry import application_document, segment_document
+from understudy.ha.registry import (
+    application_document,
+    checkpoints_document,
+    segment_document,
+)
 from understudy.ha.result_store import application_results, outcomes
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
     ApplicationStatus,
+    Checkpoints,
     Failure,
     JobEntry,
     JobId,
@@ -59,6 +65,8 @@ class Directory:
                 master.progress,
                 master.state.adopted,
                 tuple(master.failures),
+                master.checkpoints.body,
+                tuple(master.checkpoints.recent),
             )
             for job_id, master in jobs.masters.items()
         }
@@ -150,6 +158,40 @@ class Directory:
         if outcome_ and outcome_.failure and outcome_.failure not in found:
             found.append(outcome_.failure)
         return sorted(found, key=lambda failure: failure.time)
+
+    async def checkpoints(self, facts: ApplicationFacts, job_id: JobId) -> CheckpointFacts:
+        """Return what is known of a job's checkpoints.
+
+        Raises `NotFoundError` where it has ended and nothing was retained, `DataError` where what
+        is recorded cannot be read.
+        """
+        entry = facts.entries[job_id]
+        live = facts.live.get(job_id)
+        if live and live.checkpoints and live.checkpoints.counter:
+            result = entry.result
+            kept = (result.checkpoint, result.savepoint) if result else ("", "")
+            return CheckpointFacts(job_id, live.checkpoints, live.recent_checkpoints, *kept)
+        if entry.result:
+            return checkpoints.ended(job_id, entry.result)
+        body = None
+        if entry.checkpoints:
+            application = facts.body.application_id
+            document = checkpoints_document(self._services.register, entry.checkpoints, application)
+            body = await document.read()
+        nothing = Checkpoints(application_id=facts.body.application_id, job_id=job_id)
+        return CheckpointFacts(job_id, body or nothing)
+
+    def checkpoints_of(self, facts: ApplicationFacts, job_id: JobId, chosen: str) -> str:
+        """Return where a job's checkpoints lie; ``chosen``: where new attempts keep theirs."""
+        intent = facts.entries[job_id].intent
+        if intent and intent.checkpoints:
+            return intent.checkpoints
+        if chosen:
+            return f"{chosen.rstrip('/')}/{job_id}"
+        path = layout.checkpoints_path(
+            self._services.locations.cluster, facts.body.directory, job_id
+        )
+        return self._services.storage.place(path)
 
     async def application_failures(self, facts: ApplicationFacts, maximum: int) -> list[Told]:
         """Return why an application and its jobs failed, in no order.

@@ -137,10 +137,7 @@ def gauge(name: str, text: str, value: float) -> Metric:
 
 def gauges(name: str, text: str, values: Values, labels: tuple[str, ...]) -> Metric:
     """Return numbers that go up and down, by labels."""
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
+    return _filled(GaugeMetricFamily(name, text, labels=labels), values)
 
 
 def counter(name: str, text: str, value: float) -> Metric:
@@ -150,7 +147,10 @@ def counter(name: str, text: str, value: float) -> Metric:
 
 def counters(name: str, text: str, values: Values, labels: tuple[str, ...]) -> Metric:
     """Return numbers that grow, by labels."""
-    family = CounterMetricFamily(name, text, labels=labels)
+    return _filled(CounterMetricFamily(name, text, labels=labels), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
     for key, value in values.items():
         family.add_metric(key, value)
     return family

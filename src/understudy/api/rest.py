@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import socket
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
-import httpx
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -25,9 +26,11 @@ from understudy.api import answers, metrics_jobmanager
 from understudy.api.authentication import OPEN, Doorkeeper, RestSecurity
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
+from understudy.api.rest_checkpoints import CheckpointRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
+from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.api.routes import Handler
 from understudy.api.server import Server
 from understudy.errors import (
@@ -39,8 +42,8 @@ from understudy.errors import (
 from understudy.rpc import addresses
 from understudy.runtime.job_manager import JobManager
 
-FORWARD_S = 10.0
-"""How long a standby waits for the leader's answer."""
+if TYPE_CHECKING:
+    from understudy.api.forwarder import Forwarder
 
 HANDED_ON = "x-understudy-handed-on"
 HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
@@ -58,11 +61,14 @@ class Rest:
         self._manager = manager
         self._security = security
         self._leading = Leading(manager)
-        self._client = security.client(FORWARD_S)
+        self._forwarder: Forwarder | None = None
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
-        rooms = (ClusterRoutes, ApplicationRoutes, JobRoutes, CleanupRoutes)
+        rooms = (
+            *(ClusterRoutes, ApplicationRoutes, JobRoutes),
+            *(CheckpointRoutes, SavepointRoutes, CleanupRoutes),
+        )
         found = [
             Route(prefix + path, self._endpoint(handler), methods=[method])
             for room in rooms
@@ -82,7 +88,8 @@ class Rest:
 
     async def close(self) -> None:
         """Close the connections to leaders."""
-        await self._client.aclose()
+        if self._forwarder:
+            await self._forwarder.close()
 
     def _endpoint(self, handler: Handler) -> Handler:
         """Answer here while leading; else hand the request on; refuse what is meant for others."""
@@ -124,15 +131,18 @@ class Rest:
         mine = leader is not None and leader.holder == self._manager.me.holder
         if leader is None or mine or HANDED_ON in request.headers:
             return answers.unavailable()
-        try:
-            answer = await self._client.request(
-                request.method,
-                leader.rest + request.url.path,
-                params=str(request.query_params),
-                content=await request.body(),
-                headers={HANDED_ON: self._manager.me.name, answers.MEANT_FOR: leader.holder},
+        if self._forwarder is None:
+            # Imported by who hands on, and beside its loop: it takes a quarter of a second.
+            module = await asyncio.to_thread(importlib.import_module, "understudy.api.forwarder")
+            self._forwarder = self._forwarder or module.Forwarder(
+                self._security.client(module.FORWARD_S)
             )
-        except httpx.HTTPError:
+        answer = await self._forwarder.ask(
+            request,
+            leader.rest,
+            {HANDED_ON: self._manager.me.name, answers.MEANT_FOR: leader.holder},
+        )
+        if answer is None:
             return answers.unavailable()
         if answer.headers.get(answers.GIVEN_BY) != leader.holder:
             return answers.unavailable()

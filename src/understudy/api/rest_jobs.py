@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, failures, views
+from understudy.api import answers, checkpoints, failures, views
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
 
@@ -44,7 +44,10 @@ class JobRoutes:
         found = await self._leading.job(_id(request))
         if isinstance(found, BuriedJob):
             return self._leading.json(views.recorded_job(found.record, found.tombstone))
-        return self._leading.json(views.job_detail(found.facts, found.job_id))
+        told = views.job_detail(found.facts, found.job_id)
+        live = found.facts.live.get(found.job_id)
+        told["checkpoint"] = checkpoints.last(live.checkpoints if live else None)
+        return self._leading.json(told)
 
     async def _cancel(self, request: Request) -> Response:
         found = await self._leading.job(_id(request))

@@ -19,6 +19,8 @@ from understudy.model import (
     ApplicationId,
     ApplicationRecord,
     ApplicationStatus,
+    Checkpoint,
+    Checkpoints,
     Failure,
     JobEntry,
     JobId,
@@ -46,6 +48,8 @@ class JobLive:
     progress: Progress | None = None
     adopted: bool = False
     failures: tuple[Failure, ...] = ()
+    checkpoints: Checkpoints | None = None
+    recent_checkpoints: tuple[Checkpoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,8 @@ def execution_result(
             answer["failure-cause"] = _cause(outcome.failure)
     elif missing:
         answer["missing"] = missing
+    if entry.result.savepoint:
+        answer["savepoint"] = entry.result.savepoint
     return {
         "status": {"id": "COMPLETED"},
         "job-execution-result": answer,
@@ -178,6 +184,8 @@ def recorded_result(record: JobRecord) -> Json:
     }
     if record.failure:
         answer["failure-cause"] = _cause(record.failure)
+    if record.savepoint:
+        answer["savepoint"] = record.savepoint
     return {
         "status": {"id": "COMPLETED"},
         "job-execution-result": answer,

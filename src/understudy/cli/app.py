@@ -8,7 +8,17 @@ import sys
 import typer
 from typer.core import TyperGroup
 
-from understudy.cli import ask, cleanup, destroy, run, standing_cluster, token, zookeeper
+from understudy.cli import (
+    ask,
+    checkpoints,
+    cleanup,
+    destroy,
+    run,
+    savepoint,
+    standing_cluster,
+    token,
+    zookeeper,
+)
 from understudy.errors import UnderstudyError, UsageError
 from understudy.runtime.reporter import printable_lines
 from understudy.version import VERSION
@@ -39,6 +49,8 @@ def _options(
 
 run.register(app)
 ask.register(app)
+checkpoints.register(app)
+savepoint.register(app)
 cleanup.register(app)
 destroy.register(app)
 token.register(app)

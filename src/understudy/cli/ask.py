@@ -86,10 +86,10 @@ def _print_applications(applications: list[JsonObject]) -> None:
         table.add_row(
             one["id"][:12],
             one["run-id"],
-            _cell(one["name"]),
+            cell(one["name"]),
             one["status"],
-            _when(one["start-time"]) if one["start-time"] >= 0 else "",
-            _long(one["duration"]),
+            when(one["start-time"]) if one["start-time"] >= 0 else "",
+            long(one["duration"]),
             counts,
             one["cluster-id"],
         )
@@ -111,7 +111,7 @@ def info(
         return
     console = Console()
     console.print(
-        _cell(
+        cell(
             f"{found['name']}  {found['status']}  run {found['run-id']}  application {found['id']}"
         )
     )
@@ -120,12 +120,12 @@ def info(
     table = Table("job", "id", "state", "attempt", "duration", "in this execution of main")
     for job in found["jobs"]:
         table.add_row(
-            _cell(job["name"]),
+            cell(job["name"]),
             job["jid"][:12],
             job["state"],
             str(job["attempt"]),
-            _long(job["duration"]),
-            _cell(_mark(job)),
+            long(job["duration"]),
+            cell(_mark(job)),
         )
     console.print(table)
     _print_attention(found["attention"])
@@ -365,7 +365,7 @@ def _print_attention(attention: list[JsonObject]) -> None:
         typer.echo(printable(f"needs attention: {one['id']}: {one['problem']}"))
 
 
-def _cell(text: str) -> Text:
+def cell(text: str) -> Text:
     """Return text as it is: it neither moves the cursor nor says how it looks."""
     return Text(printable(text))
 
@@ -381,11 +381,13 @@ def _mark(job: JsonObject) -> str:
     return ", ".join(marks) + (f" ({job['reason']})" if job.get("reason") else "")
 
 
-def _when(milliseconds: int) -> str:
+def when(milliseconds: int) -> str:
+    """Return a moment in this host's time."""
     return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _long(milliseconds: int) -> str:
+def long(milliseconds: int) -> str:
+    """Return how long that is, for people."""
     seconds = milliseconds / 1000
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -66,8 +66,12 @@ def prove_storage(configuration: Configuration, services: HighAvailabilityServic
 
 def locks_in_storage(configuration: Configuration) -> bool:
     """Say whether the liveness locks lie in storage: where it is one host's own, by the backend."""
-    kind = configuration.get(options.HA_TYPE).lower()
-    return configuration.is_standalone or kind == FILESYSTEM
+    return configuration.is_standalone or register_in_storage(configuration)
+
+
+def register_in_storage(configuration: Configuration) -> bool:
+    """Say whether the register lies in storage: who has the one has the other."""
+    return configuration.get(options.HA_TYPE).lower() == FILESYSTEM
 
 
 def open_services(

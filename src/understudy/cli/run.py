@@ -27,6 +27,14 @@ from understudy.cli.hosts import check_host, reachable_as
 from understudy.cli.joining import START_WAY_OUT, check_startable_here
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
+from understudy.cli.restoring import (
+    AllowNonRestored,
+    Claim,
+    ClaimMode,
+    FromSavepoint,
+    Restore,
+    restored_spec,
+)
 from understudy.cli.show import LiveView, PlainView, View
 from understudy.cli.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.spec import (
@@ -105,6 +113,9 @@ def run_application(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored_state: AllowNonRestored = False,
+    claim_mode: Claim = ClaimMode.NO_CLAIM,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
@@ -128,10 +139,12 @@ def run_application(
     registry = None if ephemeral else asyncio.run(read_registry(configuration, cluster_id))
     named = None if ephemeral else cluster_id
     changes = changes_of(configuration, named, run_id, spec, tuple(rerun or ()))
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     if registry:
         answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
         run_id = continued_run(registry, run_id)
         ephemeral = registry.ephemeral
+    spec = restored_spec(spec, restore, configuration, named)
     check_startable_here(configuration, cluster_id)
     plan = ClusterPlan(
         configuration,
@@ -157,6 +170,9 @@ def jobmanager(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored_state: AllowNonRestored = False,
+    claim_mode: Claim = ClaimMode.NO_CLAIM,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -167,8 +183,9 @@ def jobmanager(
     addresses = reachable_as(_checked_host(host), port, overrides)
     configuration = configured(config_dir, [*_said(addresses), *(overrides or [])])
     spec = None
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     if app is None:
-        _check_without_application(configuration, said, rerun)
+        _check_without_application(configuration, said, rerun, restore)
     else:
         spec = application_spec(app, args or (), said)
     check_handed_on(configuration, spec)
@@ -178,6 +195,7 @@ def jobmanager(
     check_startable_here(configuration, cluster_id)
     changes = NO_CHANGES
     if spec:
+        spec = restored_spec(spec, restore, configuration, cluster_id)
         changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
     _become(
         new_worker(
@@ -214,17 +232,17 @@ def taskmanager(
 
 
 def _check_without_application(
-    configuration: Configuration, said: SparkSubmit, rerun: list[str] | None
+    configuration: Configuration, said: SparkSubmit, rerun: list[str] | None, restore: Restore
 ) -> None:
     """Raise `UsageError` for what means nothing to a JobManager that brings no application."""
     if configuration.is_standalone:
         raise UsageError(
             f"with {options.HA_TYPE.key} NONE there is one JobManager: give it the application"
         )
-    if rerun or said.name or said.py_files or said.conf:
+    if rerun or restore.paths or said.name or said.py_files or said.conf:
         raise UsageError(
-            "--rerun and spark-submit's flags are about an application: give APP, or leave them "
-            "to the JobManager that brings it"
+            "--rerun, --from-savepoint and spark-submit's flags are about an application: give "
+            "APP, or leave them to the JobManager that brings it"
         )
 
 

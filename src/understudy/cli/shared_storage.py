@@ -6,11 +6,9 @@ that joined all the same would find nothing of what the register names.
 
 from __future__ import annotations
 
-import httpx
-
 from understudy.api import answers
 from understudy.api.authentication import rest_security
-from understudy.cli.compose import FILESYSTEM, locks_directory
+from understudy.cli.compose import locks_directory, register_in_storage
 from understudy.config import Configuration, options
 from understudy.errors import DataError, NotFoundError, UsageError
 from understudy.ha.registry import application_document
@@ -29,8 +27,10 @@ async def lives(
     locks = locks_directory(configuration, services.cluster_id)
     if locks and leader.holder in await LivenessLocks(locks).living():
         return True
-    if configuration.get(options.HA_TYPE).lower() == FILESYSTEM:
+    if register_in_storage(configuration):
         return False
+    import httpx  # It takes a quarter of a second, and a JobManager that starts asks nobody.
+
     # It has no lock here, or nobody holds it: only itself can say that it lives, elsewhere.
     meant = {answers.MEANT_FOR: leader.holder}
     async with rest_security(configuration).client(ANSWER_S) as client:
@@ -49,7 +49,7 @@ async def check_storage(
 
     A register that lies in storage itself proves that by being there.
     """
-    if configuration.get(options.HA_TYPE).lower() == FILESYSTEM:
+    if register_in_storage(configuration):
         return
     try:
         registry = await services.registry.read()

@@ -16,7 +16,7 @@ from understudy.cli.compose import locks_directory
 from understudy.config import Configuration
 from understudy.config.configuration import quoted
 from understudy.errors import UsageError
-from understudy.model import Incarnation
+from understudy.model import Incarnation, StartFrom
 from understudy.runtime.processes import Spec
 from understudy.runtime.redeployment import NO_CHANGES, Changes
 
@@ -37,6 +37,7 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     name: str
     py_files: tuple[str, ...]
     conf: dict[str, str]
+    savepoints: tuple[StartFrom, ...] = ()
 
 
 def check_handed_on(

@@ -43,6 +43,14 @@ from understudy.cli.hosts import (
 from understudy.cli.members import Account, Order, wanted_of
 from understudy.cli.reaching import answer_to, give
 from understudy.cli.redeploying import changes_of
+from understudy.cli.restoring import (
+    AllowNonRestored,
+    Claim,
+    ClaimMode,
+    FromSavepoint,
+    Restore,
+    restored_spec,
+)
 from understudy.cli.run import (
     PASS_THROUGH,
     App,
@@ -58,6 +66,7 @@ from understudy.cli.spec import ApplicationSpec, check_handed_on
 from understudy.cli.submitting import application_spec
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
+from understudy.core.lease import Timing
 from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
 from understudy.ha import layout
 from understudy.ha.retrieval import retrieve, serving_leader
@@ -114,6 +123,9 @@ def start(
     said: SparkSubmit,
     args: Args = None,
     run_id: RunId = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored_state: AllowNonRestored = False,
+    claim_mode: Claim = ClaimMode.NO_CLAIM,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -138,6 +150,8 @@ def start(
     if registry:
         answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
         run_id = continued_run(registry, run_id)
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
+    spec = restored_spec(spec, restore, configuration, standing.cluster_id)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
     # The first one brings the application, and leads: the others find it.
     told = _tell(run.start(here[:1]))
@@ -225,7 +239,7 @@ def _handed_over(standing: Standing) -> dict[str, str]:
 async def _somebody_leads(standing: Standing) -> bool:
     """Wait until somebody leads and serves; return whether somebody does."""
     services = open_services(standing.configuration, standing.cluster_id)
-    lease_s = standing.configuration.get(options.LEASE_DURATION)
+    lease_s = Timing.of(standing.configuration).lease_s
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LEADS_S):
             async for leader in retrieve(services.register, SystemClock(), lease_s):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from understudy.cli.spark_submit import SparkSubmit
 from understudy.cli.spec import ApplicationSpec
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
@@ -15,6 +15,9 @@ from understudy.errors import UsageError
 from understudy.runtime import code
 from understudy.runtime.code import SourceFile
 from understudy.runtime.submission import Submission
+
+if TYPE_CHECKING:
+    from understudy.cli.spark_submit import SparkSubmit
 
 
 def application_spec(app: str, args: Iterable[str], said: SparkSubmit) -> ApplicationSpec:
@@ -59,6 +62,7 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
         conf={**configuration.passed_on("spark."), **spec.conf},
         configuration=dict(configuration.redacted()),
         first_job_id=configuration.find(options.FIRST_JOB_ID) or "",
+        savepoints=spec.savepoints,
     )
 
 

@@ -283,7 +283,7 @@ def bounded(lowest: int, highest: int) -> Kind[int]:
 
 def choice(*names: str, aliases: dict[str, str] | None = None) -> Kind[str]:
     """Return the kind of an option that takes one of some words, in either case."""
-    spellings = {name: name for name in names} | (aliases or {})
+    spellings = {name.lower(): name for name in names} | (aliases or {})
 
     def parse(text: str) -> str:
         if text.lower() not in spellings:

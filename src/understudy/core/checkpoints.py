@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -28,9 +29,45 @@ class Retention(enum.Enum):
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What an attempt tells at once."""
+
+    attempt: int
+    sequence: int
+    """Numbers what this attempt tells, from 1; it tells everything in this order."""
+    checkpoints: tuple[Checkpoint, ...]
+    failed: int = 0
+
+
 def slot(checkpoint: Checkpoint) -> Slot:
     """Return which checkpoints are superseded by this one."""
     return checkpoint.kind, checkpoint.name
+
+
+def hear(
+    body: Checkpoints, told: Sequence[Telling], num_retained: int
+) -> tuple[Checkpoints, list[tuple[Checkpoint, ...]]]:
+    """Take in what was told; return the new body, and of each telling what it told, with numbers.
+
+    What was heard before is told again, since an answer was lost: it changes nothing. It must not
+    be taken for new, though what superseded it is all that is retained: an older batch would become
+    the latest. Its number is 0 where that is not known any more.
+    """
+    numbered = []
+    for one in told:
+        if (one.attempt, one.sequence) <= body.heard:
+            known = {_identity(kept): kept for kept in body.completed}
+            numbered.append(tuple(known.get(_identity(kept), kept) for kept in one.checkpoints))
+            continue
+        body, taken = record(body, one.checkpoints, num_retained)
+        body = replace(
+            body,
+            heard=(one.attempt, one.sequence),
+            failed_total=body.failed_total + one.failed,
+        )
+        numbered.append(taken)
+    return body, numbered
 
 
 def record(

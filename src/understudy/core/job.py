@@ -6,7 +6,8 @@
 - a new attempt starts only when the last one is known dead *and* has left no staged outcome;
 - a recovered attempt goes on whether or not ``main`` has reached the job again, but a new
   attempt starts only for a job that was reached;
-- cancelling and displacing wait for proof of death before anything else happens to the job.
+- cancelling, displacing and stopping with a savepoint wait for proof of death before anything else
+  happens to the job: after the savepoint nothing is committed any more.
 """
 
 from __future__ import annotations
@@ -15,9 +16,80 @@ import enum
 from dataclasses import dataclass, replace
 
 from understudy.core import restart
+from understudy.core.job_words import (
+    BackoffOver,
+    Begin,
+    Cancel,
+    Command,
+    Deploy,
+    Displace,
+    Ended,
+    Event,
+    Forgotten,
+    IntentStored,
+    Looked,
+    LookForOutcome,
+    Lost,
+    Offered,
+    Pause,
+    Reached,
+    RecordDisplaced,
+    Recorded,
+    RecordResult,
+    Refused,
+    RequestSlot,
+    ReturnSlot,
+    Running,
+    Saved,
+    Stop,
+    StopAttempt,
+    StoreIntent,
+    TakeSavepoint,
+    Unrestorable,
+)
 from understudy.core.restart import Again, Strategy
 from understudy.core.slots import Placement
 from understudy.model import JobEntry, JobId, JobStatus, Pointer, Restarts
+
+__all__ = [
+    "BackoffOver",
+    "Begin",
+    "Cancel",
+    "Command",
+    "Deploy",
+    "Displace",
+    "Ended",
+    "Event",
+    "Forgotten",
+    "IntentStored",
+    "JobState",
+    "LookForOutcome",
+    "Looked",
+    "Lost",
+    "Offered",
+    "Pause",
+    "Phase",
+    "Reached",
+    "RecordDisplaced",
+    "RecordResult",
+    "Recorded",
+    "Refused",
+    "RequestSlot",
+    "ReturnSlot",
+    "Running",
+    "Saved",
+    "Step",
+    "Stop",
+    "StopAttempt",
+    "StoreIntent",
+    "TakeSavepoint",
+    "Unrestorable",
+    "holds_slot",
+    "recovered",
+    "status_of",
+    "step",
+    "submitted",
+]
 
 
 class Phase(enum.Enum):
@@ -32,6 +104,7 @@ class Phase(enum.Enum):
     CHECKING = enum.auto()
     BACKING_OFF = enum.auto()
     STOPPING = enum.auto()
+    SAVING = enum.auto()
     RECORDING = enum.auto()
     SUSPENDED = enum.auto()
     DONE = enum.auto()
@@ -53,6 +126,10 @@ class JobState:
     """... it ran on under this leader, and ``main`` has reached it."""
     cancelled: bool = False
     displaced: bool = False
+    ends_as: JobStatus | None = None
+    """How it is to end once its savepoint is durable, if somebody wants that."""
+    source: Pointer | None = None
+    """The outcome of an attempt that had finished by itself when it was to be stopped for that."""
     ran_s: float = 0.0
     """How long the attempt that ended had run; kept while its outcome is looked for."""
     lost: str = ""
@@ -60,196 +137,6 @@ class JobState:
     status: JobStatus | None = None
     """The final status, once it is being recorded."""
 
-
-# --- events ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """``main`` called execute for this job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """``main`` is executed again, and has not reached this job yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The job was reached and nothing holds it back: run it, if it does not run already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """A slot was given to the job."""
-
-    placement: Placement
-
-
-@dataclass(frozen=True, slots=True)
-class IntentStored:
-    """The intent of the attempt is durable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The TaskManager says that it runs the attempt."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The TaskManager did not take the attempt: it never started."""
-
-    attempt: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The attempt ended by itself, and its outcome is staged."""
-
-    attempt: int
-    status: JobStatus
-    retryable: bool
-    source: Pointer
-    ran_s: float
-    start_time: float = 0.0
-    end_time: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The attempt is known dead, and has reported nothing."""
-
-    attempt: int
-    reason: str
-    ran_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """The staged outcome of a dead attempt, or None."""
-
-    found: Ended | None
-
-
-@dataclass(frozen=True, slots=True)
-class BackoffOver:
-    """The pause before the next attempt is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Somebody wants the job to end as CANCELED."""
-
-
-@dataclass(frozen=True, slots=True)
-class Displace:
-    """The job gives way to another one: stop it, keep what it needs to go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The result (or the displacement) is durable."""
-
-
-Event = (
-    Reached
-    | Forgotten
-    | Begin
-    | Offered
-    | IntentStored
-    | Running
-    | Refused
-    | Ended
-    | Lost
-    | Looked
-    | BackoffOver
-    | Cancel
-    | Displace
-    | Recorded
-)
-
-
-# --- commands -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RequestSlot:
-    """Ask the ResourceManager for a slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnSlot:
-    """Take back the request, or give back the slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreIntent:
-    """Make the attempt's intent durable."""
-
-    attempt: int
-    placement: Placement
-    restarts: Restarts
-
-
-@dataclass(frozen=True, slots=True)
-class Deploy:
-    """Send the attempt to its TaskManager."""
-
-    attempt: int
-    placement: Placement
-
-
-@dataclass(frozen=True, slots=True)
-class StopAttempt:
-    """End the attempt, and say ``Ended`` or ``Lost`` when it is proved dead."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class LookForOutcome:
-    """Look in storage for what the dead attempt staged."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait before the next attempt."""
-
-    delay_s: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RecordResult:
-    """Commit the result: from a staged outcome, or (source None) as ``status`` with a reason."""
-
-    status: JobStatus
-    source: Pointer | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RecordDisplaced:
-    """Note durably that the attempt was stopped and the job may be resumed."""
-
-
-Command = (
-    RequestSlot
-    | ReturnSlot
-    | StoreIntent
-    | Deploy
-    | StopAttempt
-    | LookForOutcome
-    | Pause
-    | RecordResult
-    | RecordDisplaced
-)
 
 Step = tuple[JobState, list[Command]]
 
@@ -278,6 +165,8 @@ def status_of(state: JobState) -> JobStatus:
         return state.status
     if state.cancelled:
         return JobStatus.CANCELLING
+    if state.ends_as:
+        return JobStatus.RUNNING
     known = _STATUS.get(state.phase)
     if known:
         return known
@@ -342,6 +231,12 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
             return replace(state, phase=Phase.WAITING), [RequestSlot()]
         case Cancel() if not state.cancelled:
             return _stop(replace(state, cancelled=True))
+        case Stop() if not state.cancelled and not state.ends_as:
+            return _stop(replace(state, ends_as=event.status))
+        case Saved() if state.phase is Phase.SAVING:
+            return _saved(state, durable=event.durable)
+        case Unrestorable() if state.phase in {Phase.IDLE, Phase.SUSPENDED}:
+            return _record(state, JobStatus.FAILED, None, event.reason)
         case Displace() if not state.displaced and not state.reached:
             return _stop(replace(state, displaced=True))
         case Recorded():
@@ -376,6 +271,8 @@ def _place(state: JobState, placement: Placement) -> Step:
 def _deploy(state: JobState) -> Step:
     if state.cancelled:  # The intent is durable, but nobody was told: the attempt is dead.
         return _record(state, JobStatus.CANCELED, None, "cancelled before it started")
+    if state.ends_as:
+        return _save(replace(state, placement=None))
     if state.displaced:
         state = replace(state, phase=Phase.SUSPENDED, placement=None)
         return state, [ReturnSlot(), RecordDisplaced()]
@@ -401,10 +298,14 @@ def _look(state: JobState, reason: str, ran_s: float) -> Step:
 
 def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> Step:
     state = replace(state, placement=None)
+    if ended.status is JobStatus.FINISHED and state.ends_as and not state.cancelled:
+        return _save(replace(state, source=ended.source))
     if ended.status is JobStatus.FINISHED:
         return _record(state, ended.status, ended.source, "")
     if state.cancelled:
         return _record(state, JobStatus.CANCELED, None, "cancelled")
+    if state.ends_as:
+        return _save(state)
     if state.displaced:
         return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
     if not ended.retryable:
@@ -418,6 +319,8 @@ def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> 
 def _restart_after_loss(state: JobState, strategy: Strategy, chance: float) -> Step:
     if state.cancelled:
         return _record(state, JobStatus.CANCELED, None, "cancelled")
+    if state.ends_as:
+        return _save(state)
     if state.displaced:
         return replace(state, phase=Phase.SUSPENDED), [RecordDisplaced()]
     decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance)
@@ -443,8 +346,32 @@ def _stop(state: JobState) -> Step:
         case Phase.IDLE | Phase.WAITING | Phase.BACKING_OFF | Phase.SUSPENDED:
             if state.cancelled:
                 return _record(state, JobStatus.CANCELED, None, "cancelled")
+            if state.ends_as:
+                return _save(state)
             return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
-    return state, []  # PLACING, CHECKING: the next event sees the wish. RECORDING, DONE: too late.
+    # PLACING, CHECKING, SAVING: the next event sees the wish. RECORDING, DONE: too late.
+    return state, []
+
+
+def _save(state: JobState) -> Step:
+    """Take the savepoint with which the job is to end: nothing of it lives any more."""
+    return replace(state, phase=Phase.SAVING), [ReturnSlot(), TakeSavepoint()]
+
+
+def _saved(state: JobState, *, durable: bool) -> Step:
+    """End the job with its savepoint; without one it goes on as if nobody had asked."""
+    if state.source:
+        return _record(state, JobStatus.FINISHED, state.source, "")
+    if state.cancelled:
+        return _record(state, JobStatus.CANCELED, None, "cancelled")
+    if durable and state.ends_as:
+        return _record(state, state.ends_as, None, "stopped with a savepoint")
+    state = replace(state, ends_as=None)
+    if state.displaced:
+        return replace(state, phase=Phase.SUSPENDED), [RecordDisplaced()]
+    if not state.reached:
+        return replace(state, phase=Phase.IDLE), []
+    return replace(state, phase=Phase.WAITING), [RequestSlot()]
 
 
 def _record(state: JobState, status: JobStatus, source: Pointer | None, reason: str) -> Step:

@@ -36,8 +36,21 @@ class CheckpointStore:
         self.body = Checkpoints(application_id=application_id, job_id=job_id)
         """As last claimed or written."""
 
+    @property
+    def is_claimed(self) -> bool:
+        """Say whether `body` is what is recorded; nothing may have been recorded yet."""
+        return self._document is not None or not self._plans.entries[self._job_id].checkpoints
+
+    def forget(self) -> bool:
+        """Read the document anew before the next write; False where there is none."""
+        known, self._document = self._document, None
+        return known is not None
+
     async def claim(self, term: Term) -> Checkpoints:
-        """Shut out older terms; return what is recorded. Raises `DataError` or `LeadershipLost`."""
+        """Shut out older terms; return what is recorded.
+
+        Raises `DataError`, `NotFoundError` or `LeadershipLost`.
+        """
         key = self._plans.entries[self._job_id].checkpoints
         if key and self._document is None:
             document = checkpoints_document(self._register, key, self._application_id)
@@ -48,7 +61,8 @@ class CheckpointStore:
     async def update(self, term: Term, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
         """Change what is recorded, in one fenced write; in three the first time.
 
-        Raises `LeadershipLost`, `TooLargeError`, or what a register that goes on failing raises.
+        Raises `LeadershipLost`, `TooLargeError`, `DataError` or `NotFoundError` where somebody has
+        spoilt or removed it meanwhile, or what a register that goes on failing raises.
         """
         await self.claim(term)
         if self._document is not None:

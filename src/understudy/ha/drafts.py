@@ -15,6 +15,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+DRAFT = ".draft-"
+"""How the names of drafts in a storage begin."""
+
 ABANDONED_S = 60.0
 """Where locks do not work, a draft of this age belongs to a writer that died."""
 

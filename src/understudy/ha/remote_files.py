@@ -24,6 +24,7 @@ from fsspec.config import conf as fsspec_configuration
 from fsspec.spec import AbstractFileSystem
 
 from understudy.errors import ConfigurationError
+from understudy.ha.drafts import DRAFT
 
 CALL_S = 50.0
 """How long one call may take, its repetitions included: less than who waits for it waits."""
@@ -39,8 +40,6 @@ S3_PART_BYTES = 50 << 20
 
 DELETE_ROUNDS_MAX = 10
 """Somebody may still write below what is deleted, but not for so many rounds."""
-
-DRAFT = ".draft-"
 
 OBJECT_STORES = frozenset(
     {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "r2", "tos", "obs", "memory"}

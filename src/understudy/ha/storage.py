@@ -24,7 +24,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from understudy.errors import NotFoundError, StorageError
 from understudy.ha import drafts, plain_files
-from understudy.ha.remote_files import DRAFT, RemoteFiles
+from understudy.ha.drafts import DRAFT
 
 OPERATION_S = 60.0
 """How long one call may take before its outcome counts as unknown; a 2 GB file takes less."""
@@ -290,6 +290,9 @@ class FsspecStorage:
     """Any store that fsspec reaches and that publishes a file whole, such as S3."""
 
     def __init__(self, url: str) -> None:
+        # It takes a tenth of a second to import, and a local directory needs none of it.
+        from understudy.ha.remote_files import RemoteFiles
+
         self._files = RemoteFiles(url)
         self.url = self._files.url
 

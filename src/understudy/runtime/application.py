@@ -219,12 +219,12 @@ class Application:
         if self._main is main:
             self._main = None
         if ended is not None and ended.failure is None:
-            self.tell(life.MainReturned())
+            self.tell(self._returned())
         elif ended is not None and ended.failure is not None:
             self.failures.append(ended.failure)
             self.tell(life.MainRaised(ended.failure))
         elif death.reason == "ended" and not death.signal and death.code == 0:
-            self.tell(life.MainReturned())
+            self.tell(self._returned())
         else:
             message = f"the process of main {death}"
             failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
@@ -235,6 +235,25 @@ class Application:
             else:
                 _log.warning("%s", message)
                 self.tell(life.MainLost(failure, max(0.0, death.at - began)))
+
+    def _returned(self) -> life.Event:
+        """Return how ``main`` has ended that ended well: it must have reached all savepoints."""
+        names = {entry.name for entry in self.jobs.entries.values()}
+        missing = [
+            one
+            for one in self.record.savepoints
+            if one.job_name not in names and not one.may_be_left
+        ]
+        if not missing:
+            return life.MainReturned()
+        left = ", ".join(f"{one.path} (of job {one.job_name!r})" for one in missing)
+        message = (
+            f"main has ended without a job for what it was started from: {left}; give the job that "
+            "name, or add --allow-non-restored-state"
+        )
+        failure = Failure(type="CheckpointError", message=message, time=self.context.clock.wall())
+        self.failures.append(failure)
+        return life.MainRaised(failure)
 
     def _printed(self, text: str) -> None:
         log = log_name(self.record.run_id, self.record.application_id)

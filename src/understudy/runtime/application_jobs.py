@@ -8,6 +8,7 @@ after a failover is decided in ``core.reaching``, what a takeover still owes in 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from understudy.core.takeover import Takeover
 from understudy.errors import NotFoundError
 from understudy.model import (
     ApplicationRecord,
-    Checkpoint,
     Failure,
     Incarnation,
     JobEntry,
@@ -35,6 +35,7 @@ from understudy.model import (
 )
 from understudy.rpc import messages
 from understudy.rpc.messages import LinkMessage, Submit
+from understudy.runtime.checkpoint_news import CheckpointNews
 from understudy.runtime.job_master import JobContext, JobMaster, read_outcome
 from understudy.runtime.past_results import PastResults
 from understudy.runtime.persist import persist
@@ -69,7 +70,7 @@ class ApplicationJobs:
         spawn: Spawn,
         tell: Tell,
     ) -> None:
-        self.context = context
+        self.context = dataclasses.replace(context, record=record)
         self.marks = Marks()
         self.masters: dict[JobId, JobMaster] = {}
         self.taken_over: asyncio.Future[takeover.Report] = asyncio.Future()
@@ -134,6 +135,7 @@ class ApplicationJobs:
         self.masters[entry.job_id] = master
         self._spawn(master.run())
         self._spawn(master.checkpoints.run())
+        self._spawn(master.savepoints.run())
         return master
 
     # --- what main asks for (Jobs) ----------------------------------------------------------------
@@ -268,20 +270,9 @@ class ApplicationJobs:
             status, adopted = job.status_of(state), state.adopted
             self._show(master.job_id, master.name, status, state.attempt, adopted=adopted)
 
-    def checkpoint_completed(self, master: JobMaster, checkpoint: Checkpoint) -> None:
-        """See `Supervisor.checkpoint_completed`."""
-        self._reporter.event(
-            "checkpoint-completed",
-            job_id=master.job_id,
-            name=master.name,
-            attempt=checkpoint.attempt,
-            number=checkpoint.number,
-            kind=checkpoint.kind.value,
-            of=checkpoint.name,
-            batch_id=checkpoint.batch_id if checkpoint.batch_id >= 0 else None,
-            rows=checkpoint.rows,
-            duration_s=round(checkpoint.duration_s, 3),
-        )
+    def audience(self, master: JobMaster) -> CheckpointNews:
+        """See `Supervisor.audience`."""
+        return CheckpointNews(self._reporter, master.job_id, master.name, self.context.attention)
 
     async def _tell_end(self, master: JobMaster) -> None:
         result = self.entries[master.job_id].result

@@ -23,6 +23,7 @@ from understudy.runtime.failures import failure_of, shown, storable
 from understudy.runtime.keeping import Keeping
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.plans import decode_plan
+from understudy.runtime.streaming import StreamKeeper
 
 
 class Interrupted(BaseException):
@@ -39,11 +40,14 @@ class Attempt:
         self._clock = clock
         self._started_at = clock.wall()
         self._began = clock.now()
+        self.streams: StreamKeeper
+        """Its streaming queries, once it has a context."""
 
     def context(self, open_session: Callable[[], Any], recorder: Recorder) -> JobContext:
         """Return what the function is called with."""
         deploy = self._deploy
         keeping = Keeping.of(deploy, recorder, self._storage, self._clock)
+        self.streams = keeping.streams
         return JobContext(
             deploy.job_id,
             deploy.name,
@@ -59,6 +63,7 @@ class Attempt:
         deploy = self._deploy
         plan = persist_blocking("read a plan", lambda: self._storage.read(deploy.plan.path))
         function, args, kwargs = decode_plan(plan, deploy.plan)
+        self.streams.verify()
         try:
             with inside_job(deploy.name):
                 value = settle(function(context, *args, **kwargs))
@@ -68,6 +73,11 @@ class Attempt:
             else:
                 raise
         return encode_value(value, deploy.result_size_max)
+
+    def end(self) -> None:
+        """End its streaming queries; call it before an outcome is staged, whatever that is."""
+        if hasattr(self, "streams"):
+            self.streams.end()
 
     def finished(self, value: msgspec.Raw) -> AttemptEnded:
         """Stage that the attempt returned this value."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
+from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import ApplicationDocument, JobEntry, Term
+from understudy.runtime import safe_writes
 from understudy.runtime.effort import Effort
 
 
@@ -20,6 +25,10 @@ async def clean_checkpoints(
 ) -> None:
     """Delete a job's checkpoints unless they are retained, and what the register holds of them."""
     chosen = entry.intent.checkpoints if entry.intent else ""
+    store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
+    if entry.checkpoints and not entry.intent:  # It began with a savepoint, and never ran.
+        with contextlib.suppress(DataError, NotFoundError):
+            chosen = (await store.claim(term)).directory
     directory = chosen or layout.checkpoints_path(
         services.locations.cluster, application.directory, entry.job_id
     )
@@ -27,5 +36,10 @@ async def clean_checkpoints(
     if not retained:
         await effort.make(directory, lambda: services.storage.delete_tree(directory))
     if entry.checkpoints:
-        store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
+        with contextlib.suppress(DataError, NotFoundError):
+            for one in safe_writes.unfinished((await store.claim(term)).completed):
+                await effort.make(
+                    one.location,
+                    lambda one=one: asyncio.to_thread(safe_writes.sweep, entry.job_id, one),  # type: ignore[misc]
+                )
         await effort.make(entry.checkpoints, lambda: store.delete(term))

@@ -8,26 +8,33 @@ the job is in is heard: one that is known dead can add nothing any more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-from msgspec.structs import replace
+from typing import Protocol
 
 from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.core import checkpoints
-from understudy.core.checkpoints import Retention
-from understudy.errors import TooLargeError
+from understudy.core.checkpoints import Retention, Telling
+from understudy.errors import CheckpointError, DataError, NotFoundError, TooLargeError
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.model import Checkpoint, Checkpoints, Incarnation, JobId, Term
 from understudy.rpc import messages
 from understudy.rpc.messages import CheckpointsTaken
+from understudy.runtime.attention import REPAIR_LOOK_S
 from understudy.runtime.persist import persist
 from understudy.runtime.resource_manager import ResourceManager
 
 _log = logging.getLogger(__name__)
+
+RECENT_MAX = 10
+"""Checkpoints of this term that are shown though they may not be retained (Flink shows as many)."""
+
+ENDED = "the job has ended, or is cancelled"
+ANOTHER = "another attempt of the job is under way"
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,26 @@ class CheckpointSettings:
         )
 
 
+class Audience(Protocol):
+    """Who hears of a job's checkpoints."""
+
+    def completed(self, checkpoint: Checkpoint) -> None:
+        """It is durable."""
+        ...
+
+    def restored(self, attempt: int, given: tuple[Checkpoint, ...]) -> None:
+        """An attempt goes on from these."""
+        ...
+
+    def unreadable(self, problem: str) -> None:
+        """A person is needed, or is not needed any more (empty)."""
+        ...
+
+    def over(self) -> None:
+        """Nothing more will come."""
+        ...
+
+
 class CheckpointCoordinator:
     """The checkpoints of one job in one term."""
 
@@ -62,19 +89,23 @@ class CheckpointCoordinator:
         settings: CheckpointSettings,
         resources: ResourceManager,
         clock: Clock,
-        completed: Callable[[Checkpoint], None],
+        audience: Audience,
     ) -> None:
-        """``completed`` hears of each checkpoint once it is durable."""
         self._job_id = job_id
         self._store = store
         self._term = term
         self._settings = settings
         self._resources = resources
         self._clock = clock
-        self._completed = completed
+        self._audience = audience
+        self.recent: deque[Checkpoint] = deque(maxlen=RECENT_MAX)
+        """The newest that this leader has recorded."""
         self._attempt = 0
         self._inbox: asyncio.Queue[tuple[Incarnation, CheckpointsTaken] | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
+        self._unneeded = asyncio.Event()
+        """Nobody will go on from what is recorded."""
+        self._over = asyncio.Event()
 
     @property
     def body(self) -> Checkpoints:
@@ -82,38 +113,113 @@ class CheckpointCoordinator:
         return self._store.body
 
     async def recover(self, attempt: int) -> None:
-        """Take over what an earlier leader has recorded; the attempt goes on, if it lives."""
-        self._attempt = attempt
-        await persist("claim a job's checkpoints", lambda: self._store.claim(self._term))
+        """Take over what an earlier leader has recorded; hear the attempt that it left, if any.
+
+        What cannot be read holds up nobody here: `run` waits for its repair.
+        """
+        async with self._turn:
+            self._attempt = attempt
+            with contextlib.suppress(DataError, NotFoundError):
+                await persist("claim a job's checkpoints", lambda: self._store.claim(self._term))
 
     async def begin(self, attempt: int) -> tuple[Checkpoint, ...]:
         """Hear only this attempt from now on; return what it goes on from."""
         async with self._turn:
             self._attempt = attempt
-            await persist("claim a job's checkpoints", lambda: self._store.claim(self._term))
+            if not await self._claim():
+                return ()
             if self.body.completed:
                 now = self._clock.wall()
-                await self._update("note a restart", lambda body: checkpoints.restored(body, now))
-            return checkpoints.latest(self.body)
+                # The note is for people: a document without room for it is no reason to fail.
+                with contextlib.suppress(TooLargeError):
+                    await self._update(
+                        "note a restart", lambda body: checkpoints.restored(body, now)
+                    )
+            given = checkpoints.latest(self.body)
+        if given:
+            self._audience.restored(attempt, given)
+        return given
+
+    async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
+        """Change what is recorded beside checkpoints.
+
+        Raises `CheckpointError` where the job ends just now, `TooLargeError`, `LeadershipLost`.
+        """
+        async with self._turn:
+            while True:
+                if not await self._claim():
+                    raise CheckpointError(ENDED)
+                if await self._update(what, change):
+                    return self.body
+
+    async def known(self) -> bool:
+        """Return once what is recorded is known here; False where nobody needs it any more."""
+        async with self._turn:
+            return await self._claim()
 
     def taken(self, taskmanager: Incarnation, message: CheckpointsTaken) -> None:
         """Record what an attempt has completed, soon."""
-        self._inbox.put_nowait((taskmanager, message))
+        if self._over.is_set():
+            self._refuse(taskmanager, message, ENDED)
+        else:
+            self._inbox.put_nowait((taskmanager, message))
+
+    def give_up(self) -> None:
+        """Wait for nobody who would repair what is recorded: the job is about to end."""
+        self._unneeded.set()
+
+    async def finish(self) -> None:
+        """Record what was told so far, and hear nothing more: the job's result is next.
+
+        What would be recorded after that would be left behind, as it is cleaned up by then.
+        """
+        self.give_up()
+        self.close()
+        await self._over.wait()
 
     def close(self) -> None:
         """Let `run` return once all that was told is dealt with."""
         self._inbox.put_nowait(None)
 
     async def run(self) -> None:
-        """Record until closed. Raises `LeadershipLost`, `DataError`."""
-        while (first := await self._inbox.get()) is not None:
-            told = [first]
+        """Take over what an earlier leader has recorded, and record until closed.
+
+        Raises `LeadershipLost`.
+        """
+        async with self._turn:
+            await self._claim()
+        ends = False
+        while not ends:
+            told = [await self._inbox.get()]
             while not self._inbox.empty():
-                if (more := self._inbox.get_nowait()) is None:
-                    await self._record(told)
-                    return
-                told.append(more)
-            await self._record(told)
+                told.append(self._inbox.get_nowait())
+            ends = None in told
+            await self._record([one for one in told if one is not None])
+        self._audience.over()
+        self._over.set()
+
+    async def _claim(self) -> bool:
+        """Read what is recorded, and shut out older terms; False where nobody needs it any more.
+
+        What cannot be read stays as it is until a person has put it right: without it, the job
+        would begin anew what it has done already.
+        """
+        told = False
+        while not self._store.is_claimed:
+            try:
+                await persist("claim a job's checkpoints", lambda: self._store.claim(self._term))
+            except (DataError, NotFoundError) as error:
+                if self._unneeded.is_set():
+                    return False
+                if not told:
+                    self._audience.unreadable(str(error))
+                told = True
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REPAIR_LOOK_S):
+                        await self._unneeded.wait()
+        if told:
+            self._audience.unreadable("")
+        return True
 
     async def _record(self, told: list[tuple[Incarnation, CheckpointsTaken]]) -> None:
         async with self._turn:
@@ -122,44 +228,56 @@ class CheckpointCoordinator:
                 if message.attempt == self._attempt:
                     heard.append((taskmanager, message))
                 else:
-                    self._refuse(taskmanager, message, "another attempt of the job is under way")
+                    self._refuse(taskmanager, message, ANOTHER)
             try:
                 numbered = await self._add([message for _, message in heard])
-            except TooLargeError as error:
+            except (TooLargeError, CheckpointError) as error:
                 for taskmanager, message in heard:
                     self._refuse(taskmanager, message, str(error))
                 return
-            for taskmanager, message in heard:
-                numbers = tuple(one.number for one in numbered[: len(message.checkpoints)])
-                del numbered[: len(message.checkpoints)]
+            for (taskmanager, message), taken in zip(heard, numbered, strict=True):
                 answer = messages.CheckpointsRecorded(
                     job_id=self._job_id,
                     attempt=message.attempt,
                     sequence=message.sequence,
-                    numbers=numbers,
+                    numbers=tuple(one.number for one in taken),
                 )
                 self._resources.send(taskmanager, answer)
 
-    async def _add(self, told: list[CheckpointsTaken]) -> list[Checkpoint]:
-        """Record what several messages tell in one write; return it with its numbers."""
-        taken = [one for message in told for one in message.checkpoints]
-        failed = sum(message.failed for message in told)
-        before = self.body.counter
+    async def _add(self, heard: list[CheckpointsTaken]) -> list[tuple[Checkpoint, ...]]:
+        """Record what several messages tell in one write; return of each what it told, numbered."""
+        told = [Telling(one.attempt, one.sequence, one.checkpoints, one.failed) for one in heard]
+        retained = self._settings.num_retained
 
         def change(body: Checkpoints) -> Checkpoints:
-            changed, _ = checkpoints.record(body, taken, self._settings.num_retained)
-            return replace(changed, failed_total=changed.failed_total + failed)
+            return checkpoints.hear(body, told, retained)[0]
 
-        _, numbered = checkpoints.record(self.body, taken, self._settings.num_retained)
-        if failed or any(one.number > before for one in numbered):
-            await self._update("record a checkpoint", change)
-        for one in numbered:
-            if one.number > before:
-                self._completed(one)
-        return list(numbered)
+        while True:
+            if not self._store.is_claimed:
+                raise CheckpointError(ENDED)
+            before = self.body
+            # Nobody else writes under this term: so these are the numbers that will be stored.
+            _, numbered = checkpoints.hear(before, told, retained)
+            news = any((one.attempt, one.sequence) > before.heard for one in told)
+            if not news or await self._update("record a checkpoint", change):
+                break
+        for taken in numbered:
+            for one in taken:
+                if one.number > before.counter:
+                    self.recent.append(one)
+                    self._audience.completed(one)
+        return numbered
 
-    async def _update(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Any:
-        return await persist(what, lambda: self._store.update(self._term, change))
+    async def _update(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> bool:
+        """Write; False where the document had to be claimed anew, since somebody had spoilt it."""
+        try:
+            await persist(what, lambda: self._store.update(self._term, change))
+        except (DataError, NotFoundError):
+            if not self._store.forget():
+                raise
+            await self._claim()
+            return False
+        return True
 
     def _refuse(self, taskmanager: Incarnation, message: CheckpointsTaken, reason: str) -> None:
         refusal = messages.CheckpointsRefused(

@@ -334,6 +334,7 @@ class Cleanup:
                 start_time=entry.result.start_time,
                 end_time=entry.result.end_time,
                 note=f"{RESULT_LOST}: {error}",
+                savepoint=entry.result.savepoint,
             )
         return JobRecord(
             job_id=entry.job_id,
@@ -345,6 +346,7 @@ class Cleanup:
             value=outcome.value,
             failure=outcome.failure,
             note=note,
+            savepoint=entry.result.savepoint,
         )
 
     async def _mark_jobs_clean(self, effort: Effort) -> None:

@@ -33,6 +33,7 @@ from understudy.runtime.channels import HEARTBEAT_S, JVM_LOST
 from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.environment import IN_DRIVER
 from understudy.runtime.pulse import start_pulse
+from understudy.runtime.query_observer import Queries
 from understudy.runtime.surroundings import Surroundings
 from understudy.runtime.worker import GuardianLink, flush_output, lock_descriptors
 
@@ -63,6 +64,10 @@ class Session(Protocol):
 
     def settle(self, value: Any) -> Any:
         """Wait for what the function has only started."""
+        ...
+
+    def queries(self) -> Queries | None:
+        """Return the streaming queries of the open job; None where there can be none."""
         ...
 
     def interrupt(self, job_id: str) -> None:
@@ -106,6 +111,10 @@ class NoSession:
     def settle(self, value: Any) -> Any:
         """See `Session.settle`."""
         return value
+
+    def queries(self) -> Queries | None:
+        """See `Session.queries`."""
+        return None
 
     def interrupt(self, job_id: str) -> None:
         """See `Session.interrupt`."""
@@ -184,8 +193,13 @@ class Driver:
                 recorder = LinkRecorder(self._link.send, deploy.job_id, deploy.attempt)
                 self._recorder = recorder
                 context = attempt.context(lambda: session, recorder)
+                if queries := self._session.queries():
+                    attempt.streams.watch(queries)
                 self._link.send(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
                 value = attempt.call(context, self._session.settle)
+            self._end_queries(attempt)
+            if attempt.streams.was_stopped:
+                raise Interrupted
             ended = attempt.finished(value)
             reasons = []
         except UnreachableError:
@@ -193,6 +207,7 @@ class Driver:
         except BaseException as error:  # Whatever user code may raise.
             if self._session.is_lost(error):
                 os._exit(JVM_LOST)
+            self._end_queries(attempt)
             if self._interrupted.is_set():
                 ended = attempt.interrupted()
                 reasons = ["its job was cancelled"]
@@ -205,6 +220,17 @@ class Driver:
             return reasons or [*self._session.close(), *self._left_behind()]
         except Exception as error:
             return [f"the session could not be cleaned: {error}"]
+
+    def _end_queries(self, attempt: Attempt) -> None:
+        """End what the attempt has started, or this process: then its guardian has the proof."""
+        try:
+            attempt.end()
+        except Exception as error:
+            if self._session.is_lost(error):
+                os._exit(JVM_LOST)
+            logging.getLogger(__name__).exception("streaming queries cannot be stopped")
+            flush_output()
+            os._exit(1)
 
     def _left_behind(self) -> list[str]:
         return Surroundings.now(self._session.jvm_pid).differences(self._before)

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import importlib
 import itertools
+import logging
 import os
 import queue
 import random
@@ -170,13 +171,17 @@ class Threads:
         self._recorders[deploy.job_id] = recorder
         self._tell(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
         try:
-            context = attempt.context(
-                lambda: self._spark.session(deploy.job_id, deploy.name), recorder
-            )
-            ended = attempt.finished(attempt.call(context, self._spark.settle))
+            context = attempt.context(lambda: self._spark.session(attempt, deploy), recorder)
+            value = attempt.call(context, lambda value: self._spark.settle(deploy.job_id, value))
+            attempt.end()
+            if attempt.streams.was_stopped:
+                raise Interrupted
+            ended = attempt.finished(value)
         except Interrupted:
+            _end_queries(attempt)
             ended = attempt.interrupted()
         except BaseException as error:
+            _end_queries(attempt)
             ended = attempt.failed(error)
         self._loop.call_soon_threadsafe(self._ended, deploy.driver, ended)
 
@@ -205,24 +210,37 @@ class _Spark:
         self._turn = threading.Lock()
         self._started: Any = None
         self._sessions: dict[str, Any] = {}
+        self._queries: dict[str, Any] = {}
 
-    def session(self, job_id: str, name: str) -> Any:
-        """Return the job's own session."""
+    def session(self, attempt: Attempt, deploy: Deploy) -> Any:
+        """Return the job's own session; its streaming queries are watched from now on."""
+        job_id = deploy.job_id
         with self._turn:
             if self._started is None:
                 self._started = importlib.import_module("understudy.spark.embedded")
             if job_id not in self._sessions:
-                self._sessions[job_id] = self._started.open_session(job_id, name)
+                session = self._started.open_session(job_id, deploy.name)
+                self._queries[job_id] = self._started.queries_of(session)
+                self._sessions[job_id] = session
+                attempt.streams.watch(self._queries[job_id])
             return self._sessions[job_id]
 
-    def settle(self, value: Any) -> Any:
-        """Wait for a streaming job."""
-        return self._started.settle(value) if self._started else value
+    def settle(self, job_id: str, value: Any) -> Any:
+        """Wait for the streaming queries of a job."""
+        return self._queries[job_id].settle(value) if job_id in self._queries else value
 
     def interrupt(self, job_id: str) -> None:
         """Interrupt the Spark jobs of a job."""
         if job_id in self._sessions:
-            self._started.interrupt(self._sessions[job_id], job_id)
+            self._started.interrupt(self._sessions[job_id], self._queries[job_id], job_id)
+
+
+def _end_queries(attempt: Attempt) -> None:
+    """End what an attempt has started; a query that does not stop ends with this process."""
+    try:
+        attempt.end()
+    except Exception:
+        logging.getLogger(__name__).exception("streaming queries cannot be stopped")
 
 
 class EmbeddedLink:

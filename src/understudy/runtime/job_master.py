@@ -20,7 +20,13 @@ from understudy.core import job
 from understudy.core.job import JobState, Phase
 from understudy.core.restart import Strategy
 from understudy.core.slots import Placement
-from understudy.errors import DataError, ForeignDataError, NotFoundError
+from understudy.errors import (
+    CheckpointError,
+    ConfigurationError,
+    DataError,
+    ForeignDataError,
+    NotFoundError,
+)
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
@@ -30,6 +36,7 @@ from understudy.ha.result_store import ResultStore, outcomes
 from understudy.ha.storage import Storage
 from understudy.model import (
     ApplicationId,
+    ApplicationRecord,
     Checkpoint,
     Failure,
     Intent,
@@ -41,13 +48,20 @@ from understudy.model import (
     Pointer,
     Restarts,
     RunId,
+    StartFrom,
     Term,
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
-from understudy.runtime.checkpoint_coordinator import CheckpointCoordinator, CheckpointSettings
+from understudy.runtime.checkpoint_coordinator import (
+    Audience,
+    CheckpointCoordinator,
+    CheckpointSettings,
+)
 from understudy.runtime.persist import once, persist
 from understudy.runtime.resource_manager import ResourceManager
+from understudy.runtime.savepoint_coordinator import About, SavepointCoordinator
+from understudy.runtime.savepoint_files import Directories
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +87,8 @@ class JobContext:
     chance: random.Random
     register: Register
     checkpoints: CheckpointSettings
+    record: ApplicationRecord | None = None
+    """How the application was submitted."""
     attention: dict[str, str] = field(default_factory=dict)
     """Where what needs a person is shown, by job."""
 
@@ -84,8 +100,8 @@ class Supervisor(Protocol):
         """The job's state is different."""
         ...
 
-    def checkpoint_completed(self, master: JobMaster, checkpoint: Checkpoint) -> None:
-        """A checkpoint of the job is durable."""
+    def audience(self, master: JobMaster) -> Audience:
+        """Return who hears of the job's checkpoints."""
         ...
 
 
@@ -109,7 +125,26 @@ class JobMaster:
             context.checkpoints,
             context.resources,
             context.clock,
-            lambda checkpoint: supervisor.checkpoint_completed(self, checkpoint),
+            supervisor.audience(self),
+        )
+        self.savepoints = SavepointCoordinator(
+            entry.job_id,
+            About(
+                entry.name,
+                context.record.name if context.record else "",
+                context.application_id,
+                context.run_id,
+                context.cluster,
+            ),
+            Directories(
+                context.storage.url,
+                _checkpoint_directory(context, entry.job_id),
+                f"{layout.tables_path(context.cluster, context.directory)}/{entry.job_id}",
+            ),
+            self.checkpoints,
+            context.clock,
+            self.tell,
+            _start_from(context.record, entry),
         )
         self._restored: tuple[Checkpoint, ...] = ()
         """What the next attempt begins with."""
@@ -129,10 +164,7 @@ class JobMaster:
     @property
     def checkpoint_directory(self) -> str:
         """Return where the job's checkpoints lie."""
-        context = self._context
-        if context.checkpoints.directory:
-            return f"{context.checkpoints.directory.rstrip('/')}/{self.job_id}"
-        return layout.checkpoints_path(context.cluster, context.directory, self.job_id)
+        return _checkpoint_directory(self._context, self.job_id)
 
     def ran_s(self) -> float:
         """Return for how long the attempt has run, as far as this process has seen it.
@@ -143,27 +175,42 @@ class JobMaster:
 
     def tell(self, event: job.Event) -> None:
         """Put an event into the inbox."""
+        if isinstance(event, job.Cancel):
+            self.checkpoints.give_up()
         self._inbox.put_nowait(event)
 
     async def run(self) -> None:
         """Live until the job has a durable result."""
         await self.checkpoints.recover(self.entry.attempt)
         try:
+            if self.entry.intent is None:
+                await self._begin_with_savepoint()
             while self.state.phase is not Phase.DONE:
-                event = await self._inbox.get()
-                before = self.state
-                self.state, commands = job.step(
-                    before, event, self._context.strategy, self._context.chance.random()
-                )
-                self._note(event)
-                self._supervisor.job_changed(self, before)
-                for command in commands:
-                    await self._obey(command)
+                await self._take(await self._inbox.get())
         finally:
             if self._waiting:
                 self._waiting.cancel()
             self.checkpoints.close()
+            self.savepoints.close("the job has ended")
         self.done.set()
+
+    async def _take(self, event: job.Event) -> None:
+        before = self.state
+        self.state, commands = job.step(
+            before, event, self._context.strategy, self._context.chance.random()
+        )
+        self._note(event)
+        self._supervisor.job_changed(self, before)
+        for command in commands:
+            await self._obey(command)
+
+    async def _begin_with_savepoint(self) -> None:
+        """Lay out what the job is to begin with, before its first attempt."""
+        try:
+            await self.savepoints.begin()
+        except (CheckpointError, ConfigurationError) as error:
+            _log.error("job %r cannot begin: %s", self.name, error)
+            await self._take(job.Unrestorable(str(error)))
 
     def _note(self, event: job.Event) -> None:
         if isinstance(event, job.Running):
@@ -198,6 +245,8 @@ class JobMaster:
                 await self._look_for_outcome(command.attempt)
             case job.Pause():
                 self._pause(command)
+            case job.TakeSavepoint():
+                self.savepoints.stands_still()
             case job.RecordResult():
                 await self._record(command)
                 self.tell(job.Recorded())
@@ -332,6 +381,7 @@ class JobMaster:
 
     async def _record(self, command: job.RecordResult) -> None:
         """Commit the result, then publish its file; from the commit on it is never run again."""
+        await self.checkpoints.finish()
         source = command.source or await self._stage(command)
         start_time, end_time = self._times
         result = JobResultEntry(
@@ -341,6 +391,7 @@ class JobMaster:
             reason=command.reason,
             start_time=start_time,
             end_time=end_time,
+            savepoint=self.savepoints.last,
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
         try:
@@ -363,7 +414,8 @@ class JobMaster:
         self._times = (entry.intent.placed_at if entry.intent else entry.submitted_at, now)
         failure = None
         if command.status is JobStatus.FAILED:
-            failure = Failure(type="AttemptLost", message=command.reason, time=now)
+            kind = "AttemptLost" if entry.intent else "CheckpointError"  # Of what it began with.
+            failure = Failure(type=kind, message=command.reason, time=now)
         outcome = Outcome(
             job_id=self.job_id,
             job_name=self.name,
@@ -402,6 +454,19 @@ async def read_outcome(results: ResultStore, job_id: JobId, result: JobResultEnt
     """Read a committed result from its file."""
     data = await results.read(job_id, result.source)
     return outcomes.load(data, f"result of job {job_id}")
+
+
+def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom | None:
+    """Return the savepoint that a job is to begin with: the first job of its name."""
+    if record is None or entry.occurrence:
+        return None
+    return next((one for one in record.savepoints if one.job_name == entry.name), None)
+
+
+def _checkpoint_directory(context: JobContext, job_id: JobId) -> str:
+    if context.checkpoints.directory:
+        return f"{context.checkpoints.directory.rstrip('/')}/{job_id}"
+    return layout.checkpoints_path(context.cluster, context.directory, job_id)
 
 
 def _displaced(entry: JobEntry) -> JobEntry:

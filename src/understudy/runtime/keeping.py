@@ -8,7 +8,10 @@ from understudy.clock import Clock
 from understudy.ha.storage import BlockingStorage
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.job_writes import JobWrites
 from understudy.runtime.kept_state import StateKeeper
+from understudy.runtime.kept_tables import TableKeeper
+from understudy.runtime.streaming import StreamKeeper
 
 
 @dataclass(frozen=True)
@@ -16,10 +19,19 @@ class Keeping:
     """The parts, each with its own kind of checkpoint."""
 
     state: StateKeeper
+    tables: TableKeeper
+    streams: StreamKeeper
+    writes: JobWrites
 
     @classmethod
     def of(
         cls, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
     ) -> Keeping:
         """Put together what an attempt needs."""
-        return cls(StateKeeper(deploy, recorder, storage, clock))
+        state = StateKeeper(deploy, recorder, storage, clock)
+        return cls(
+            state,
+            TableKeeper(deploy, recorder, storage, clock),
+            StreamKeeper(deploy, recorder, storage, clock),
+            JobWrites.of(deploy, recorder, state, clock),
+        )

@@ -7,12 +7,13 @@ import json
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from understudy.clock import Clock
 from understudy.core.values import encode_value
 from understudy.errors import CheckpointError, DataError, NotFoundError
 from understudy.ha.format import Format, digest
-from understudy.ha.storage import BlockingStorage
+from understudy.ha.storage import BlockingStorage, storage_of
 from understudy.model import Checkpoint, CheckpointKind, Record
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
@@ -24,6 +25,8 @@ class KeptState(Record, frozen=True):
 
     value: msgspec.Raw
 
+
+WAY_OUT = "the job does not begin from scratch by itself: start a new run for that"
 
 states: Format[KeptState] = Format("job-state", KeptState)
 
@@ -42,6 +45,11 @@ class StateKeeper:
         self._last = next(
             (one for one in deploy.restored if one.kind is CheckpointKind.STATE), None
         )
+        self._first = self._last
+        self.step = 0
+        """How many states the function has saved so far, those before a restart counted if it has
+        asked for what was restored: where in its work it is, in any attempt alike."""
+        self._tidied = deploy.attempt == 1
 
     def save(self, state: Any) -> int:
         """Keep a value; return the number of the checkpoint once it is durable."""
@@ -50,7 +58,8 @@ class StateKeeper:
         data = states.dump(KeptState(value=value), pretty=True)
         name = f"{self._deploy.attempt}-{next(self._numbers)}.json"
         path = f"{self._deploy.checkpoints}/state/{name}"
-        persist_blocking("save a state", lambda: self._storage.publish(path, data))
+        storage, file = storage_of(self._storage, path)
+        persist_blocking("save a state", lambda: storage.publish(file, data))
         taken = Checkpoint(
             kind=CheckpointKind.STATE,
             name="",
@@ -60,11 +69,14 @@ class StateKeeper:
             size=len(data),
             duration_s=self._clock.now() - began,
             completed_at=self._clock.wall(),
+            note=msgspec.Raw(str(self.step + 1).encode()),
         )
         (number,) = self._recorder.record(taken)
-        before, self._last = self._last, taken
+        self.step += 1
+        before, self._last = self._last, replace(taken, number=number)
         if before:
-            persist_blocking("remove a state", lambda: self._storage.delete(before.location))
+            self._remove(before.location)
+        self._tidy()
         return number
 
     def restored(self) -> Any:
@@ -75,15 +87,33 @@ class StateKeeper:
         last = self._last
         if last is None:
             return None
+        if last is self._first:
+            self.step = int(msgspec.json.decode(last.note) or 0)
         try:
-            data = persist_blocking("read a state", lambda: self._storage.read(last.location))
+            storage, file = storage_of(self._storage, last.location)
+            data = persist_blocking("read a state", lambda: storage.read(file))
             if digest(data) != last.digest:
                 raise CheckpointError(
-                    f"{last.location}: the state of checkpoint {last.number} was altered since"
+                    f"{last.location}: the state of checkpoint {last.number} was altered since "
+                    f"it was saved; {WAY_OUT}"
                 )
             return json.loads(bytes(states.load(data, last.location).value))
         except (NotFoundError, DataError) as error:
             raise CheckpointError(
-                f"the state of checkpoint {last.number} cannot be read: {error}; put a sound copy "
-                "in its place, or cancel the job and run it anew"
+                f"the state of checkpoint {last.number} cannot be read: {error}; {WAY_OUT}"
             ) from error
+
+    def _tidy(self) -> None:
+        """Remove what attempts that died have left, once what is needed is recorded."""
+        if self._tidied or self._last is None:
+            return
+        directory, _, needed = self._last.location.rpartition("/")
+        storage, below = storage_of(self._storage, directory)
+        for name in persist_blocking("list states", lambda: storage.names(below)):
+            if name != needed:
+                self._remove(f"{directory}/{name}")
+        self._tidied = True
+
+    def _remove(self, location: str) -> None:
+        storage, file = storage_of(self._storage, location)
+        persist_blocking("remove a state", lambda: storage.delete(file))

@@ -69,7 +69,7 @@ async def deploy(
         submission.store, services, body.run_id, body.directory, now
     )
     # The ids of the jobs there are rest on it.
-    record = replace(record, first_job_id=old.first_job_id)
+    record = replace(record, first_job_id=old.first_job_id, savepoints=old.savepoints)
     await persist("deploy other code", lambda: services.applications.redeploy(stored, term, record))
     return True
 
@@ -135,6 +135,7 @@ async def _discard(plans: ExecutionPlanStore, job_id: JobId, source: str, term: 
             restarts=Restarts(),
             displaced=False,
             cancel_requested=False,
+            checkpoints="",  # It begins anew; the sweep removes what nothing links.
         )
 
     await persist("discard a result", lambda: plans.update(term, job_id, change))

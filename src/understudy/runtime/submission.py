@@ -13,6 +13,7 @@ from understudy.model import (
     ApplicationRecord,
     RunId,
     SessionProfile,
+    StartFrom,
     application_id,
 )
 from understudy.runtime import code
@@ -35,6 +36,7 @@ class Submission:
     """Spark's settings."""
     configuration: dict[str, str] = field(default_factory=dict)
     first_job_id: str = ""
+    savepoints: tuple[StartFrom, ...] = ()
 
     def store(
         self, services: HighAvailabilityServices, run_id: RunId, directory: str, now: float
@@ -54,6 +56,7 @@ class Submission:
             configuration=self.configuration,
             profile=SessionProfile(conf=self.conf, code=code.code_digest(artifacts), cwd=self.cwd),
             first_job_id=self.first_job_id,
+            savepoints=self.savepoints,
             python=platform.python_version(),
             submitted_at=now,
         )

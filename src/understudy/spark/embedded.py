@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from understudy.spark import defaults
+from understudy.spark.queries import Queries
 
 
 def open_session(job_id: str, name: str) -> SparkSession:
@@ -20,16 +19,13 @@ def open_session(job_id: str, name: str) -> SparkSession:
     return session
 
 
-def settle(value: Any) -> Any:
-    """Wait for a streaming job: the query that it returned; other values are returned."""
-    if isinstance(value, StreamingQuery):
-        value.awaitTermination()
-        return None
-    return value
+def queries_of(session: SparkSession) -> Queries:
+    """Return the streaming queries that will be started in a session."""
+    java = session._jsparkSession
+    return Queries(lambda other: other is session or other._jsparkSession.equals(java))
 
 
-def interrupt(session: SparkSession, job_id: str) -> None:
+def interrupt(session: SparkSession, queries: Queries, job_id: str) -> None:
     """Interrupt the Spark jobs of a job; called from another thread than the job's."""
-    for query in session.streams.active:
-        query.stop()
+    queries.interrupt()
     session.sparkContext.cancelJobGroup(job_id)

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from understudy.errors import SessionLost, StartTimeSettingError, UnderstudyError
-from understudy.spark.embedded import settle
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
+from understudy.spark.queries import Queries
 
 PROGRESS_JOBS_MAX = 50
 """Of a job group with more Spark jobs, the latest are counted: each costs a call to the JVM."""
@@ -27,6 +27,7 @@ class SparkSessions:
         self._gateway: Gateway | None = None
         self._root: SparkSession | None = None
         self._job: SparkSession | None = None
+        self._queries_of_job: Queries | None = None
         self._before = (0, 0, 0, 0)
         self._conf: dict[str, str] = {}
 
@@ -76,19 +77,27 @@ class SparkSessions:
     def open(self, job_id: str, name: str) -> SparkSession:
         """Return a clean session for a job; it is also what ``getOrCreate`` gives meanwhile."""
         self._job = self._started.newSession()
+        # One job at a time: whatever starts here, in whatever session, is the job's.
+        self._queries_of_job = Queries(lambda _: True)
         self._make_current(self._job)
         self._started.sparkContext.setJobGroup(job_id, name, interruptOnCancel=True)
         return self._job
 
     def interrupt(self, job_id: str) -> None:
         """Interrupt the Spark jobs of a job; called from another thread than the job's."""
-        for query in self._queries():
+        if self._queries_of_job:
+            self._queries_of_job.interrupt()
+        for query in self._queries():  # Those that were started behind PySpark's back.
             query.stop()
         self._started.sparkContext.cancelJobGroup(job_id)
 
     def settle(self, value: Any) -> Any:
-        """Wait for a streaming job: the query that it returned; other values are returned."""
-        return settle(value)
+        """Wait until all streaming queries of the job have ended; other values are returned."""
+        return self._queries_of_job.settle(value) if self._queries_of_job else value
+
+    def queries(self) -> Queries | None:
+        """Return the streaming queries of the open job."""
+        return self._queries_of_job
 
     def progress(self, job_id: str) -> tuple[int, int, str]:
         """Return tasks done and tasks in all of a job's Spark jobs, and which stage runs."""

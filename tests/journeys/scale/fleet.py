@@ -28,6 +28,7 @@ from understudy.rpc.gateway import Link
 from understudy.rpc.messages import AttemptEnded, DriverMessage, LinkMessage
 from understudy.runtime import channels
 from understudy.runtime.attempt import Attempt
+from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.driver_pool import PoolSettings
 from understudy.runtime.processes import Death, Output, Spec
 from understudy.runtime.reporter import Silent
@@ -99,7 +100,8 @@ class SimulatedDrivers:
     def _run(self, order: messages.RunAttempt) -> AttemptEnded:
         attempt = Attempt(order.deploy, order.term, self._storage, SystemClock())
         try:
-            value = attempt.call(attempt.context(lambda: None), lambda value: value)
+            nobody = LinkRecorder(lambda _: None, order.deploy.job_id, order.deploy.attempt)
+            value = attempt.call(attempt.context(lambda: None, nobody), lambda value: value)
         except Exception as error:
             return attempt.failed(error)
         return attempt.finished(value)

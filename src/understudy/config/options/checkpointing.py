@@ -12,6 +12,14 @@ CHECKPOINTS_DIR = Option(
     "directory there, named by its id. Unset: in high-availability.storageDir.",
     "same key; there a checkpoint is a copy, here Spark's own checkpoint location",
 )
+SAVEPOINT_DIR = Option(
+    "execution.checkpointing.savepoint-dir",
+    TEXT,
+    None,
+    "Below which directory savepoints are written that are asked for without one: a path or a URL "
+    "that all JobManagers reach.",
+    "same",
+)
 NUM_RETAINED = Option(
     "execution.checkpointing.num-retained",
     POSITIVE,

@@ -18,7 +18,6 @@ import errno
 import os
 import re
 import shutil
-import urllib.parse
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from asyncinotify import Inotify, Mask
 
 from understudy.errors import ConfigurationError, CorruptDataError, DataError, UnreadableDataError
 from understudy.ha import drafts, plain_files
+from understudy.ha.backends.names import quoted, unquoted
 from understudy.ha.register import Conflict, Entry
 
 POLL_S = 0.2
@@ -118,7 +118,7 @@ class FilesystemRegister:
         return self._was_there
 
     def _path(self, key: str) -> Path:
-        return self._root / urllib.parse.quote(key, safe="").replace(".", "%2E")
+        return self._root / quoted(key)
 
     def _load(self, key: str) -> Entry | None:
         directory = self._path(key)
@@ -152,7 +152,7 @@ class FilesystemRegister:
             self._is_rooted()
             return []
         self._remove_drafts(names)
-        keys = (_unquote(name) for name in names if not name.startswith("."))
+        keys = (unquoted(name) for name in names if not name.startswith("."))
         return sorted(key for key in keys if key.startswith(prefix) and self._is_there(key))
 
     def _is_there(self, key: str) -> bool:
@@ -242,10 +242,6 @@ class FilesystemRegister:
         _clear(directory)
         self._remove_drafts(os.listdir(self._root))
         return _next_version(expected)
-
-
-def _unquote(name: str) -> str:
-    return urllib.parse.unquote(name)
 
 
 def _token(directory: Path) -> str | None:

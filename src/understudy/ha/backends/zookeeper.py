@@ -21,7 +21,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from operator import methodcaller
 from typing import Any
-from urllib.parse import quote, unquote
 
 from kazoo import exceptions
 
@@ -29,6 +28,7 @@ from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.errors import CorruptDataError
 from understudy.ha.backends import zookeeper_release
+from understudy.ha.backends.names import quoted, unquoted
 from understudy.ha.backends.zookeeper_latch import Parents, ZooKeeperLatch
 from understudy.ha.backends.zookeeper_session import (
     Bell,
@@ -36,9 +36,13 @@ from understudy.ha.backends.zookeeper_session import (
     Session,
     SessionSettings,
     synced,
+    written,
 )
 from understudy.ha.backends.zookeeper_sharing import Followers, Sharing
 from understudy.ha.register import Conflict, Entry, Release
+
+Step = tuple[Any, ...]
+"""A part of a transaction: its verb and arguments."""
 
 RACES_MAX = 1_000
 """Each lost race means that another writer won one; nobody can lose so many in a row."""
@@ -68,7 +72,7 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> ZooKeeperRegi
         sasl=None if mechanism == "none" else _sasl(configuration, mechanism),
         tls=_tls(configuration) if tls else {},
     )
-    base = f"{configuration.get(options.ZK_ROOT).rstrip('/')}/{_quoted(cluster_id)}"
+    base = f"{configuration.get(options.ZK_ROOT).rstrip('/')}/{quoted(cluster_id)}"
     return ZooKeeperRegister(
         base, session, tolerant=configuration.get(options.ZK_TOLERATE_SUSPENDED)
     )
@@ -151,21 +155,14 @@ class ZooKeeperRegister:
 
     async def prove(self) -> None:
         """See `SelfProving.prove`: in one transaction that makes and removes what we would make."""
-        for _ in range(RACES_MAX):
-            nodes = [*await self._missing(self._root), f"{self._root}/proof-{_new_nonce()}"]
-            made = [("create", node, OURS) for node in nodes]
-            problem = await self._transact([*made, *(("delete", node) for node in reversed(nodes))])
-            if problem is None:
-                return
-            if not isinstance(problem, (exceptions.NodeExistsError, exceptions.NoNodeError)):
-                raise self._session.understood(problem)
-        raise OSError(errno.EBUSY, f"{self._root} came and went {RACES_MAX} times meanwhile")
+        proof = f"{self._root}/proof-{_new_nonce()}"
+        await self._make(proof, lambda nodes: [("delete", node) for node in reversed(nodes)])
 
     def status(self) -> dict[str, object]:
         """Return how it stands with the ensemble, as this process sees it, without asking it."""
         session, now = self._session, SystemClock().now()
         return {
-            "quorum": [f"{host}:{port}" for host, port in session.settings.servers],
+            "quorum": [written(*server) for server in session.settings.servers],
             "path": self._base,
             "connected": session.connected,
             "server": session.server,
@@ -257,10 +254,10 @@ class ZooKeeperRegister:
             names = await self._session.read(synced("get_children_async", path))
         except exceptions.NoNodeError:
             return []
-        return sorted(map(unquote, names))
+        return sorted(map(unquoted, names))
 
     def _path(self, key: str) -> str:
-        return f"{self._root}/{_quoted(key)}"
+        return f"{self._root}/{quoted(key)}"
 
     async def _find_nonce(self, key: str) -> str | None:
         """Return the nonce of a key that is there, None where it is absent."""
@@ -316,13 +313,17 @@ class ZooKeeperRegister:
         await self._prune(self._root)
         return f"{nonce}.{number + 1}"
 
-    async def _make(self, path: str) -> None:
-        """Make a node and all above it, unless they are there, in one transaction."""
+    async def _make(self, path: str, then: Callable[[list[str]], list[Step]] | None = None) -> None:
+        """Make a node and all above it, unless they are there, in one transaction.
+
+        ``then`` returns what else the transaction does with those that it makes.
+        """
         for _ in range(RACES_MAX):
             missing = await self._missing(path)
             if not missing:
                 return
-            problem = await self._transact([("create", node, OURS) for node in missing])
+            made: list[Step] = [("create", node, OURS) for node in missing]
+            problem = await self._transact([*made, *(then(missing) if then else [])])
             if problem is None:
                 return
             if not isinstance(problem, (exceptions.NodeExistsError, exceptions.NoNodeError)):
@@ -359,7 +360,7 @@ class ZooKeeperRegister:
                 return  # Somebody uses or removes one meanwhile: the last one sees to the rest.
             empty.pop()  # The topmost may be there for us, and not ours to remove.
 
-    async def _transact(self, steps: list[tuple[Any, ...]]) -> exceptions.KazooException | None:
+    async def _transact(self, steps: list[Step]) -> exceptions.KazooException | None:
         """Do all or nothing; return why it was nothing."""
 
         def request(client: Any) -> Any:
@@ -382,10 +383,6 @@ def _problem(results: list[Any]) -> exceptions.KazooException | None:
 
 def _new_nonce() -> str:
     return uuid.uuid4().hex[:12]
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="").replace(".", "%2E")
 
 
 def _ago(now: float, at: float | None) -> float | None:

@@ -52,6 +52,11 @@ _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # Each loss and each return of the connection is told here.
 
 
+def written(host: str, port: int) -> str:
+    """Return a server as people write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True)
 class SessionSettings:
     """How to reach the ensemble, and how to be known to it."""
@@ -71,9 +76,7 @@ class SessionSettings:
     @property
     def hosts(self) -> str:
         """Return the servers as people write them."""
-        return ",".join(
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers
-        )
+        return ",".join(written(*server) for server in self.servers)
 
     @property
     def handshake_s(self) -> float:
@@ -353,7 +356,7 @@ class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
         with contextlib.suppress(OSError, AttributeError, ValueError):
             assert self._socket is not None
             host, port, *_ = self._socket.getpeername()
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            return written(host, port)
         return ""
 
 

@@ -1,0 +1,57 @@
+"""The same streaming query again and again, in turn with its batches recorded and without.
+
+A query that is started in the JVM behind PySpark's back is not seen by Understudy, and so is not
+recorded: that is how one driver does both. Notes each run in ``runs.jsonl``.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+import understudy
+from understudy import JobContext
+
+BATCHES, RUNS, WORK = (int(word) for word in sys.argv[1:])
+"""Batches of a run, pairs of runs, and rows that each batch computes with."""
+
+
+def run(ctx: JobContext, name: str, *, recorded: bool) -> dict[str, object]:
+    rows = (
+        ctx.spark.readStream.schema("id long")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(Path("in").absolute()))
+    )
+    work = rows.crossJoin(ctx.spark.range(WORK).withColumnRenamed("id", "other"))
+    writer = (
+        work.where("hash(id, other) = 0")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", ctx.checkpoint_location / name)
+        .option("path", str(Path("out", name).absolute()))
+        .trigger(availableNow=True)
+    )
+    began = time.monotonic()
+    query = writer.start() if recorded else StreamingQuery(writer._jwrite.start())
+    query.awaitTermination()
+    seconds = time.monotonic() - began
+    batches = [one.durationMs["triggerExecution"] / 1e3 for one in query.recentProgress]
+    return {"recorded": recorded, "seconds": seconds, "batches": batches}
+
+
+def stream(ctx: JobContext) -> None:
+    ctx.spark.sparkContext.setLogLevel("ERROR")
+    for number in range(-1, RUNS):  # The first pair warms up, and is not counted.
+        turn = (True, False) if number % 2 else (False, True)
+        for recorded in turn:
+            note = run(ctx, f"run-{number + 1}-{recorded}", recorded=recorded)
+            if number >= 0:
+                with Path("runs.jsonl").open("a") as file:
+                    file.write(json.dumps(note) + "\n")
+
+
+Path("in").mkdir()
+for number in range(BATCHES):
+    Path("in", f"{number}.json").write_text(f'{{"id": {number}}}\n')
+understudy.get_environment().execute(stream, name="streams")

@@ -1,0 +1,254 @@
+"""A job's checkpoints as JSON: keys and shapes are Flink's, what is ours is added beside.
+
+Flink counts a savepoint as a checkpoint; so does this. Sizes and durations that Spark does not tell
+are 0. Of checkpoints that are not retained any more, the leader remembers the newest that it has
+recorded itself: they are shown as ``discarded``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from understudy.api.views import Json, milliseconds
+from understudy.core import checkpoints
+from understudy.core.checkpoints import Retention
+from understudy.errors import NotFoundError
+from understudy.model import (
+    Checkpoint,
+    CheckpointKind,
+    Checkpoints,
+    JobId,
+    JobRecord,
+    JobResultEntry,
+    Savepoint,
+)
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+MEASURED = ("checkpointed_size", "state_size", "end_to_end_duration", "rows")
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """What is known of one job's checkpoints."""
+
+    job_id: JobId
+    body: Checkpoints | None
+    """None where the job has ended, and what was recorded is removed."""
+    recent: tuple[Checkpoint, ...] = ()
+    """The newest that this leader has recorded, retained or not."""
+    kept: str = ""
+    """Where the last one of a job that has ended lies, if it is retained."""
+    savepoint: str = ""
+
+    def history(self) -> list[Json]:
+        """Return all that is known, newest first."""
+        if self.body is None:
+            return []
+        retained = {one.number for one in self.body.completed}
+        known = {one.number: one for one in (*self.recent, *self.body.completed)}
+        told = [of_checkpoint(one, one.number not in retained) for one in known.values()]
+        told += [of_savepoint(one) for one in self.body.savepoints]
+        return sorted(told, key=lambda one: (one["trigger_timestamp"], one["id"]), reverse=True)
+
+
+def ended(job_id: JobId, result: JobResultEntry | JobRecord) -> CheckpointFacts:
+    """Return what is left of the checkpoints of a job that has ended; raises `NotFoundError`."""
+    if not result.checkpoint and not result.savepoint:
+        raise NotFoundError(
+            f"Job {job_id} has ended ({result.status.value}): none of its checkpoints was retained"
+        )
+    return CheckpointFacts(job_id, None, kept=result.checkpoint, savepoint=result.savepoint)
+
+
+def statistics(facts: CheckpointFacts) -> Json:
+    """Return all of a job's checkpoints (``/jobs/:jobid/checkpoints``)."""
+    history = facts.history()
+    completed = [one for one in history if one["status"] == "COMPLETED"]
+    return {
+        "counts": _counts(facts.body),
+        "summary": {key: _summary([one[key] for one in completed]) for key in MEASURED},
+        "latest": {
+            "completed": _first(one for one in completed if not one["is_savepoint"])
+            or _kept(facts.kept, is_savepoint=False),
+            "savepoint": _first(one for one in completed if one["is_savepoint"])
+            or _kept(facts.savepoint, is_savepoint=True),
+            "failed": _first(one for one in history if one["status"] == "FAILED"),
+            "restored": _restored(facts.body),
+        },
+        "history": history,
+        "started_from": facts.body.started_from or None if facts.body else None,
+    }
+
+
+def detail(facts: CheckpointFacts, number: int) -> Json:
+    """Return one checkpoint (``…/checkpoints/details/:checkpointid``); raises `NotFoundError`."""
+    for one in facts.history():
+        if one["id"] == number > 0:
+            return {**one, "tasks": {}}
+    given = facts.body.counter if facts.body else 0
+    if 0 < number <= given:
+        raise NotFoundError(
+            f"Checkpoint {number} of job {facts.job_id} is not retained any more "
+            "(execution.checkpointing.num-retained)"
+        )
+    raise NotFoundError(f"Job {facts.job_id} has no checkpoint {number}: {_last(facts)}")
+
+
+def configuration(
+    retention: Retention, num_retained: int, directory: str, accept_found: bool
+) -> Json:
+    """Return how a job's checkpoints are taken (``/jobs/:jobid/checkpoints/config``)."""
+    return {
+        "mode": "exactly_once",
+        "interval": -1,
+        "timeout": -1,
+        "min_pause": 0,
+        "max_concurrent": 1,
+        "externalization": {
+            "enabled": retention is not Retention.NO_EXTERNALIZED_CHECKPOINTS,
+            "delete_on_cancellation": retention is not Retention.RETAIN_ON_CANCELLATION,
+        },
+        "checkpoint_storage": "spark",
+        "retention": retention.value,
+        "num_retained": num_retained,
+        "dir": directory,
+        "accept_found": accept_found,
+    }
+
+
+def of_checkpoint(one: Checkpoint, discarded: bool = False) -> Json:
+    """Return one checkpoint."""
+    return {
+        "className": "completed",
+        "id": one.number,
+        "status": "COMPLETED",
+        "is_savepoint": False,
+        "checkpoint_type": "CHECKPOINT",
+        "trigger_timestamp": milliseconds(one.completed_at - one.duration_s),
+        "latest_ack_timestamp": milliseconds(one.completed_at),
+        "checkpointed_size": one.size,
+        "state_size": one.size,
+        "end_to_end_duration": milliseconds(one.duration_s),
+        "external_path": one.location or None,
+        "discarded": discarded,
+        "kind": one.kind.value,
+        "name": one.name,
+        "batch_id": one.batch_id if one.kind is CheckpointKind.BATCH else None,
+        "query_id": one.query_id or None,
+        "offsets": json.loads(bytes(one.offsets)),
+        "rows": one.rows,
+        "attempt": one.attempt,
+    }
+
+
+def of_savepoint(one: Savepoint) -> Json:
+    """Return a savepoint as one of the job's checkpoints."""
+    told = {
+        "id": one.number,
+        "is_savepoint": True,
+        "checkpoint_type": "SAVEPOINT",
+        "checkpointed_size": one.size,
+        "state_size": one.size,
+        "end_to_end_duration": milliseconds(one.duration_s),
+        "trigger_id": one.trigger,
+        "rows": 0,
+    }
+    ended_at = one.failure.time if one.failure else one.completed_at
+    told["trigger_timestamp"] = milliseconds(ended_at - one.duration_s) if ended_at else -1
+    told["latest_ack_timestamp"] = milliseconds(ended_at) if ended_at else -1
+    if one.failure:
+        return {
+            "className": "failed",
+            "status": "FAILED",
+            "failure_timestamp": milliseconds(one.failure.time),
+            "failure_message": one.failure.message,
+            **told,
+        }
+    if not one.completed_at:
+        return {"className": "in_progress", "status": "IN_PROGRESS", **told}
+    path = {"external_path": one.location, "discarded": False}
+    return {"className": "completed", "status": "COMPLETED", **told, **path}
+
+
+def last(body: Checkpoints | None) -> Json | None:
+    """Return the newest checkpoint as it stands beside a job; None where it has none."""
+    if body is None or not body.completed:
+        return None
+    one = body.completed[-1]
+    return {
+        "id": one.number,
+        "kind": one.kind.value,
+        "name": one.name,
+        "batch_id": one.batch_id if one.kind is CheckpointKind.BATCH else None,
+        "rows": one.rows,
+        "timestamp": milliseconds(one.completed_at),
+        "goes_on_from": len(checkpoints.latest(body)),
+    }
+
+
+def _counts(body: Checkpoints | None) -> Json:
+    if body is None:
+        return dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
+    savepoints = [of_savepoint(one)["status"] for one in body.savepoints]
+    completed = body.completed_total + savepoints.count("COMPLETED")
+    failed = body.failed_total + savepoints.count("FAILED")
+    in_progress = savepoints.count("IN_PROGRESS")
+    return {
+        "restored": body.restored_total,
+        "total": completed + failed + in_progress,
+        "in_progress": in_progress,
+        "completed": completed,
+        "failed": failed,
+    }
+
+
+def _summary(values: Sequence[int]) -> Json:
+    """Return Flink's minimum, maximum, average and quantiles; 0 where nothing is known."""
+    ordered = sorted(values) or [0]
+    told: Json = {
+        "min": ordered[0],
+        "max": ordered[-1],
+        "avg": sum(ordered) // len(ordered),
+    }
+    for name, share in QUANTILES.items():
+        told[name] = ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return told
+
+
+def _restored(body: Checkpoints | None) -> Json | None:
+    if body is None or body.restored is None:
+        return None
+    return {
+        "id": body.restored.number,
+        "restore_timestamp": milliseconds(body.restored_at),
+        "is_savepoint": False,
+        "external_path": body.restored.location or None,
+        "kind": body.restored.kind.value,
+        "name": body.restored.name,
+    }
+
+
+def _kept(location: str, *, is_savepoint: bool) -> Json | None:
+    """Return what a job's result says of its last one: where it lies, and no more."""
+    if not location:
+        return None
+    return {
+        "className": "completed",
+        "status": "COMPLETED",
+        "is_savepoint": is_savepoint,
+        "external_path": location,
+        "discarded": False,
+    }
+
+
+def _first(found: Iterable[Json]) -> Json | None:
+    return next(iter(found), None)
+
+
+def _last(facts: CheckpointFacts) -> str:
+    if facts.body is None:
+        return "it has ended"
+    return f"its last is {facts.body.counter}" if facts.body.counter else "it has none yet"

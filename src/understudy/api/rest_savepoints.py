@@ -1,0 +1,201 @@
+"""Routes about savepoints; paths and shapes are Flink's.
+
+What is asked for is answered at once with an id, under which its status is found. The same id again
+(``triggerId``) answers the same savepoint, so that a request may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.api import answers
+from understudy.api.leading import BuriedJob, Leading
+from understudy.api.routes import Routes
+from understudy.api.views import Json
+from understudy.config import options
+from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
+from understudy.ha import savepoints
+from understudy.model import Failure, JobStatus, Savepoint
+from understudy.runtime.savepoint_coordinator import name_of
+
+BODY_BYTES_MAX = 65_536
+"""A request names a directory and an id."""
+
+DISPOSALS_MAX = 100
+"""Of so many disposals the status is known; the oldest are forgotten."""
+
+_TRIGGER = re.compile(r"[0-9a-f]{32}")
+
+
+class SavepointRoutes:
+    """``/jobs/:id/savepoints``, ``/jobs/:id/stop`` and ``/savepoint-disposal``."""
+
+    def __init__(self, leading: Leading) -> None:
+        self._leading = leading
+        self._disposals: dict[str, asyncio.Task[None]] = {}
+
+    def routes(self) -> Routes:
+        """Return method, path and handler of each."""
+        one = "/jobs/{job_id}"
+        return [
+            ("POST", f"{one}/savepoints", self._trigger),
+            ("GET", f"{one}/savepoints/{{trigger}}", self._status),
+            ("POST", f"{one}/stop", self._stop),
+            ("POST", "/savepoint-disposal", self._dispose),
+            ("GET", "/savepoint-disposal/{trigger}", self._disposal),
+        ]
+
+    async def _trigger(self, request: Request) -> Response:
+        body = await _body(request)
+        then = JobStatus.CANCELED if _flag(body, "cancel-job") else None
+        return await self._take(request, body, _text(body, "target-directory"), then)
+
+    async def _stop(self, request: Request) -> Response:
+        body = await _body(request)
+        if _flag(body, "drain"):
+            raise UsageError(
+                "drain: true is not supported: Spark has no final watermark to let through; leave "
+                "it out"
+            )
+        return await self._take(request, body, _text(body, "targetDirectory"), JobStatus.FINISHED)
+
+    async def _take(
+        self, request: Request, body: Json, directory: str, then: JobStatus | None
+    ) -> Response:
+        trigger = _trigger_of(body)
+        found = await self._leading.job(str(request.path_params["job_id"]))
+        manager = self._leading.manager
+        target = directory or manager.around.configuration.find(options.SAVEPOINT_DIR) or ""
+        if not target:
+            raise UsageError(
+                "there is no directory for the savepoint: give one, or set "
+                f"{options.SAVEPOINT_DIR.key}"
+            )
+        if not target.startswith("/") and ":" not in target:
+            raise UsageError(f"{target}: give an absolute path or a URL for the savepoint")
+        if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:
+            if await self._find(request, trigger):
+                return self._leading.json({"request-id": trigger}, 202)
+            return answers.error(409, "The job has ended already.")
+        application = manager.dispatcher.application if manager.dispatcher else None
+        if application is None:
+            return answers.error(409, "The job's application is not executed just now.")
+        master = application.jobs.masters[found.job_id]
+        try:
+            wanted = await master.savepoints.trigger(trigger, target, then)
+        except (CheckpointError, TooLargeError) as error:
+            return answers.error(409, str(error))
+        return self._leading.json({"request-id": wanted.trigger, "location": wanted.location}, 202)
+
+    async def _status(self, request: Request) -> Response:
+        trigger = str(request.path_params["trigger"])
+        found = await self._find(request, trigger)
+        if found is None:
+            raise NotFoundError(f"no savepoint {trigger} was asked for of this job")
+        if found.is_pending:
+            return self._leading.json({"status": {"id": "IN_PROGRESS"}})
+        return self._leading.json(_completed(_operation(found)))
+
+    async def _find(self, request: Request, trigger: str) -> Savepoint | None:
+        """Return what was asked for under an id; of a job that has ended, its last savepoint."""
+        found = await self._leading.job(str(request.path_params["job_id"]))
+        if isinstance(found, BuriedJob):
+            job_id, location = found.record.job_id, found.record.savepoint
+        else:
+            job_id = found.job_id
+            dispatcher = self._leading.manager.dispatcher
+            application = dispatcher.application if dispatcher else None
+            master = application.jobs.masters.get(job_id) if application else None
+            if master and (told := master.savepoints.find(trigger)):
+                return told
+            result = found.facts.entries[job_id].result
+            location = result.savepoint if result else ""
+        if location.rpartition("/")[2].startswith(name_of(job_id, trigger)):
+            return Savepoint(trigger=trigger, location=location, completed_at=1.0)
+        return None
+
+    # --- disposal ---------------------------------------------------------------------------------
+
+    async def _dispose(self, request: Request) -> Response:
+        body = await _body(request)
+        path, trigger = _text(body, "savepoint-path"), _trigger_of(body)
+        if not path:
+            raise UsageError("savepoint-path is missing: which savepoint is to be removed?")
+        if trigger not in self._disposals:
+            while len(self._disposals) >= DISPOSALS_MAX:
+                self._disposals.pop(next(iter(self._disposals)))
+            work = asyncio.to_thread(lambda: savepoints.remove(savepoints.read(path)))
+            self._disposals[trigger] = asyncio.create_task(work)
+        return self._leading.json({"request-id": trigger}, 202)
+
+    async def _disposal(self, request: Request) -> Response:
+        trigger = str(request.path_params["trigger"])
+        task = self._disposals.get(trigger)
+        if task is None:
+            raise NotFoundError(f"no disposal {trigger} was asked for here")
+        if not task.done():
+            return self._leading.json({"status": {"id": "IN_PROGRESS"}})
+        error = task.exception()
+        if error is None:
+            return self._leading.json(_completed({}))
+        failure = Failure(type=type(error).__name__, message=str(error))
+        return self._leading.json(_completed({"failure-cause": _cause(failure)}))
+
+
+def _completed(operation: Json) -> Json:
+    return {"status": {"id": "COMPLETED"}, "operation": operation}
+
+
+def _operation(found: Savepoint) -> Json:
+    if found.failure:
+        return {"failure-cause": _cause(found.failure)}
+    return {"location": found.location}
+
+
+def _cause(failure: Failure) -> Json:
+    message = failure.message
+    return {"class": failure.type, "message": message, "stack-trace": failure.traceback or message}
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the request's JSON object; nothing where it is empty. Raises `UsageError`."""
+    data = await request.body()
+    if len(data) > BODY_BYTES_MAX:
+        raise UsageError(
+            f"the request has {len(data):,} bytes, at most {BODY_BYTES_MAX:,} are read"
+        )
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any]) if data.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"the request is no JSON object: {error}") from None
+
+
+def _text(body: Json, key: str) -> str:
+    value = body.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or "\0" in value:
+        raise UsageError(f"{key} must be text")
+    return value
+
+
+def _flag(body: Json, key: str) -> bool:
+    value = body.get(key, False)
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} must be true or false")
+    return value
+
+
+def _trigger_of(body: Json) -> str:
+    """Return the id that the client has chosen, else a new one."""
+    given = _text(body, "triggerId") or _text(body, "trigger-id")
+    if given and not _TRIGGER.fullmatch(given):
+        raise UsageError(f"triggerId {given[:100]!r}: use 32 hexadecimal digits, or leave it out")
+    return given or uuid.uuid4().hex

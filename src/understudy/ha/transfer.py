@@ -1,0 +1,123 @@
+"""Copying files between storages, in pieces: a file of any size takes a few megabytes of memory.
+
+A place is named by one address, an absolute path or a URL, and its files by relative paths. What is
+copied is published as `BlockingStorage.publish` does it: whole or not at all, durable on return.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import fsspec
+
+from understudy.errors import ConfigurationError, NotFoundError
+from understudy.ha import drafts, plain_files
+from understudy.ha.storage import BlockingStorage, make_directories, open_storage, sync_directory
+
+PIECE_BYTES = 4 << 20
+"""Read and written at once: large enough for a store over the network."""
+
+_SPARKS = {"s3a": "s3", "s3n": "s3", "wasbs": "abfs"}
+"""What Hadoop calls some stores, and fsspec."""
+
+
+def address_of(storage_url: str, path: str) -> str:
+    """Return the one address of a path of a storage, or of a path or URL that stands for itself."""
+    scheme, colon, rest = path.partition(":")
+    if colon and scheme == "file":
+        return "/" + rest.lstrip("/")
+    if "://" in path:
+        return f"{_SPARKS.get(scheme, scheme)}:{rest}".rstrip("/")
+    if path.startswith("/"):
+        return path.rstrip("/")
+    return f"{storage_url.removeprefix('file://').rstrip('/')}/{path}".rstrip("/")
+
+
+def split(address: str) -> tuple[str, str]:
+    """Return the directory that an address lies in, and its name there."""
+    parent, _, name = address.rstrip("/").rpartition("/")
+    return parent or "/", name
+
+
+class Place:
+    """The files below one address."""
+
+    def __init__(self, address: str) -> None:
+        """Raise `ConfigurationError` where fsspec has no way to the address."""
+        self.address = address.rstrip("/")
+        self.storage: BlockingStorage = open_storage(self.address)
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(self.address)
+        except (ImportError, ValueError) as error:
+            raise ConfigurationError(
+                f"{address!r} cannot be opened: {error}; install the fsspec package for it"
+            ) from error
+        self._is_local = "://" not in self.address
+
+    def files(self, path: str = "") -> dict[str, int]:
+        """Return the files below a path (or the one that it is), with their sizes."""
+        self._fs.invalidate_cache()
+        try:
+            found: dict[str, dict[str, Any]] = self._fs.find(self._full(path), detail=True)
+        except FileNotFoundError:
+            return {}
+        return {
+            name.removeprefix(self._root).lstrip("/"): int(about["size"] or 0)
+            for name, about in sorted(found.items())
+        }
+
+    def digest(self, path: str) -> tuple[str, int]:
+        """Return a file's digest and size; raises `NotFoundError` or `UnreadableDataError`."""
+        return self._pieces(path, lambda _: None)
+
+    def copy(self, path: str, target: Place, target_path: str) -> tuple[str, int]:
+        """Copy a file to another place; return its digest and size.
+
+        Raises `NotFoundError` or `UnreadableDataError`, and ``OSError`` for what may pass.
+        """
+        if not target._is_local:
+            with target._fs.open(target._full(target_path), "wb") as file:
+                return self._pieces(path, file.write)
+        final = Path(target._full(target_path))
+        make_directories(final.parent)
+        draft = final.parent / f".draft-{uuid.uuid4().hex}"
+        try:
+            with draft.open("xb") as file:
+                drafts.hold(file.fileno())
+                told = self._pieces(path, file.write)
+                file.flush()
+                os.fsync(file.fileno())
+                draft.replace(final)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        sync_directory(final.parent)
+        return told
+
+    def _pieces(self, path: str, take: Callable[[bytes], object]) -> tuple[str, int]:
+        hashed, size = hashlib.sha256(), 0
+        try:
+            with self._open(path) as file:
+                while piece := file.read(PIECE_BYTES):
+                    hashed.update(piece)
+                    size += len(piece)
+                    take(piece)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFoundError(f"{self.address}/{path}: no such file") from error
+        except OSError as error:
+            if self._is_local and plain_files.is_damage(error):
+                raise plain_files.unreadable(Path(self._full(path)), error) from error
+            raise
+        return f"sha256:{hashed.hexdigest()}", size
+
+    def _open(self, path: str) -> BinaryIO:
+        found: BinaryIO = self._fs.open(self._full(path), "rb")
+        return found
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}".rstrip("/")

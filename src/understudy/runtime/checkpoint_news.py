@@ -1,0 +1,118 @@
+"""What is told of a job's checkpoints while they come: events for programs and for the live view.
+
+A stream may complete a hundred batches a second, a loop may save its state as often. Of each query,
+table and state, the first is told at once, and then one event a second at most tells the latest,
+how many it stands for and how many rows they had together. None is left out of the counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from understudy.core.checkpoints import Slot, slot
+from understudy.model import Checkpoint, JobId
+from understudy.runtime.reporter import Reporter
+
+PAUSE_S = 1.0
+"""Between two events of one slot: a person reads no faster."""
+
+RESTORED_MAX = 20
+"""Of what an attempt goes on from, the newest are named."""
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointNews:
+    """Tells of the checkpoints of one job; see `Audience`."""
+
+    def __init__(
+        self, reporter: Reporter, job_id: JobId, name: str, attention: dict[str, str]
+    ) -> None:
+        """``attention`` is where what needs a person is shown, by job."""
+        self._reporter = reporter
+        self._job_id = job_id
+        self._name = name
+        self._attention = attention
+        self._untold: dict[Slot, list[Checkpoint]] = {}
+        """Of each slot that was told within the last second, what has come since."""
+        self._timers: dict[Slot, asyncio.TimerHandle] = {}
+
+    def completed(self, checkpoint: Checkpoint) -> None:
+        """See `Audience.completed`."""
+        which = slot(checkpoint)
+        if which in self._timers:
+            self._untold.setdefault(which, []).append(checkpoint)
+            return
+        self._tell(checkpoint, 1, checkpoint.rows)
+        self._pause(which)
+
+    def restored(self, attempt: int, given: tuple[Checkpoint, ...]) -> None:
+        """See `Audience.restored`."""
+        newest = given[-1]
+        _log.info(
+            "job %r: attempt %d goes on from checkpoint %d", self._name, attempt, newest.number
+        )
+        self._reporter.event(
+            "checkpoint-restored",
+            job_id=self._job_id,
+            name=self._name,
+            attempt=attempt,
+            number=newest.number,
+            checkpoints=[_identity(one) for one in reversed(given[-RESTORED_MAX:])],
+        )
+
+    def unreadable(self, problem: str) -> None:
+        """See `Audience.unreadable`."""
+        if not problem:
+            self._attention.pop(self._job_id, None)
+            return
+        self._attention[self._job_id] = (
+            f"job {self._name!r}: what is recorded of its checkpoints cannot be read: {problem}: "
+            "put its latest copy back, and it goes on by itself; or cancel the job"
+        )
+        _log.error("%s", self._attention[self._job_id])
+
+    def over(self) -> None:
+        """See `Audience.over`."""
+        for which in list(self._timers):
+            self._timers.pop(which).cancel()
+            self._flush(which)
+
+    def _pause(self, which: Slot) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[which] = loop.call_later(PAUSE_S, self._pause_over, which)
+
+    def _pause_over(self, which: Slot) -> None:
+        del self._timers[which]
+        if self._flush(which):
+            self._pause(which)
+
+    def _flush(self, which: Slot) -> bool:
+        untold = self._untold.pop(which, [])
+        if untold:
+            self._tell(untold[-1], len(untold), sum(one.rows for one in untold))
+        return bool(untold)
+
+    def _tell(self, latest: Checkpoint, count: int, rows: int) -> None:
+        self._reporter.event(
+            "checkpoint-completed",
+            job_id=self._job_id,
+            name=self._name,
+            attempt=latest.attempt,
+            **_identity(latest),
+            rows=rows,
+            count=count,
+            size=latest.size,
+            duration_s=round(latest.duration_s, 3),
+        )
+
+
+def _identity(one: Checkpoint) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "kind": one.kind.value,
+        "of": one.name,
+        "batch_id": one.batch_id if one.batch_id >= 0 else None,
+    }

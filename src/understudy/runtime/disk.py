@@ -1,0 +1,183 @@
+"""What publishing asks of a POSIX file system: one method, one system call that changes something.
+
+Swapping two directories in one step is Linux's ``renameat2`` with ``RENAME_EXCHANGE``: ext4, XFS,
+Btrfs, tmpfs and overlayfs have it, NFS has not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+
+_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+
+TURN_S = 10.0
+"""How long to wait while another process publishes beside us; it takes milliseconds, unless that
+process is stopped. Without the turn nothing is lost: see `Area.publish`."""
+
+TURN_POLL_S = 0.02
+"""The kernel has no lock with a time limit: it is asked again so often."""
+
+
+class NotSupported(OSError):  # noqa: N818
+    """The file system cannot do this in one step."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All that is below a directory, by relative path; a symbolic link is a file."""
+
+    files: dict[str, int]
+    """With the number of the inode: a file that was replaced has another."""
+    directories: frozenset[str]
+
+
+class Disk:
+    """The real one; tests make it fail, or stop, at each call."""
+
+    def make(self, path: Path) -> None:
+        """Create a directory; raises ``FileExistsError``."""
+        path.mkdir(0o700)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Create a small file, durably; raises ``FileExistsError``."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name."""
+        os.link(source, target, follow_symlinks=False)
+
+    def like(self, source: Path, target: Path) -> None:
+        """Give a directory the mode, the group and the attributes of another."""
+        found = source.stat()
+        with contextlib.suppress(PermissionError):
+            os.chown(target, -1, found.st_gid)
+        with contextlib.suppress(OSError):  # Some are not ours to set, or not known here.
+            for name in os.listxattr(source):
+                os.setxattr(target, name, os.getxattr(source, name))
+        target.chmod(found.st_mode & 0o7777)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename; a directory replaces none that holds anything."""
+        source.rename(target)
+
+    def place(self, source: Path, target: Path) -> None:
+        """Give a directory a name that nobody has; raises ``FileExistsError``."""
+        try:
+            _renameat2(source, target, _RENAME_NOREPLACE)
+        except NotSupported:
+            try:
+                source.rename(target)
+            except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.ENOTDIR}:
+                    raise FileExistsError(errno.EEXIST, "exists", str(target)) from error
+                raise
+
+    def exchange(self, one: Path, other: Path) -> None:
+        """Swap two directories in one step; raises `NotSupported`."""
+        _renameat2(one, other, _RENAME_EXCHANGE)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is gone is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all that it holds; one that is gone is no error."""
+        for _ in range(3):  # A stopped attempt that goes on may still add to it.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
+            if not path.exists():
+                return
+
+    def sync(self, path: Path) -> None:
+        """Make a file or a directory durable, as far as the file system can."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def turn(self, directory: Path) -> Iterator[None]:
+        """Hold a lock on a directory, if it is to be had in time: it keeps publishers in order."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            until = time.monotonic() + TURN_S
+            while not _locked(descriptor) and time.monotonic() < until:
+                time.sleep(TURN_POLL_S)
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # A child may have inherited it.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def listing(directory: Path, ignored: str = "") -> Listing:
+    """Return what is below a directory, but for entries of its own that begin so.
+
+    Raises ``FileNotFoundError`` where it is not there; what vanishes meanwhile is left out.
+    """
+    files: dict[str, int] = {}
+    directories: set[str] = set()
+    pending = [""]
+    while pending:
+        below = pending.pop()
+        try:
+            entries = list(os.scandir(directory / below))
+        except FileNotFoundError:
+            if not below:
+                raise
+            directories.discard(below)
+            continue
+        for entry in entries:
+            if not below and ignored and entry.name.startswith(ignored):
+                continue
+            name = f"{below}/{entry.name}" if below else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                directories.add(name)
+                pending.append(name)
+            else:
+                files[name] = entry.inode()
+    return Listing(files, frozenset(directories))
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # This file system has no such locks.
+        return True
+    return True
+
+
+def _renameat2(source: Path, target: Path, flags: int) -> None:
+    try:
+        function = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        raise NotSupported(errno.ENOSYS, "this system has no renameat2") from None
+    if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags) == 0:
+        return
+    number = ctypes.get_errno()
+    kind = NotSupported if number in _NOT_SUPPORTED else OSError
+    raise kind(number, os.strerror(number), str(source), None, str(target))

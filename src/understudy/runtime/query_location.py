@@ -1,0 +1,140 @@
+"""Looking at a query's checkpoint location: plain files, or what fsspec reaches. No JVM needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from understudy.core import query_log
+from understudy.core.query_log import Batch, Found, UnreadableLog
+from understudy.ha.format import digest
+
+
+class UnsupportedError(OSError):
+    """No package for such a URL is installed."""
+
+
+class Location(Protocol):
+    """A directory that is only read. Every method may raise ``OSError``."""
+
+    def exists(self) -> bool:
+        """Say whether the directory is there."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """List a directory below it; absent is empty."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's bytes; None where it is absent."""
+        ...
+
+
+class LocalLocation:
+    """A directory of this host."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def exists(self) -> bool:
+        """See `Location.exists`; raises where something else lies in its place."""
+        try:
+            os.listdir(self._path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, path: str) -> list[str]:
+        """See `Location.names`."""
+        try:
+            return os.listdir(self._path / path)
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes | None:
+        """See `Location.read`."""
+        try:
+            return (self._path / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+class RemoteLocation:
+    """A directory that fsspec reaches."""
+
+    def __init__(self, url: str) -> None:
+        import fsspec  # It takes a tenth of a second, and a local directory needs none of it.
+
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise UnsupportedError(f"{error}; install the fsspec package for it") from error
+        self._fs.use_listings_cache = False
+
+    def exists(self) -> bool:
+        """See `Location.exists`."""
+        return bool(self.names(""))
+
+    def names(self, path: str) -> list[str]:
+        """See `Location.names`."""
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.ls(f"{self._root}/{path}".rstrip("/"), detail=False)
+        except FileNotFoundError:
+            return []
+        return [str(name).rstrip("/").rpartition("/")[2] for name in found]
+
+    def read(self, path: str) -> bytes | None:
+        """See `Location.read`."""
+        try:
+            data: bytes = self._fs.cat_file(f"{self._root}/{path}")
+        except FileNotFoundError:
+            return None
+        return data
+
+
+def open_location(location: str) -> Location:
+    """Open a local path or a URL. Raises ``OSError`` where no package for it is there."""
+    return RemoteLocation(location) if "://" in location else LocalLocation(location)
+
+
+def look(location: str, first: int) -> Found:
+    """Return what lies there, with the files of all batches from ``first`` on.
+
+    Raises ``OSError`` where that cannot be told just now, as when a store is away.
+    """
+    try:
+        place = open_location(location)
+        if not place.exists():
+            return Found(exists=False)
+        metadata = place.read("metadata")
+        started = query_log.batch_numbers(place.names("offsets"))
+        committed = query_log.batch_numbers(place.names("commits"))
+        wanted = sorted(number for number in {*started, *committed} if number >= first)
+        batches = {number: read_batch(place, number) for number in wanted}
+        query_id = query_log.query_id(metadata) if metadata is not None else ""
+    except NotADirectoryError:
+        return Found(unreadable="something else than a directory lies in its place")
+    except (PermissionError, IsADirectoryError, UnsupportedError) as error:
+        return Found(unreadable=f"it cannot be read: {error}")
+    except UnreadableLog as error:
+        return Found(unreadable=str(error))
+    return Found(query_id, started, committed, batches)
+
+
+def read_batch(place: Location, number: int) -> Batch:
+    """Return the two files of a batch."""
+    return Batch(place.read(f"offsets/{number}"), place.read(f"commits/{number}"))
+
+
+def batch_digest(batch: Batch | None) -> str:
+    """Return the digest of a batch that is done; empty where a file of it is gone."""
+    if batch is None or batch.offsets is None or batch.commit is None:
+        return ""
+    return digest(_joined((batch.offsets, batch.commit)))
+
+
+def _joined(parts: Iterable[bytes]) -> bytes:
+    return b"\0".join(parts)

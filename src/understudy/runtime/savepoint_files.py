@@ -1,0 +1,178 @@
+"""Writing a savepoint's files, and laying them out for the job that begins with them. Blocking.
+
+What is recorded of a job lies below two directories: its checkpoints, and the tables that it hands
+on. In a savepoint each has a directory of that name, and locations are relative to the savepoint.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from understudy.core import savepoints as parts
+from understudy.errors import CheckpointError, NotFoundError
+from understudy.ha import savepoints
+from understudy.ha.format import digest
+from understudy.ha.savepoints import MANIFEST, Found, Manifest, SavepointFile, manifests
+from understudy.ha.transfer import Place, address_of
+from understudy.model import Checkpoint, CheckpointKind
+
+STREAMING = "checkpoints/streaming"
+"""A query's location is said by its name: it is the same in every job that begins with it."""
+
+TAKEN_OVER = "from-savepoint"
+"""Below it lies what else a job begins with, where no attempt of its own writes."""
+
+
+class HaltError(Exception):
+    """Nobody wants the savepoint any more."""
+
+
+@dataclass(frozen=True)
+class Directories:
+    """Where what is recorded of a job lies."""
+
+    storage: str
+    """The storage's URL."""
+    checkpoints: str
+    """A path of the storage, or an absolute path or URL."""
+    tables: str
+
+    @property
+    def _roots(self) -> dict[str, str]:
+        return {"checkpoints": self.checkpoints, "tables": self.tables}
+
+    def relative(self, checkpoint: Checkpoint) -> str:
+        """Return where a checkpoint lies in a savepoint; raises `CheckpointError`."""
+        whole = address_of(self.storage, checkpoint.location)
+        for name, path in self._roots.items():
+            root = address_of(self.storage, path)
+            if whole.startswith(f"{root}/"):
+                return f"{name}{whole.removeprefix(root)}"
+        raise CheckpointError(
+            f"{_what(checkpoint)} is kept in {checkpoint.location}, outside of the job's own "
+            "directory, and would not be part of a savepoint: use ctx.checkpoint_location"
+        )
+
+    def location(self, relative: str) -> str:
+        """Return where it will lie for the job that begins with it, in the words of the storage."""
+        root, _, path = relative.partition("/")
+        if root == "checkpoints" and not f"{relative}/".startswith(f"{STREAMING}/"):
+            path = f"{TAKEN_OVER}/{path}"
+        return f"{self._roots[root]}/{path}"
+
+    def place(self, root: str) -> Place:
+        """Return the place of one of the two."""
+        return Place(address_of(self.storage, self._roots[root]))
+
+
+# --- taking ---------------------------------------------------------------------------------------
+
+
+def write(
+    checkpoints: Sequence[Checkpoint],
+    directories: Directories,
+    about: Manifest,
+    address: str,
+    halt: threading.Event,
+) -> tuple[str, int]:
+    """Copy what the checkpoints need, then publish the manifest; return its digest, and all bytes.
+
+    Raises `CheckpointError`; `NotFoundError` where a file went while it was copied: what is
+    recorded may be newer by now; `HaltError`; and ``OSError``.
+    """
+    target = Place(address)
+    kept: list[Checkpoint] = []
+    urls: list[int] = []
+    files: dict[str, SavepointFile] = {}
+    for checkpoint in checkpoints:
+        if checkpoint.kind is CheckpointKind.WRITE:
+            kept.append(checkpoint)  # It lies in a table of the user's.
+            continue
+        relative = directories.relative(checkpoint)
+        root, _, path = relative.partition("/")
+        source = directories.place(root)
+        for name in _chosen(checkpoint, source, path):
+            if halt.is_set():
+                raise HaltError
+            copied = f"{root}/{name}"
+            told, size = source.copy(name, target, copied)
+            files[copied] = SavepointFile(path=copied, digest=told, size=size)
+        kept.append(replace(checkpoint, location=relative))
+        if checkpoint.location.startswith("/") or "://" in checkpoint.location:
+            urls.append(checkpoint.number)
+    manifest = replace(
+        about, checkpoints=tuple(kept), urls=tuple(urls), files=tuple(files.values())
+    )
+    data = manifests.dump(manifest, pretty=True)
+    if halt.is_set():
+        raise HaltError
+    target.storage.publish(MANIFEST, data)
+    return digest(data), sum(file.size for file in files.values()) + len(data)
+
+
+def _chosen(checkpoint: Checkpoint, source: Place, path: str) -> Iterator[str]:
+    """Return the files of a checkpoint, as paths of their place."""
+    found = source.files(path)
+    if not found:
+        raise NotFoundError(f"{source.address}/{path}: {_what(checkpoint)} is not there")
+    if checkpoint.kind is not CheckpointKind.BATCH:
+        yield from found
+        return
+    names = [name.removeprefix(f"{path}/") for name in found]
+    last = parts.committed(names)
+    if last < checkpoint.batch_id:
+        raise CheckpointError(
+            f"{source.address}/{path}: {_what(checkpoint)} is recorded with batch "
+            f"{checkpoint.batch_id}, but batch {last} is the last that lies there"
+        )
+    for name in parts.needed(names, last):
+        yield f"{path}/{name}"
+
+
+def _what(checkpoint: Checkpoint) -> str:
+    match checkpoint.kind:
+        case CheckpointKind.BATCH:
+            return f"the streaming query {checkpoint.name!r}"
+        case CheckpointKind.STATE:
+            return f"the state of checkpoint {checkpoint.number}"
+    return f"the table {checkpoint.name!r}"
+
+
+# --- beginning with it ----------------------------------------------------------------------------
+
+
+def lay_out(found: Found, directories: Directories) -> tuple[Checkpoint, ...]:
+    """Copy a savepoint's files to where a job finds them; return its checkpoints as they lie there.
+
+    May be repeated as long as no attempt has begun. Raises `CheckpointError`, or ``OSError``.
+    """
+    manifest = found.manifest
+    places: dict[str, Place] = {}
+    for root in ("checkpoints", "tables"):
+        places[root] = directories.place(root)
+    for file in manifest.files:
+        root = file.path.partition("/")[0]
+        if root not in places:
+            raise CheckpointError(f"{found.place.address}: {file.path} is of no kind known here")
+        path = _below(directories, root, file.path)
+        savepoints.copy(found, file, places[root], path)
+    return tuple(_moved(one, manifest, directories) for one in manifest.checkpoints)
+
+
+def _below(directories: Directories, root: str, path: str) -> str:
+    base = directories.checkpoints if root == "checkpoints" else directories.tables
+    return directories.location(path).removeprefix(f"{base}/")
+
+
+def _moved(one: Checkpoint, manifest: Manifest, directories: Directories) -> Checkpoint:
+    """Return a checkpoint of attempt 0: no attempt of this job has taken it."""
+    if one.kind is CheckpointKind.WRITE:
+        return replace(one, attempt=0)
+    location = directories.location(one.location)
+    if one.number in manifest.urls:
+        location = address_of(directories.storage, location)
+    return replace(one, attempt=0, location=location)

@@ -1,0 +1,255 @@
+"""The streaming queries that a job starts: found when they start, awaited, watched, stopped.
+
+Found by a hook in PySpark's own ``start`` and ``toTable``, since a query that ends quickly is in no
+list of active ones any more. Queries that were started in the JVM behind PySpark's back are not
+seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from understudy.core.query_log import SeenQuery
+from understudy.errors import UnderstudyError
+
+STOP_S = 30.0
+"""How long queries may take to stop: a batch that is in a Python function is not interrupted."""
+
+_TEMPORARY = "temporary-"
+"""How the names of the locations begin that Spark makes up for queries without one."""
+
+
+@dataclass
+class _Started:
+    """One query, and how far it was looked at."""
+
+    query: StreamingQuery
+    run_id: str
+    facts: tuple[str, str, str] | None = None
+    """Its id, name and location."""
+    newest: tuple[int, str] = (-1, "")
+    """Batch and time of the latest report that was seen."""
+    ended: bool = False
+    """It had ended when its reports were last read: there will be no more."""
+
+
+class Queries:
+    """The queries of one job."""
+
+    def __init__(self, is_ours: Callable[[SparkSession], bool]) -> None:
+        """``is_ours`` says whether a session is the job's."""
+        self.is_ours = is_ours
+        self.changed = threading.Event()
+        """Set when a query was started."""
+        self.interrupted = False
+        self._turn = threading.Lock()
+        self._started: dict[str, _Started] = {}
+        self._told: set[str] = set()
+        """Runs whose failure the job's function has been told: it is its own business."""
+        self._ends: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
+        _hook()
+        _jobs.append(self)
+
+    def close(self) -> None:
+        """Take no notice of queries any more."""
+        if self in _jobs:
+            _jobs.remove(self)
+
+    @property
+    def any(self) -> bool:
+        """Say whether the job has started a query."""
+        return bool(self._started)
+
+    def started(self, query: StreamingQuery) -> None:
+        """Take notice of a query; one that is known already is not counted twice."""
+        run_id = query.runId
+        with self._turn:
+            if run_id in self._started:
+                return
+            self._started[run_id] = _Started(query, run_id)
+        self._ends.put(("", None))  # Whoever awaits them all has one more to await.
+        self.changed.set()
+        if self.interrupted:
+            query._jsq.stop()
+
+    def told(self, run_id: str) -> None:
+        """Note that the function knows how this run has ended."""
+        with self._turn:
+            self._told.add(run_id)
+
+    def told_all(self) -> None:
+        """Note that the function knows of every query that has failed so far."""
+        for one in self._all():
+            if not one.query._jsq.isActive():
+                self.told(one.run_id)
+
+    def settle(self, value: Any) -> Any:
+        """Wait until all queries have ended; raise the error of the first that fails.
+
+        Returns what the function has returned; None instead of queries.
+        """
+        returned = _returned(value)
+        for one in returned:
+            self.started(one)
+        awaited: set[str] = set()
+        ended = 0
+        while True:
+            for begun in self._all():
+                if begun.run_id not in awaited:
+                    awaited.add(begun.run_id)
+                    self._await(begun)
+            if ended == len(awaited):
+                return None if returned else value
+            run_id, error = self._ends.get()
+            ended += bool(run_id)
+            if error is not None and run_id not in self._told:
+                raise error
+
+    def _await(self, begun: _Started) -> None:
+        def wait() -> None:
+            try:
+                begun.query._jsq.awaitTermination()
+            except BaseException as error:
+                self._ends.put((begun.run_id, error))
+            else:
+                self._ends.put((begun.run_id, None))
+
+        threading.Thread(target=wait, name="understudy-query", daemon=True).start()
+
+    def interrupt(self) -> None:
+        """Stop the queries, and those that the function starts from now on."""
+        self.interrupted = True
+        self._stop_all()
+
+    def stop(self) -> None:
+        """Return once no query runs. Raises `UnderstudyError` if that takes too long."""
+        if not self._started:
+            return
+        failures: list[BaseException] = []
+
+        def stop() -> None:
+            try:
+                self._stop_all()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=stop, name="understudy-stop", daemon=True)
+        thread.start()
+        thread.join(STOP_S)
+        if failures:
+            raise failures[0]
+        if thread.is_alive():
+            raise UnderstudyError(f"a streaming query did not stop within {STOP_S:g} s")
+
+    def _stop_all(self) -> None:
+        for one in self._all():
+            if one.query._jsq.isActive():
+                one.query._jsq.stop()
+
+    def look(self) -> list[SeenQuery]:
+        """Return the queries with what they have reported since; ended ones for the last time."""
+        return [self._look(one) for one in self._all() if not one.ended]
+
+    def _look(self, one: _Started) -> SeenQuery:
+        java = one.query._jsq
+        if one.facts is None:
+            location = java.streamingQuery().resolvedCheckpointRoot()
+            one.facts = (one.query.id, one.query.name or "", str(location))
+        query_id, name, location = one.facts
+        active = java.isActive()  # Before its reports are read, so that none is missed.
+        progress = _progress_since(java, one.newest)
+        if progress:
+            one.newest = (progress[-1]["batchId"], progress[-1]["timestamp"])
+        one.ended = not active
+        temporary = location.rstrip("/").rpartition("/")[2].startswith(_TEMPORARY)
+        return SeenQuery(query_id, one.run_id, name, location, temporary, tuple(progress))
+
+    def _all(self) -> list[_Started]:
+        with self._turn:
+            return list(self._started.values())
+
+
+def _progress_since(java: Any, newest: tuple[int, str]) -> list[dict[str, Any]]:
+    """Return the reports after one, oldest first; each costs two calls to the JVM."""
+    reports = java.recentProgress()
+    found: list[dict[str, Any]] = []
+    for index in range(len(reports) - 1, -1, -1):
+        report = json.loads(reports[index].json())
+        if (report["batchId"], report["timestamp"]) == newest:
+            break
+        found.append(report)
+    return found[::-1]
+
+
+def _returned(value: Any) -> list[StreamingQuery]:
+    """Return the queries that a function has returned: one, or nothing but queries in a list."""
+    if isinstance(value, StreamingQuery):
+        return [value]
+    if isinstance(value, list | tuple) and value:
+        queries = [one for one in value if isinstance(one, StreamingQuery)]
+        return queries if len(queries) == len(value) else []
+    return []
+
+
+_jobs: list[Queries] = []
+"""Whoever is to hear of queries that start."""
+
+
+@functools.cache
+def _hook() -> None:
+    """Let `Queries` hear of what PySpark starts, and of what a function is told of its end."""
+    wrap = DataStreamWriter._sq
+
+    def _sq(self: DataStreamWriter, jsq: Any) -> StreamingQuery:
+        query = wrap(self, jsq)
+        for job in [one for one in _jobs if one.is_ours(self._spark)]:
+            job.started(query)
+        return query
+
+    DataStreamWriter._sq = _sq  # type: ignore[method-assign]
+    await_one, await_any = (
+        StreamingQuery.awaitTermination,
+        StreamingQueryManager.awaitAnyTermination,
+    )
+    exception = StreamingQuery.exception
+
+    def await_termination(self: StreamingQuery, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await_one(self, *args, **kwargs)
+        except Exception:
+            _tell(self)
+            raise
+
+    def await_any_termination(self: StreamingQueryManager, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await_any(self, *args, **kwargs)
+        except Exception:
+            for job in _jobs:
+                job.told_all()
+            raise
+
+    def find_exception(self: StreamingQuery) -> Any:
+        found = exception(self)
+        if found is not None:
+            _tell(self)
+        return found
+
+    StreamingQuery.awaitTermination = functools.wraps(await_one)(await_termination)  # type: ignore[method-assign]
+    StreamingQuery.exception = functools.wraps(exception)(find_exception)  # type: ignore[method-assign]
+    StreamingQueryManager.awaitAnyTermination = functools.wraps(await_any)(await_any_termination)  # type: ignore[method-assign]
+
+
+def _tell(query: StreamingQuery) -> None:
+    run_id = query.runId
+    for job in _jobs:
+        job.told(run_id)

@@ -1,0 +1,343 @@
+"""What safe writes need of Spark: where a path leads, how rows get there, and whose batch it is.
+
+Inside a fenced batch, ``df.write`` is ours: methods of ``DataFrameWriter`` are replaced, once a
+process, by ones that hand on to the batch of the calling thread, or of the DataFrame's session,
+and are Spark's own everywhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
+
+from understudy.errors import CheckpointError
+
+FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "xml", "avro"})
+"""Whose rows are the files of a directory, each with a name of its own."""
+
+_DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
+_BATCH_PROPERTY = "streaming.sql.batchId"
+_QUERY_PROPERTY = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Writing:
+    """One call of a writer, to be carried out by whoever it is handed to."""
+
+    df: DataFrame
+    path: str
+    mode: str
+    format: str
+    dynamic: bool
+    """Only partitions that new rows lie in are to be overwritten."""
+    emit: Callable[[str, Mapping[str, str]], None]
+    """Have Spark write to a place that is not there yet, or to the path itself if it is Delta."""
+
+
+class Fence(Protocol):
+    """A batch that is under way."""
+
+    def write(self, writing: Writing) -> None:
+        """Carry out what a writer was asked for."""
+        ...
+
+
+class _Calling(threading.local):
+    fence: Fence | None = None
+    direct: bool = False
+    """Spark itself is to write, since it is we who ask."""
+
+
+_calling = _Calling()
+_sessions: dict[int, Fence] = {}
+"""The batches under way by the session of their DataFrame: threads of the user's own know them."""
+
+_patched = threading.Lock()
+
+
+def check(df: object, session: SparkSession) -> None:
+    """Raise `CheckpointError` unless this is a DataFrame of this process's Spark."""
+    if not isinstance(df, DataFrame):
+        raise CheckpointError(f"ctx.write takes a DataFrame of Spark, not a {type(df).__name__}")
+    if getattr(df.sparkSession, "_sc", None) is not session.sparkContext:
+        raise CheckpointError("ctx.write takes a DataFrame of the job's own session, ctx.spark")
+
+
+def writing(
+    df: DataFrame,
+    path: str,
+    mode: str,
+    format: str,  # noqa: A002 -- Spark's own name
+    partition_by: Iterable[str],
+    options: Mapping[str, Any],
+) -> Writing:
+    """Return what ``ctx.write`` is asked for."""
+    columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+
+    def emit(place: str, more: Mapping[str, str]) -> None:
+        writer = df.write.format(format).options(**{**options, **more}).mode(_emitted(format, mode))
+        writer = writer.partitionBy(*columns) if columns else writer
+        with _directly():
+            writer.save(place)
+
+    chosen = {key.lower(): str(value) for key, value in options.items()}
+    dynamic = bool(columns) and _is_dynamic(df.sparkSession, chosen)
+    return Writing(df, str(path), mode, format.lower(), dynamic, emit)
+
+
+def local_path(session: SparkSession, path: str) -> Path:
+    """Return the directory that a path names; `CheckpointError` where it is not a local one."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
+    if scheme is None or scheme[1] == "file":
+        jvm = session.sparkContext._jvm
+        assert jvm is not None
+        java_path = jvm.org.apache.hadoop.fs.Path(path)
+        conf = session._jsparkSession.sessionState().newHadoopConf()
+        try:
+            system = java_path.getFileSystem(conf)
+        except Py4JJavaError as error:
+            raise CheckpointError(f"{path}: {error.java_exception.getMessage()}") from error
+        whole: str = java_path.makeQualified(
+            system.getUri(), system.getWorkingDirectory()
+        ).toString()
+    else:
+        whole = path
+    name, _, rest = whole.partition(":")
+    if name == "file":
+        return Path(os.path.realpath("/" + rest.lstrip("/")))
+    reason = (
+        "HDFS has no swap of two directories"
+        if name in {"hdfs", "viewfs", "webhdfs"}
+        else "an object store, or what is no POSIX file system, renames no directory in one step"
+    )
+    raise CheckpointError(
+        f"{path}: {reason}, so plain files there cannot be published at once; write them with "
+        "format='delta', which every store is safe for, or to a local or shared file system"
+    )
+
+
+def url(path: Path) -> str:
+    """Return what names a local directory to Spark, whatever its default file system is."""
+    return f"file:{path}"
+
+
+def check_seen(session: SparkSession, directory: Path) -> None:
+    """Raise `CheckpointError` where executors on other hosts do not see a local directory."""
+    context = session.sparkContext
+    master = context.master or ""
+    if master == "local" or master.startswith("local["):
+        return
+    count = max(2, context.defaultParallelism)
+    seen = context.parallelize([str(directory)] * count, count).map(os.path.exists).collect()
+    if not all(seen):
+        raise CheckpointError(
+            f"executors of {master} do not see {directory.parent}: their rows would stay "
+            "on their own disks; write to a file system that all hosts share, or format='delta'"
+        )
+
+
+def check_delta(session: SparkSession) -> None:
+    """Raise `CheckpointError` where the session has no Delta Lake."""
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    name = "io.delta.sql.DeltaSparkSessionExtension"
+    try:
+        loader.loadClass(name)
+    except Py4JJavaError:
+        raise CheckpointError(
+            "this session has no Delta Lake: start it with --conf "
+            "spark.jars.packages=io.delta:delta-spark_2.13:VERSION (the one for your Spark), "
+            f"--conf spark.sql.extensions={name} and --conf spark.sql.catalog.spark_catalog="
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        ) from None
+    if name not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise CheckpointError(
+            f"this session does not use its Delta Lake: start it with --conf spark.sql.extensions="
+            f"{name} and --conf spark.sql.catalog.spark_catalog="
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
+
+
+def is_in_batch(session: SparkSession) -> bool:
+    """Say whether the calling thread is in a batch of a streaming query."""
+    return session.sparkContext.getLocalProperty(_BATCH_PROPERTY) is not None
+
+
+def query_of(df: DataFrame) -> str:
+    """Return the id of the query whose batch the calling thread is in: restarts do not change it.
+
+    Empty outside of one.
+    """
+    return df.sparkSession.sparkContext.getLocalProperty(_QUERY_PROPERTY) or ""
+
+
+def fence_of(df: DataFrame) -> Fence | None:
+    """Return the batch that a write of this DataFrame belongs to."""
+    return _calling.fence or _sessions.get(id(df.sparkSession))
+
+
+@contextlib.contextmanager
+def fenced(df: DataFrame, fence: Fence) -> Iterator[None]:
+    """Let the writes of this thread, and those of the batch's DataFrames, go to the fence."""
+    patch()
+    session = df.sparkSession
+    # A callback's thread may have served another session before.
+    module = SparkSession._get_j_spark_session_class(session._jvm)
+    module.setActiveSession(session._jsparkSession)
+    before = _calling.fence
+    _calling.fence = fence
+    _sessions[id(session)] = fence
+    try:
+        yield
+    finally:
+        _calling.fence = before
+        del _sessions[id(session)]
+
+
+def patch() -> None:
+    """Replace the methods of Spark's writers, once."""
+    with _patched:
+        if hasattr(DataFrameWriter, "_understudy"):
+            return
+        for name in ("mode", "format", "option", "options", "partitionBy"):
+            setattr(DataFrameWriter, name, _noting(name, getattr(DataFrameWriter, name)))
+        for name in ("save", "parquet", "orc", "json", "csv", "text", "xml"):
+            if original := getattr(DataFrameWriter, name, None):
+                setattr(DataFrameWriter, name, _routed(name, original))
+        for name in ("saveAsTable", "insertInto", "jdbc"):
+            setattr(DataFrameWriter, name, _refused(name, getattr(DataFrameWriter, name)))
+        for name in _V2:
+            setattr(DataFrameWriterV2, name, _refused(name, getattr(DataFrameWriterV2, name)))
+        DataFrameWriter._understudy = True  # type: ignore[attr-defined]
+
+
+_V2 = ("create", "replace", "createOrReplace", "append", "overwrite", "overwritePartitions")
+
+
+def _emitted(format: str, mode: str) -> str:  # noqa: A002
+    """Return the mode in which Spark itself writes: files go where nothing is yet."""
+    return mode if format.lower() == "delta" else "errorifexists"
+
+
+def _is_dynamic(session: SparkSession, options: Mapping[str, str]) -> bool:
+    default = session.conf.get(_DYNAMIC, "static") or "static"
+    return options.get("partitionoverwritemode", default).lower() == "dynamic"
+
+
+@contextlib.contextmanager
+def _directly() -> Iterator[None]:
+    before = _calling.direct
+    _calling.direct = True
+    try:
+        yield
+    finally:
+        _calling.direct = before
+
+
+def _fence_of_writer(writer: Any) -> Fence | None:
+    if _calling.direct:
+        return None
+    return fence_of(writer._df)
+
+
+def _noted(writer: Any) -> dict[str, Any]:
+    """Return what a writer was told so far; Spark keeps it where Python cannot see it."""
+    found: dict[str, Any] = writer.__dict__.setdefault(
+        "_understudy_told", {"mode": "error", "format": None, "options": {}, "partitioned": False}
+    )
+    return found
+
+
+def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(self, *args, **kwargs)
+        noted = _noted(self)
+        if name == "options":
+            noted["options"].update({key.lower(): str(kwargs[key]) for key in kwargs})
+            return answer
+        values = [*args, *kwargs.values()]
+        if name == "option":
+            noted["options"][str(values[0]).lower()] = str(values[1])
+        elif name == "partitionBy":
+            noted["partitioned"] = True
+        elif values[0] is not None:
+            noted[name] = values[0]
+        return answer
+
+    return told
+
+
+def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that writes files: as ever, or by the batch that it is called in."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        fence = _fence_of_writer(self)
+        if fence is None:
+            return original(self, *args, **kwargs)
+        bound = signature.bind(self, *args, **kwargs)
+        given = bound.arguments
+        noted = _noted(self)
+        mode = given.pop("mode", None) or noted["mode"]
+        named = given.get("format") or noted["format"] or _default_format(self)
+        format_ = str(named if name == "save" else name).lower()
+        if format_ == "noop":
+            return original(self, *args, **kwargs)
+        options = {**noted["options"], **{k.lower(): str(v) for k, v in _more(given).items()}}
+        path = given.get("path")
+        if path is None or "path" in options:
+            raise CheckpointError(
+                f"in a fenced batch {name}() needs its path as an argument, not as an option"
+            )
+
+        def emit(place: str, more: Mapping[str, str]) -> None:
+            given["path"] = place
+            if "mode" in signature.parameters:
+                given["mode"] = None
+            with _directly():
+                self.options(**more).mode(_emitted(format_, mode))
+                original(*bound.args, **bound.kwargs)
+
+        partitioned = noted["partitioned"] or bool(given.get("partitionBy"))
+        dynamic = partitioned and _is_dynamic(self._spark, options)
+        return fence.write(Writing(self._df, str(path), str(mode), format_, dynamic, emit))
+
+    return method
+
+
+def _more(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = given.get("options", {})
+    return found
+
+
+def _default_format(writer: Any) -> str:
+    return str(writer._spark.conf.get("spark.sql.sources.default"))
+
+
+def _refused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _fence_of_writer(self) is None:
+            return original(self, *args, **kwargs)
+        raise CheckpointError(
+            f"{name}() in a fenced batch would be done twice where the batch is run again: write "
+            "files or a Delta table by path, or do it in a foreachBatch that is not fenced, and "
+            "let the sink drop what it has seen, by batch_id and ctx.fencing_token"
+        )
+
+    return method

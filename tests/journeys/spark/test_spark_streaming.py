@@ -1,0 +1,184 @@
+"""A streaming job loses everything it can lose: each input row is in its output exactly once."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.journeys import harness
+from tests.journeys.harness import Event, Run, stored
+from tests.journeys.spark.conftest import Begin, left_behind, put
+from tests.support.feed import Feed
+
+pytestmark = pytest.mark.spark
+
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
+DAMAGES = {
+    "removed": "there is no such directory .*found: none",
+    "rolled back": r"it was rolled back .*found: batch 1\)",
+    "swapped": r"it belongs to another query: .*found: batch 3\)",
+}
+
+
+@dataclass
+class Story:
+    """What was seen of the run."""
+
+    run: Run
+    feed: Feed
+    before: list[str] = field(default_factory=list)
+    """How often the query had been started when the leaders were dead."""
+    after_leaders: Event = field(default_factory=dict)
+    zombies: list[int] = field(default_factory=list)
+    zombies_left: list[int] = field(default_factory=list)
+    code: int = -1
+    left: dict[int, str] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def story(begin: Begin, ground: Path) -> Iterator[Story]:
+    """Lose the leader twice, a driver's Python, a JVM, a TaskManager; freeze Python and JVM."""
+    feed = Feed(ground)
+    run = begin("live.py", options=FEW)
+    story = Story(run, feed)
+    run.wait("checkpoint-completed", batch_id=2)
+    for _ in range(2):
+        os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
+        run.wait("takeover")
+        story.after_leaders = run.wait("checkpoint-completed")
+    story.before = run.lines("runs.txt")
+    for attempt, key in enumerate(("driver_pid", "jvm_pid", "taskmanager"), start=1):
+        taskmanager, slot = _where(run, attempt)
+        os.kill(taskmanager["pid"] if key == "taskmanager" else slot[key], signal.SIGKILL)
+        run.grown("runs.txt", attempt + 1)
+        run.wait("checkpoint-completed", attempt=attempt + 1)
+    _, slot = _where(run, 4)
+    story.zombies = [slot["driver_pid"], slot["jvm_pid"]]
+    for pid in story.zombies:
+        os.kill(pid, signal.SIGSTOP)
+    run.wait("checkpoint-completed", attempt=5)
+    harness.thaw(story.zombies)
+    story.zombies_left = [pid for pid in story.zombies if Path(f"/proc/{pid}").exists()]
+    feed.end()
+    run.release()
+    story.code = run.finish()
+    story.left = left_behind(ground)
+    yield story
+    feed.end()
+
+
+def _where(run: Run, attempt: int) -> tuple[Event, Event]:
+    """Return the TaskManager and the slot in which an attempt runs, once another driver is warm."""
+    run.busy()
+    answer = run.until(
+        "/taskmanagers",
+        lambda found: any(
+            slot["attempt"] == attempt for one in found["taskmanagers"] for slot in one["slots"]
+        ),
+    )
+    return next(
+        (one, slot)
+        for one in answer["taskmanagers"]
+        for slot in one["slots"]
+        if slot["attempt"] == attempt
+    )
+
+
+def test_each_input_row_is_in_the_output_exactly_once(story: Story) -> None:
+    rows = story.feed.rows
+
+    assert 0 == story.code, story.run.story()
+    assert f"streamed None, rows {rows}, distinct {rows}" in story.run.log.read_text()
+
+
+def test_the_query_does_not_notice_that_leaders_die(story: Story) -> None:
+    assert 1 == len(story.before)
+    assert 1 == story.after_leaders["attempt"]
+    assert 2 < story.after_leaders["batch_id"]
+
+
+def test_each_lost_driver_is_followed_by_one_attempt(story: Story) -> None:
+    runs = [line.split() for line in story.run.lines("runs.txt")]
+
+    assert ["1", "2", "3", "4", "5"] == [attempt for attempt, _, _ in runs]
+    assert 5 == len({run_id for _, run_id, _ in runs})
+
+
+def test_no_batch_is_left_out_of_the_record(story: Story) -> None:
+    """Numbers are given without a gap; every batch has one, though not each has an event."""
+    told = [
+        (one["number"], one["batch_id"], one["count"])
+        for one in story.run.of("checkpoint-completed")
+    ]
+    numbers = [number for number, _, _ in told]
+
+    assert sorted(set(numbers)) == numbers
+    assert [number - 1 for number, _, _ in told] == [batch_id for _, batch_id, _ in told]
+    assert {"orders"} == {one["of"] for one in story.run.of("checkpoint-completed")}
+
+
+def test_a_zombie_is_gone_before_the_next_attempt_commits(story: Story) -> None:
+    assert [] == story.zombies_left
+
+
+def test_nothing_is_left(story: Story, ground: Path) -> None:
+    assert ({}, []) == (story.left, stored(ground))
+
+
+@pytest.fixture(scope="module")
+def damaged(begin: Begin, ground: Path, story: Story) -> Run:
+    """Lose the driver and what it has left, three times."""
+    assert story.code == 0
+    run = begin("damaged.py", options=FEW)
+    for name in DAMAGES:
+        run.wait("checkpoint-completed", name=name, of="orders", batch_id=3)
+        (ground / f"damage-{name}").touch()
+        run.wait("job-status", name=name, status="FAILED")
+    run.finish()
+    return run
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_job_whose_checkpoint_is_not_what_was_recorded_fails(damaged: Run, name: str) -> None:
+    log = damaged.log.read_text()
+    what = rf"{name}: .*streaming query 'orders' cannot go on at .*: {DAMAGES[name]}"
+
+    assert re.search(what, log), log
+    assert "recorded: batch 3 of query" in log
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_nothing_is_written_then(damaged: Run, ground: Path, name: str) -> None:
+    """Its function was called once: in the attempt before."""
+    written = sorted((ground / name / "orders" / "_spark_metadata").glob("[0-9]*"))
+
+    assert [f"{name} 1"] == [
+        line for line in damaged.lines("begun.txt") if line.startswith(f"{name} ")
+    ]
+    assert ["0", "1", "2", "3"] == [path.name for path in written]
+
+
+def test_a_streaming_job_runs_in_one_process(tmp_path: Path) -> None:
+    script = put(tmp_path, "live.py")
+    feed = Feed(tmp_path, files=10)
+    (tmp_path / "go").touch()
+    done = subprocess.run(
+        [sys.executable, script.name],
+        cwd=tmp_path,
+        env=harness.environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=harness.PATIENCE_S,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stderr[-4000:]
+    assert f"streamed None, rows {feed.rows}, distinct {feed.rows}" in done.stdout

@@ -1,0 +1,139 @@
+"""What jobs append is there once, though their drivers are killed, and wake from the dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.journeys import harness
+from tests.journeys.harness import PATIENCE_S, GoneError, Run, stored
+from tests.journeys.spark.conftest import Begin, left_behind
+
+pytestmark = pytest.mark.spark
+
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
+KILLS = 3
+"""So often each job loses its driver to SIGKILL; then all of the driver is stopped."""
+
+LATE_S = 0.4
+"""A write takes about so long: a kill comes at any moment of it."""
+
+ROWS = {"appended": 40 * 100, "batched": 30 * 100, "batched-too": 30 * 100}
+
+
+@dataclass
+class Story:
+    """What was seen of the run."""
+
+    run: Run
+    moments: list[str] = field(default_factory=list)
+    """What lay beside the target when the driver was killed."""
+    sights: set[int] = field(default_factory=set)
+    """How many files of rows a reader has found in the target of the appends."""
+    code: int = -1
+    left: dict[int, str] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def story(begin: Begin, ground: Path) -> Story:
+    """Kill the driver of each job in the middle of a write, and stop one past its timeout."""
+    dice = random.Random(5)
+    run = begin("writes.py", options=FEW)
+    story = Story(run)
+    with _looking(ground / "appended", story.sights):
+        for job, target in (("appends", "appended"), ("batches", "batched")):
+            for attempt in range(1, KILLS + 2):
+                run.grown(f"{job}.txt", attempt)
+                slot = _slot(run, job, attempt)
+                _in_a_write(run, ground, target)
+                time.sleep(dice.uniform(0, LATE_S))  # A random moment, and no event.
+                story.moments += [path.name for path in ground.glob(f".{target}.*")]
+                if attempt <= KILLS:
+                    os.kill(slot["driver_pid"], signal.SIGKILL)
+                    continue
+                zombie = [slot[key] for key in ("guardian_pid", "driver_pid", "jvm_pid")]
+                for pid in zombie:
+                    os.kill(pid, signal.SIGSTOP)
+                run.grown(f"{job}.txt", attempt + 1)
+                harness.thaw(zombie)
+        story.code = run.finish()
+    story.left = left_behind(ground)
+    return story
+
+
+@contextmanager
+def _looking(target: Path, sights: set[int]) -> Iterator[None]:
+    """List a directory again and again, as a reader of Spark would."""
+    end = threading.Event()
+
+    def look() -> None:
+        while not end.is_set():
+            names = os.listdir(target) if target.is_dir() else []
+            sights.add(sum(not name.startswith((".", "_")) for name in names))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+def _slot(run: Run, job: str, attempt: int) -> dict[str, int]:
+    """Return the slot in which an attempt runs, once another driver is warm."""
+    while True:
+        _, slot = run.busy()
+        if slot["attempt"] == attempt and slot["job_id"]:
+            return slot
+        if run.process.poll() is not None:
+            raise GoneError(f"{job} {attempt}: the run is over\n{run.story()}")
+
+
+def _in_a_write(run: Run, ground: Path, target: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not list(ground.glob(f".{target}.understudy-*")):
+        if time.monotonic() > deadline or run.process.poll() is not None:
+            raise GoneError(f"nothing is written to {target}\n{run.story()}")
+
+
+def test_each_row_is_there_once(story: Story, ground: Path) -> None:
+    expected = {name: [rows, rows] for name, rows in ROWS.items()}
+
+    assert 0 == story.code, story.run.story()
+    assert expected == json.loads((ground / "counted.json").read_text())
+
+
+def test_the_drivers_were_lost(story: Story) -> None:
+    attempts = [str(number) for number in range(1, KILLS + 3)]
+
+    assert [attempts, attempts] == [story.run.lines(f"{job}.txt") for job in ("appends", "batches")]
+    assert story.moments
+
+
+def test_what_was_published_is_not_computed_again(story: Story) -> None:
+    steps = [line.split() for line in story.run.lines("steps.txt")]
+    again = [line.split()[1] for line in story.run.lines("kept.txt")]
+
+    assert 40 == len({step for _, step in steps})
+    assert len(again) <= 30 + 2 * (KILLS + 1)
+
+
+def test_a_reader_never_sees_half_of_a_write(story: Story) -> None:
+    assert len(story.sights) > 2
+    assert [] == [count for count in sorted(story.sights) if count % 2]
+
+
+def test_nothing_is_left(story: Story, ground: Path) -> None:
+    assert ({}, []) == (story.left, stored(ground))
+    assert [] == [path.name for path in ground.rglob("*understudy-*")]

@@ -1,0 +1,117 @@
+"""Mutants of checkpoints: what is recorded, who is heard, what a restarted job is given."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+DECIDED = "core/checkpoints.py"
+STORE = "ha/checkpoint_store.py"
+COORDINATOR = "runtime/checkpoint_coordinator.py"
+TASKMANAGER = "runtime/task_manager.py"
+REGISTRY = "ha/registry.py"
+
+ON_CORE = "tests/core/test_checkpoints.py"
+ON_STORE = "tests/ha/test_checkpoint_store.py"
+ON_COORDINATOR = "tests/ha/test_checkpoint_coordinator.py"
+ON_TASKMANAGER = "tests/ha/test_task_manager.py"
+
+CHECKPOINTS = (
+    mutant(
+        "an attempt that is dead is heard", 3, COORDINATOR,
+        "if message.attempt == self._attempt:",
+        "if message.attempt <= self._attempt:",
+        ON_COORDINATOR,
+    ),
+    mutant(
+        "a number is given twice", 7, DECIDED,
+        "            counter += 1\n            found = replace(one, number=counter)",
+        "            counter += 1\n            found = replace(one, number=len(known) + 1)",
+        ON_CORE, ON_STORE,
+    ),
+    mutant(
+        "the latest of a query is not retained", 7, DECIDED,
+        "if one.number in needed | newest)",
+        "if one.number in newest)",
+        ON_CORE, ON_COORDINATOR,
+    ),
+    mutant(
+        "a job is given the first of a query", 7, DECIDED,
+        "        found[slot(one)] = one\n",
+        "        found.setdefault(slot(one), one)\n",
+        ON_CORE,
+    ),
+    mutant(
+        "what is told again is taken for new", 7, DECIDED,
+        "if (one.attempt, one.sequence) <= body.heard:",
+        "if False:",
+        ON_COORDINATOR,
+    ),
+    mutant(
+        "only what one leader has heard is known to be old", 7, DECIDED,
+        "            heard=(one.attempt, one.sequence),\n",
+        "            heard=(0, 0),\n",
+        ON_COORDINATOR,
+    ),
+    mutant(
+        "checkpoints are not told to the next leader", 7, TASKMANAGER,
+        "                    self._tell_taken()\n",
+        "",
+        ON_TASKMANAGER,
+    ),
+    mutant(
+        "what was answered is told again for ever", 5, TASKMANAGER,
+        "self._taken.get((message.job_id, message.attempt), {}).pop(message.sequence, None)",
+        "pass",
+        ON_TASKMANAGER,
+    ),
+    mutant(
+        "a document is read and not claimed", 1, STORE,
+        "self.body = await document.claim(term)",
+        "self.body = await document.read() or self.body",
+        ON_STORE,
+    ),
+    mutant(
+        "a document is not linked", 8, STORE,
+        "replace(entry, checkpoints=document.key)",
+        "entry",
+        ON_STORE,
+    ),
+    mutant(
+        "what nothing links is not swept", 5, REGISTRY,
+        "return swept + await self._delete_unlinked(term, CHECKPOINTS_PREFIX, checkpoints)",
+        "return swept",
+        ON_STORE,
+    ),
+    mutant(
+        "checkpoints are swept while their jobs cannot be read", 9, REGISTRY,
+        "                segment = await segment_document(self._register, key).read()\n"
+        "            except DataError:\n                return swept",
+        "                segment = await segment_document(self._register, key).read()\n"
+        "            except DataError:\n                continue",
+        ON_STORE,
+    ),
+    mutant(
+        "a result does not wait for what was told before it", 7, COORDINATOR,
+        "        await self._over.wait()\n",
+        "        self._over.set()\n",
+        ON_COORDINATOR,
+    ),
+    mutant(
+        "a document that cannot be read counts as none", 9, COORDINATOR,
+        "                if self._unneeded.is_set():\n                    return False",
+        "                if True:\n                    return False",
+        ON_COORDINATOR,
+    ),
+    mutant(
+        "a cancelled job waits for a repair", 9, COORDINATOR,
+        "        self._unneeded.set()\n",
+        "",
+        ON_COORDINATOR,
+    ),
+    mutant(
+        "each repetition is a write", 8, COORDINATOR,
+        "            if not news or await self._update(",
+        "            if await self._update(",
+        ON_COORDINATOR,
+    ),
+)  # fmt: skip

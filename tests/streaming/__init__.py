@@ -1,0 +1,1 @@
+"""Streaming jobs without Spark: checkpoint locations written as files, as Spark writes them."""

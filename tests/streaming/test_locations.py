@@ -1,0 +1,76 @@
+"""Where queries keep their checkpoints: as Spark spells it, and as Python does."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from understudy.errors import UsageError
+from understudy.runtime.checkpoint_location import CheckpointLocation
+from understudy.spark.urls import plain_url, spark_url
+
+BARE = CheckpointLocation("/ha/checkpoints/j/streaming")
+
+
+def test_a_name_gives_a_location_below() -> None:
+    expected = f"{BARE}/orders"
+
+    assert expected == BARE("orders")
+    assert expected == BARE / "orders"
+    assert expected == f"{BARE}/orders"
+    assert expected == os.path.join(BARE, "orders")  # noqa: PTH118 -- as users write it
+    assert f"{expected}/eu" == BARE / "orders" / "eu"
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/etc", "a:b", "a b", "ä", "metadata", "offsets", "a" * 101, 3]
+)
+def test_a_bad_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a checkpoint location"):
+        BARE(name)
+
+
+def test_it_travels_as_plain_text() -> None:
+    assert str is type(pickle.loads(pickle.dumps(BARE)))
+
+
+@pytest.mark.parametrize(
+    ("storage", "path", "expected"),
+    [
+        ("/ha", "a/b", "/ha/a/b"),
+        ("file:///ha", "a/b", "/ha/a/b"),
+        ("/up/../ha//", "a/b", "/ha/a/b"),
+        ("s3://bucket/ha/", "a/b", "s3://bucket/ha/a/b"),
+        ("/ha", "/mine", "/mine"),
+        ("/ha", "s3://bucket/x", "s3://bucket/x"),
+        ("s3://bucket/ha", "file:///mine", "/mine"),
+    ],
+)
+def test_where_spark_finds_a_path(storage: str, path: str, expected: str) -> None:
+    assert expected.replace("s3:", "") == spark_url(storage, path).replace("s3a:", "").replace(
+        "s3:", ""
+    )
+
+
+def test_a_relative_storage_is_made_absolute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert str(tmp_path / "ha" / "a") == spark_url("ha", "a")
+
+
+def test_what_lies_in_memory_has_a_directory_for_spark() -> None:
+    found = Path(spark_url("memory://understudy-1", "a/b"))
+
+    assert found.is_absolute()
+    assert found.parent.parent.is_dir()
+    assert str(found) == spark_url("memory://understudy-1", "a/b")
+
+
+@pytest.mark.parametrize("location", ["/x/y", "file:/x/y", "file:///x/y", "file://x/y"])
+def test_where_python_finds_what_spark_calls_so(location: str) -> None:
+    assert "/x/y" == plain_url(location)

@@ -1,0 +1,137 @@
+"""Attempts of a job that write, and the leader that records what they tell: no processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.support.frail_disk import FrailDisk, Killed
+from understudy.clock import SystemClock
+from understudy.core import checkpoints
+from understudy.errors import CheckpointError
+from understudy.ha.storage import FsspecStorage
+from understudy.model import (
+    ApplicationId,
+    Checkpoint,
+    Checkpoints,
+    Incarnation,
+    JobId,
+    Pointer,
+    RunId,
+)
+from understudy.rpc.messages import Deploy
+from understudy.runtime.disk import Disk
+from understudy.runtime.kept_state import StateKeeper
+from understudy.runtime.publishing import Mode
+from understudy.runtime.safe_writes import Batch, SafeWrites
+
+JOB = JobId("ab" * 16)
+
+OLD = ["old-1", "old-2"]
+NEW = ["new-1", "new-2", "new-3"]
+
+
+class Leader:
+    """Records what the current attempt tells, and nothing of another: see CheckpointCoordinator."""
+
+    def __init__(self, job_id: JobId = JOB) -> None:
+        self.job_id = job_id
+        self.body = Checkpoints(application_id=ApplicationId("a"), job_id=job_id)
+        self.attempt = 0
+        self.storage = FsspecStorage("memory://safe-writes")
+
+    def begin(self, disk: Disk | None = None) -> Attempt:
+        """Begin the next attempt."""
+        self.attempt += 1
+        return Attempt(self, self.attempt, disk or Disk())
+
+    def record(self, attempt: int, taken: Iterable[Checkpoint]) -> tuple[int, ...]:
+        if attempt != self.attempt:
+            raise CheckpointError("another attempt of the job is under way")
+        self.body, numbered = checkpoints.record(self.body, list(taken), 1)
+        return tuple(one.number for one in numbered)
+
+
+class Attempt:
+    """One attempt: its writes, its recorder, and what it has computed."""
+
+    def __init__(self, leader: Leader, number: int, disk: Disk) -> None:
+        self._leader = leader
+        self._number = number
+        self._disk = disk
+        self.computed = 0
+        deploy = Deploy(
+            application_id=ApplicationId("a"),
+            run_id=RunId("r"),
+            job_id=leader.job_id,
+            name="job",
+            attempt=number,
+            driver=Incarnation("d"),
+            plan=Pointer(path="", digest="", size=0),
+            staged="",
+            result_size_max=1000,
+            checkpoints="job",
+            restored=checkpoints.latest(leader.body),
+        )
+        clock = SystemClock()
+        self.state = StateKeeper(deploy, self, leader.storage, clock)
+        self.writes = SafeWrites(deploy, self, self.state, clock, disk)
+
+    def record(self, *taken: Checkpoint) -> tuple[int, ...]:
+        """See `Recorder.record`: the dead record nothing."""
+        if isinstance(self._disk, FrailDisk) and self._disk.dead:
+            raise Killed
+        return self._leader.record(self._number, taken)
+
+    def tell(self, *taken: Checkpoint, failed: int = 0) -> None:
+        """See `Recorder.tell`."""
+        if self._number == self._leader.attempt:
+            self.record(*taken)
+
+    def settle(self, timeout_s: float) -> bool:
+        """See `Recorder.settle`."""
+        return True
+
+    def write(
+        self,
+        target: Path,
+        rows: Iterable[str],
+        mode: Mode = Mode.APPEND,
+        name: str | None = None,
+        batch: Batch | None = None,
+    ) -> None:
+        """Write rows, each in a file of its own, as Spark would."""
+
+        def emit(directory: Path) -> None:
+            self.computed += 1
+            directory.mkdir()
+            for row in rows:
+                file = directory / f"{row}-{self._number}-{os.urandom(4).hex()}"
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(row)
+            (directory / "_SUCCESS").write_text("")
+
+        self.writes.write(target, mode, emit, name, batch)
+
+
+def rows_of(target: Path) -> list[str]:
+    """Return the rows that a reader finds, in order."""
+    files = [path for path in target.rglob("*") if path.is_file()]
+    shown = [path for path in files if not path.name.startswith((".", "_"))]
+    return sorted(path.read_text() for path in shown)
+
+
+def hidden(target: Path) -> list[str]:
+    """Return what lies beside and in the target that nobody needs."""
+    beside = [path.name for path in target.parent.iterdir() if path != target]
+    return sorted(beside + [path.name for path in target.iterdir() if path.name.startswith(".")])
+
+
+def calls_of(target: Path, mode: Mode, there: bool) -> int:
+    """Return how many system calls a write takes that nobody disturbs."""
+    disk = FrailDisk()
+    if there:
+        Leader(JobId("00" * 16)).begin().write(target, OLD)
+    Leader().begin(disk).write(target, NEW, mode)
+    return len(disk.calls)
