@@ -12,7 +12,7 @@ FAULTS ?= 300
 WINDOWS ?= 50
 PAIRS ?= all
 
-.PHONY: setup demo test check unit zookeeper failure journeys spark versions mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo test check unit zookeeper failure journeys s3 spark versions mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -57,6 +57,11 @@ failure: $(READY)
 journeys: $(READY)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark"
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper
+
+# ... and with all data on S3: a moto server, found by the environment as any other.
+s3: $(READY)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/test_ending.py tests/journeys/test_main.py \
+		tests/journeys/test_leader.py tests/journeys/test_drivers.py --backend zookeeper --storage s3
 
 # ... and with real Spark.
 spark: $(READY)

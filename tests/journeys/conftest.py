@@ -11,9 +11,10 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run
+from tests.support.s3 import BUCKET, Moto, moto
 from tests.support.zookeeper import Server, zookeeper
 
-__all__ = ["zookeeper"]
+__all__ = ["moto", "zookeeper"]
 
 Start = Callable[..., Run]
 
@@ -25,13 +26,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="filesystem",
         help="What all journeys coordinate by, unless they say it themselves.",
     )
+    parser.addoption(
+        "--storage",
+        choices=["local", "s3"],
+        default="local",
+        help="Where all journeys keep their data; s3 needs --backend zookeeper.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    on_s3 = config.getoption("--storage") == "s3"
+    if on_s3 and config.getoption("--backend") == "filesystem":
+        raise pytest.UsageError("--storage s3 needs --backend zookeeper")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is about the files of the other backend."""
-    if config.getoption("--backend") == "filesystem":
-        return
-    others = [item for item in items if item.get_closest_marker("filesystem")]
+    """Leave out what is about the files of the other backend, or of a local directory."""
+    marks = {"filesystem"} if config.getoption("--backend") != "filesystem" else set()
+    if config.getoption("--storage") == "s3":
+        marks |= {"local_storage"}
+    others = [item for item in items if any(map(item.get_closest_marker, marks))]
     items[:] = [item for item in items if item not in others]
     config.hook.pytest_deselected(items=others)
 
@@ -42,6 +56,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.config.getoption("--backend") == "zookeeper":
         server: Server = request.getfixturevalue("zookeeper")
         harness.quorum = server.connect_string
+    if request.config.getoption("--storage") == "s3":
+        s3: Moto = request.getfixturevalue("moto")  # Found by the environment that it sets.
+        harness.bucket = f"s3://{BUCKET}"
+        assert s3.endpoint
     yield
     shutil.rmtree(harness.configurations(), ignore_errors=True)
 

@@ -25,6 +25,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from understudy.config.configuration import Configuration, load_configuration
+from understudy.ha.storage import open_storage
 
 Event = dict[str, Any]
 
@@ -240,6 +241,9 @@ class Run:
 quorum = ""
 """The ZooKeeper servers that all journeys use; empty for those of the default backend."""
 
+bucket = ""
+"""The URL below which all journeys keep their data; empty where that is a local directory."""
+
 
 def environment(place: Path) -> dict[str, str]:
     """Return the environment of a command: its state lies in the test's place."""
@@ -264,6 +268,7 @@ def configured_for_zookeeper(place: Path) -> Path:
         "  zookeeper:\n"
         f"    quorum: {quorum}\n"
         f"    path.root: /{_part(place)}\n"
+        + (f"  storageDir: {bucket}/{_part(place)}\n" if bucket else "")
     )
     return directory
 
@@ -294,6 +299,8 @@ def stored(place: Path) -> list[str]:
     """Return every file and directory in the storage directory, and every node of the register."""
     storage = place / "state" / "understudy" / "ha"
     found = {str(path.relative_to(storage)) for path in storage.rglob("*")}
+    if bucket:
+        found |= set(open_storage(f"{bucket}/{_part(place)}").sizes(""))
     return sorted(found | set(_znodes(f"/{_part(place)}")))
 
 

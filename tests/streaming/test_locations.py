@@ -43,16 +43,33 @@ def test_it_travels_as_plain_text() -> None:
         ("/ha", "a/b", "/ha/a/b"),
         ("file:///ha", "a/b", "/ha/a/b"),
         ("/up/../ha//", "a/b", "/ha/a/b"),
-        ("s3://bucket/ha/", "a/b", "s3://bucket/ha/a/b"),
+        ("s3://bucket/ha/", "a/b", "s3a://bucket/ha/a/b"),
         ("/ha", "/mine", "/mine"),
-        ("/ha", "s3://bucket/x", "s3://bucket/x"),
+        ("/ha", "s3://bucket/x", "s3a://bucket/x"),
+        ("/ha", "s3a://bucket/x", "s3a://bucket/x"),
+        ("gcs://bucket/ha", "a", "gs://bucket/ha/a"),
+        ("abfss://c@a.dfs.core.windows.net/ha", "a", "abfss://c@a.dfs.core.windows.net/ha/a"),
+        ("hdfs://name/ha", "a", "hdfs://name/ha/a"),
         ("s3://bucket/ha", "file:///mine", "/mine"),
     ],
 )
 def test_where_spark_finds_a_path(storage: str, path: str, expected: str) -> None:
-    assert expected.replace("s3:", "") == spark_url(storage, path).replace("s3a:", "").replace(
-        "s3:", ""
-    )
+    assert expected == spark_url(storage, path)
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("s3a://bucket/x", "s3://bucket/x"),
+        ("s3://bucket/x", "s3://bucket/x"),
+        ("gs://bucket/x", "gs://bucket/x"),
+        ("hdfs://name/x", "hdfs://name/x"),
+        ("file:/mine", "/mine"),
+        ("/mine", "/mine"),
+    ],
+)
+def test_where_python_finds_what_spark_names(named: str, expected: str) -> None:
+    assert expected == plain_url(named)
 
 
 def test_a_relative_storage_is_made_absolute(

@@ -33,7 +33,7 @@ from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.errors import Conflict, DataError
 from understudy.ha.retrieval import LEADER_KEY
-from understudy.ha.storage import LocalStorage, open_storage, remove_tree
+from understudy.ha.storage import open_storage, remove_tree
 from understudy.model import application_id
 from understudy.runtime import guardian
 from understudy.runtime.processes import GuardedProcesses, Process
@@ -346,11 +346,12 @@ class LocalCluster:
         if not self._finished.is_set():
             return
         storage = open_storage(self._plan.configuration.storage_dir)
-        if not isinstance(storage, LocalStorage):
-            return
         cluster = directory_of(self._plan.configuration, self._plan.cluster_id)
         if self._plan.ephemeral:
-            remove_tree(storage.root / cluster)
+            try:
+                storage.delete_tree(cluster)
+            except OSError as error:
+                self.log(f"left behind {storage.url}/{cluster}: {error}")
         if self._plan.configuration.is_standalone:
             storage.prune(cluster)
 

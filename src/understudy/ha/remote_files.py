@@ -35,6 +35,9 @@ S3_CONNECT_S, S3_SILENCE_S = 5, 15
 S3_ATTEMPTS, S3_TRIES = 3, 3
 """How often botocore sends a request, and how often s3fs begins anew with it."""
 
+S3_PART_BYTES = 50 << 20
+"""From twice that size, a file goes in parts; a single PUT takes 5 GB."""
+
 DELETE_ROUNDS_MAX = 10
 """Somebody may still write below what is deleted, but not for so many rounds."""
 
@@ -85,8 +88,9 @@ class RemoteFiles:
     def publish(self, path: str, data: bytes) -> None:
         """Make the file hold these bytes: whole, replacing what was there."""
         if not self.has_directories:
+            parts = {"chunksize": S3_PART_BYTES} if self._is_s3 else {}
             # Without making the directory above: s3fs would make a bucket that was misspelt.
-            self._call("pipe_file", path, data)
+            self._call("pipe_file", path, data, **parts)
             return
         above, _, _ = path.rpartition("/")
         draft = f"{above}/{DRAFT}{uuid.uuid4().hex}".lstrip("/")

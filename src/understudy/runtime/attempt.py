@@ -61,7 +61,7 @@ class Attempt:
     def call(self, context: JobContext, settle: Callable[[Any], Any]) -> msgspec.Raw:
         """Call the function and return its value as JSON; raises what it raises."""
         deploy = self._deploy
-        plan = self._storage.read(deploy.plan.path)
+        plan = persist_blocking("read a plan", lambda: self._storage.read(deploy.plan.path))
         function, args, kwargs = decode_plan(plan, deploy.plan)
         self.streams.verify()
         try:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
@@ -122,12 +123,16 @@ def lay_out(
 ) -> Path:
     """Lay the artifacts out on this host, unless somebody has; return the directory."""
     target = layout_base(storage, cluster) / code_digest(artifacts)
+    if target.parent.exists() and not isinstance(storage, LocalStorage):
+        _refuse_shared(target.parent)
     if target.is_dir():
         return target
     blobs = BlobStore(storage, cluster, directory)
     for artifact in artifacts[:1]:
         blobs.get(artifact)  # A storage that has vanished is not made anew.
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not isinstance(storage, LocalStorage):
+        _refuse_shared(target.parent)
     draft = target.parent / f".draft-{uuid.uuid4().hex}"
     try:
         for artifact in artifacts:
@@ -154,8 +159,18 @@ def layout_base(storage: BlockingStorage, cluster: str) -> Path:
     """Return where layouts of a cluster go: into local storage, or the temporary directory."""
     if isinstance(storage, LocalStorage):
         return storage.root / layout.code_directory(cluster, "x").rpartition("/")[0]
-    user = os.getuid()
-    return Path(tempfile.gettempdir()) / f"understudy-{user}-{cluster}" / "code"
+    # In one directory that a cleanup can remove, whose name others may know.
+    return Path(tempfile.gettempdir()) / f"understudy-{os.getuid()}-code-{cluster}"
+
+
+def _refuse_shared(base: Path) -> None:
+    """Raise `UsageError` where others could put code of theirs into a directory of layouts."""
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise UsageError(
+            f"{base} is not a directory that only you can write to, and code would be executed "
+            "from there: remove it, or set TMPDIR to a directory of your own"
+        )
 
 
 def remove_layouts(base: Path) -> None:

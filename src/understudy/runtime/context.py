@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -64,9 +65,14 @@ class JobContext:
 
         It is text, for ``.option("checkpointLocation", ctx.checkpoint_location)``. A job with
         several queries gives each its own: ``ctx.checkpoint_location("orders")``, or
-        ``ctx.checkpoint_location / "orders"``.
+        ``ctx.checkpoint_location / "orders"``. Raises `CheckpointError` where the session does not
+        reach it.
         """
-        return self._keeping.streams.location
+        location = self._keeping.streams.location
+        if "://" in location:
+            stores = importlib.import_module("understudy.spark.object_stores")
+            stores.check_reachable(self.spark, location)
+        return location
 
     def save(self, state: Any) -> int:
         """Keep a JSON value that a restarted attempt goes on from; return its number.

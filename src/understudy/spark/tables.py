@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from understudy.errors import UsageError
+from understudy.spark.object_stores import check_reachable
 
 FORMATS = ("parquet", "orc")
 """They keep every type, and the case of names, and are read without looking for a schema."""
@@ -71,12 +72,14 @@ def _check_names(kind: DataType, what: str, path: str, *, case_sensitive: bool) 
 
 def write(df: DataFrame, url: str, format_: str) -> str:
     """Write it to a directory that is not there yet; return its schema as JSON."""
+    check_reachable(df.sparkSession, url)
     df.write.format(format_).mode("errorifexists").save(url)
     return df.schema.json()
 
 
 def read(spark: SparkSession, url: str, format_: str, schema: str) -> DataFrame:
     """Return a DataFrame that reads what `write` has written, with the same schema."""
+    check_reachable(spark, url)
     wanted = StructType.fromJson(json.loads(schema))
     key, text = _AS_IT_IS
     found = spark.read.format(format_).schema(wanted).option(key, text).load(url)

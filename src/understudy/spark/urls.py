@@ -14,6 +14,11 @@ from pathlib import Path
 
 _MEMORY = "memory://"
 
+_HADOOP = {"s3": "s3a", "gcs": "gs", "az": "abfs"}
+"""Schemes that Hadoop, and so Spark, calls otherwise than fsspec; what is not here is the same."""
+
+_FSSPEC = {"s3a": "s3", "s3n": "s3"}
+
 
 def spark_url(storage_url: str, path: str) -> str:
     """Return a path of a storage as Spark understands it; an absolute path or a URL stays.
@@ -23,18 +28,23 @@ def spark_url(storage_url: str, path: str) -> str:
     process.
     """
     if "://" in path or path.startswith("/"):
-        return _without_scheme(path)
+        return _with_scheme_of(_HADOOP, _without_scheme(path))
     if storage_url.startswith(_MEMORY):
         return f"{_scratch()}/{path}"
     root = _without_scheme(storage_url)
     if "://" in root:
-        return f"{root.rstrip('/')}/{path}"
+        return _with_scheme_of(_HADOOP, f"{root.rstrip('/')}/{path}")
     return os.path.normpath(Path(root).absolute() / path)  # As Spark will spell it.
 
 
 def plain_url(location: str) -> str:
     """Return where Python finds what Spark calls so: a local path, or a URL that fsspec opens."""
-    return _without_scheme(location)
+    return _with_scheme_of(_FSSPEC, _without_scheme(location))
+
+
+def _with_scheme_of(schemes: dict[str, str], location: str) -> str:
+    scheme, separator, rest = location.partition("://")
+    return f"{schemes.get(scheme, scheme)}{separator}{rest}" if separator else location
 
 
 def _without_scheme(location: str) -> str:

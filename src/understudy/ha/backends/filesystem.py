@@ -51,7 +51,8 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> FilesystemReg
     if "://" in location and not location.startswith("file://"):
         raise ConfigurationError(
             f"high-availability.storageDir is {location!r}, but high-availability.type "
-            "'filesystem' keeps its register in a directory of this host: give a path"
+            "'filesystem' keeps its register in a directory of this host: give a path, or set "
+            "high-availability.type to a backend that has a register of its own, like zookeeper"
         )
     root = Path(location.removeprefix("file://"))
     return FilesystemRegister(root / cluster_id / "register")
