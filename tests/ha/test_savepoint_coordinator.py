@@ -66,6 +66,7 @@ class Ground:
         self.target = place / "kept"
         self.register = Register()
         self.told: asyncio.Queue[job.Event] = asyncio.Queue()
+        self.task: asyncio.Task[None]
         path = self.storage / STATE.location
         path.parent.mkdir(parents=True)
         path.write_bytes(b"{}")
@@ -82,7 +83,7 @@ class Ground:
             self.told.put_nowait,
             start,
         )
-        task = asyncio.create_task(leader.run())
+        self.task = task = asyncio.create_task(leader.run())
         try:
             yield leader
         finally:
@@ -138,9 +139,10 @@ async def test_the_same_id_again_is_the_same_savepoint(ground: Ground) -> None:
     async with ground.leader() as leader:
         told = [await leader.trigger(TRIGGER, str(ground.target)) for _ in range(2)]
         await done(leader)
-        told.append(await leader.trigger(TRIGGER, "/elsewhere"))
+        told.append(await leader.trigger(TRIGGER, str(ground.storage / "elsewhere")))
 
     assert 1 == len({one.location for one in told})
+    assert 1 == ground.register.writes.count("note a savepoint that is wanted")
     assert 1 == len(ground.whole)
 
 
@@ -151,6 +153,9 @@ async def test_nothing_is_copied_of_a_job_that_is_to_end_before_it_stands_still(
     async with ground.leader() as leader:
         wanted = await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
         told = [await ground.told.get()]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await ground.told.get()
         before = Path(wanted.location).exists()
         leader.stands_still()
         told.append(await ground.told.get())
@@ -251,6 +256,7 @@ async def test_the_end_of_the_job_ends_what_is_copied(
         await asyncio.to_thread(begun.wait, 10)
         leader.close("the job has ended")
         go_on.set()
+        await ground.task
         told = await done(leader)
         with pytest.raises(NotFoundError):
             await leader.trigger("0" * 32, str(ground.target))
