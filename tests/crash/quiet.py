@@ -55,7 +55,9 @@ class Combination:
         if self.jobs == 0:
             return Program((), lasts_s=LONG_S if cancelled else 1.0, raises=failed)
         if self.jobs == 1:
-            return Program(((Job("a", last_s, raises),),))
+            # Where it ends by itself it keeps a state on the way, and goes on from it.
+            saves = not cancelled
+            return Program(((Job("a", last_s, raises, steps=2 * saves, saves=saves),),))
         both = (Job("b", LONG_S if cancelled else 1.0), Job("c", last_s, raises))
         return Program(((Job("a", 0.5),), both))
 
