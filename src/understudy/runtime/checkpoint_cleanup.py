@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 
 from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
+from understudy.ha.registry import checkpoints_document
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import ApplicationDocument, JobEntry, Term
 from understudy.runtime import safe_writes
@@ -36,10 +38,22 @@ async def clean_checkpoints(
     if not retained:
         await effort.make(directory, lambda: services.storage.delete_tree(directory))
     if entry.checkpoints:
-        with contextlib.suppress(DataError, NotFoundError):
-            for one in safe_writes.unfinished((await store.claim(term)).completed):
-                await effort.make(
-                    one.location,
-                    lambda one=one: asyncio.to_thread(safe_writes.sweep, entry.job_id, one),  # type: ignore[misc]
-                )
+        await _sweep_writes(services, application, entry, effort)
         await effort.make(entry.checkpoints, lambda: store.delete(term))
+
+
+async def _sweep_writes(
+    services: HighAvailabilityServices,
+    application: ApplicationDocument,
+    entry: JobEntry,
+    effort: Effort,
+) -> None:
+    """Remove what the writes of lost attempts have left beside their targets."""
+    key, job_id = entry.checkpoints, entry.job_id
+    document = checkpoints_document(services.register, key, application.application_id)
+    with contextlib.suppress(DataError):  # What cannot be read is left, and said elsewhere.
+        body = await document.read()
+        for one in safe_writes.unfinished(body.completed if body else ()):
+            await effort.make(
+                one.location, partial(asyncio.to_thread, safe_writes.sweep, job_id, one)
+            )
