@@ -12,7 +12,7 @@ FAULTS ?= 300
 WINDOWS ?= 50
 PAIRS ?= all
 
-.PHONY: setup demo test check unit zookeeper failure journeys s3 spark versions mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo test check unit zookeeper failure journeys s3 spark versions delta mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -71,6 +71,10 @@ spark: $(READY)
 # tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions.
 versions: $(READY)
 	$(BIN)/python -m tests.versions $(KEEP) $(ONLY)
+
+# Safe writes to real Delta tables: on a PySpark that Delta is there for; needs Maven (mvn).
+delta: $(READY)
+	$(BIN)/python -m tests.delta $(KEEP)
 
 # Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
 mutants: $(READY)

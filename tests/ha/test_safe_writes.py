@@ -16,7 +16,7 @@ from understudy.errors import CheckpointError
 from understudy.model import JobId
 from understudy.runtime.disk import Disk, NotSupported
 from understudy.runtime.publishing import Mode
-from understudy.runtime.safe_writes import sweep, unfinished
+from understudy.runtime.safe_writes import is_under_way, sweep, unfinished
 
 
 @pytest.fixture(autouse=True)
@@ -213,3 +213,15 @@ def test_what_is_published_is_not_computed_again_though_its_area_is_torn(target:
 
     assert second.computed == 0
     assert rows_of(target) == NEW
+
+
+def test_a_write_counts_as_a_checkpoint_of_the_job_once_it_is_published(target: Path) -> None:
+    calls = calls_of(target.parent / "probe" / "out", Mode.APPEND, False)
+    leader = Leader()
+    with contextlib.suppress(Killed):
+        leader.begin(FrailDisk(calls - 1)).write(target, NEW)
+    before = [is_under_way(one) for one in leader.body.completed]
+    leader.begin().write(target, NEW)
+
+    assert [True] == before
+    assert [False] == [is_under_way(one) for one in leader.body.completed]

@@ -12,6 +12,7 @@ from tests.mutants.checkpoints import CHECKPOINTS
 from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
+from tests.mutants.redeployment import REDEPLOYMENT
 from tests.mutants.writes import SAFE_WRITES
 from tests.mutants.zookeeper import ZOOKEEPER
 
@@ -457,44 +458,7 @@ MUTANTS = (
         "",
         HA + "cleanup_tasks.py", HA + "cleanup_abandoned.py",
     ),
-    # --- other code, and discarded results
-    _mutant(
-        "a failover deploys again", 8, "runtime/redeployment.py",
-        "if body.record.digest != changes.over:",
-        "if body.record.digest == '':",
-        HA + "redeployment.py",
-    ),
-    _mutant(
-        "an attempt of the code before counts as of the new since its plan is", 3,
-        "core/recovery.py",
-        "return entry.intent.deployment != deployment",
-        "return entry.deployment != deployment",
-        CORE + "recovery.py",
-    ),
-    _mutant(
-        "what is found staged brings a discarded result back", 8, "runtime/redeployment.py",
-        "            intent=None,\n",
-        "",
-        HA + "redeployment.py",
-    ),
-    _mutant(
-        "other code brings the ids of its own jobs", 2, "runtime/redeployment.py",
-        "record = replace(record, first_job_id=old.first_job_id)",
-        "record = replace(record, first_job_id='')",
-        HA + "redeployment.py",
-    ),
-    _mutant(
-        "a deposed leader sweeps what it lists only then", 1, "runtime/dispatcher.py",
-        "        for name in directories:\n",
-        "        for name in await services.storage.names(base):\n",
-        HA + "late_leader.py",
-    ),
-    _mutant(
-        "two leaders write their results to one path", 1, "ha/layout.py",
-        "/result-{term}.json",
-        "/result.json",
-        HA + "late_leader.py",
-    ),
+    *REDEPLOYMENT,
     *CHECKPOINTS,
     *SAFE_WRITES,
     *CRASHES,

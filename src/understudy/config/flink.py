@@ -33,6 +33,7 @@ SUCCESSORS = {
 _SPARK = "Spark's own settings decide this: use spark.* keys"
 _JAVA_OPTS = "use spark.driver.extraJavaOptions"
 _LATER = "not built yet"
+_BATCHES = "each micro-batch is a checkpoint, taken by Spark as its trigger and spark.* keys say"
 _NO_RPC = "links have no settings beside jobmanager.bind-host and security.*"
 _PEM_ONLY = "certificates are PEM files, without a type and a password as a whole"
 _ONE_FAMILY = "use security.ssl.internal.* and security.ssl.rest.* keys"
@@ -90,6 +91,20 @@ WITHOUT_MEANING = {
         ),
         _PEM_ONLY,
     ),
+    **dict.fromkeys(
+        (
+            f"execution.checkpointing.{what}"
+            for what in (
+                *("aligned-checkpoint-timeout", "checkpoints-after-tasks-finish"),
+                *("cleaner.parallel-mode", "create-subdir", "data-inline-threshold"),
+                *("incremental", "interval", "interval-during-backlog"),
+                *("max-concurrent-checkpoints", "min-pause", "mode", "snapshot-compression"),
+                *("storage", "timeout", "tolerable-failed-checkpoints", "unaligned"),
+                "write-buffer-size",
+            )
+        ),
+        _BATCHES,
+    ),
     "security.ssl.enabled": _ONE_FAMILY,
     "security.ssl.keystore": _ONE_FAMILY,
     "security.ssl.keystore-password": _ONE_FAMILY,
@@ -115,7 +130,9 @@ PREFIXES_WITHOUT_MEANING = {
     "completed-application-store.": _NO_HISTORY,
     "env.java.opts.": _JAVA_OPTS,
     "execution.batch.": "running attempts are adopted, finished jobs are never run again",
-    "execution.checkpointing.": _LATER,
+    "execution.checkpointing.file-merging.": _BATCHES,
+    "execution.checkpointing.local-backup.": _BATCHES,
+    "execution.checkpointing.unaligned.": _BATCHES,
     "execution.program-config.": "main cannot change the cluster's configuration",
     "execution.state-recovery.": _LATER,
     "fs.": "use spark.hadoop.* keys",

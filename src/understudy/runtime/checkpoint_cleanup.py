@@ -18,6 +18,7 @@ from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import Format
+from understudy.ha.registry import checkpoints_document
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import Storage, storage_of
 from understudy.model import ApplicationDocument, Checkpoints, JobEntry, JobStatus, Term
@@ -97,12 +98,7 @@ async def clean_checkpoints(
     elif kept != directory:
         await effort.make(directory, functools.partial(_tidy, services.storage, directory, kept))
     if entry.checkpoints:
-        with contextlib.suppress(DataError, NotFoundError):
-            for one in safe_writes.unfinished((await store.claim(term)).completed):
-                await effort.make(
-                    one.location,
-                    lambda one=one: asyncio.to_thread(safe_writes.sweep, entry.job_id, one),  # type: ignore[misc]
-                )
+        await _sweep_writes(services, application, entry, effort)
         await effort.make(entry.checkpoints, lambda: store.delete(term))
 
 
@@ -129,3 +125,20 @@ async def _tidy(storage: Storage, directory: str, kept: str) -> None:
             if f"{directory}/{part}/{name}" not in needed:
                 delete = holder.delete_tree if part == "tables" else holder.delete
                 await storage.run(delete, f"{path}/{name}")
+
+
+async def _sweep_writes(
+    services: HighAvailabilityServices,
+    application: ApplicationDocument,
+    entry: JobEntry,
+    effort: Effort,
+) -> None:
+    """Remove what the writes of lost attempts have left beside their targets."""
+    key, job_id = entry.checkpoints, entry.job_id
+    document = checkpoints_document(services.register, key, application.application_id)
+    with contextlib.suppress(DataError):  # What cannot be read is left, and said elsewhere.
+        body = await document.read()
+        for one in safe_writes.unfinished(body.completed if body else ()):
+            await effort.make(
+                one.location, functools.partial(asyncio.to_thread, safe_writes.sweep, job_id, one)
+            )

@@ -14,6 +14,7 @@ from typing import Any
 from understudy.core.checkpoints import Slot, slot
 from understudy.model import Checkpoint, JobId
 from understudy.runtime.reporter import Reporter
+from understudy.runtime.safe_writes import is_under_way
 
 PAUSE_S = 1.0
 """Between two events of one slot: a person reads no faster."""
@@ -41,6 +42,8 @@ class CheckpointNews:
 
     def completed(self, checkpoint: Checkpoint) -> None:
         """See `Audience.completed`."""
+        if is_under_way(checkpoint):  # Nobody waits for what is not published yet.
+            return
         which = slot(checkpoint)
         if which in self._timers:
             self._untold.setdefault(which, []).append(checkpoint)

@@ -27,6 +27,9 @@ TURN_S = 10.0
 """How long to wait while another process publishes beside us; it takes milliseconds, unless that
 process is stopped. Without the turn nothing is lost: see `Area.publish`."""
 
+REMOVE_TRIES = 3
+"""A stopped attempt that goes on may add to a directory while it is removed, but not for long."""
+
 TURN_POLL_S = 0.02
 """The kernel has no lock with a time limit: it is asked again so often."""
 
@@ -100,10 +103,16 @@ class Disk:
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory with all that it holds; one that is gone is no error."""
-        for _ in range(3):  # A stopped attempt that goes on may still add to it.
-            with contextlib.suppress(FileNotFoundError):
+        for tries in range(1, REMOVE_TRIES + 1):
+            try:
                 shutil.rmtree(path)
-            if not path.exists():
+            except FileNotFoundError:
+                if not path.exists():
+                    return
+            except OSError:
+                if tries == REMOVE_TRIES:
+                    raise
+            else:
                 return
 
     def sync(self, path: Path) -> None:

@@ -53,11 +53,17 @@ class WriteNote(Record, frozen=True):
 
     state: WriteState
     target: str = ""
+    """While it is under way."""
 
 
 def note_of(checkpoint: Checkpoint) -> WriteNote:
     """Return what such a checkpoint says."""
     return msgspec.json.decode(checkpoint.note, type=WriteNote)
+
+
+def is_under_way(checkpoint: Checkpoint) -> bool:
+    """Say whether a checkpoint is one of a write that is not published yet."""
+    return checkpoint.kind is CheckpointKind.WRITE and bool(note_of(checkpoint).target)
 
 
 @dataclass
@@ -335,7 +341,7 @@ class SafeWrites:
 def unfinished(taken: Iterable[Checkpoint]) -> list[Checkpoint]:
     """Return the writes that may have left an area: the latest of each, if it is not published."""
     latest = {one.name: one for one in taken if one.kind is CheckpointKind.WRITE}
-    return [one for one in latest.values() if note_of(one).target]
+    return [one for one in latest.values() if is_under_way(one)]
 
 
 def sweep(job_id: str, checkpoint: Checkpoint) -> None:

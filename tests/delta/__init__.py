@@ -1,0 +1,1 @@
+"""Safe writes to real Delta tables: needs Maven, and a PySpark that Delta is there for."""
