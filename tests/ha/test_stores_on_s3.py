@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import os
 import random
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -326,3 +328,26 @@ def test_many_threads_use_one_storage(proxy: FaultyS3, url: str) -> None:
         told = list(pool.map(one, range(40)))
 
     assert [(b"%d" % number, ["file"]) for number in range(40)] == told
+
+
+USES_A_STORAGE = """
+import sys
+from understudy.ha.storage import open_storage
+from understudy.runtime.surroundings import Surroundings
+before = Surroundings.now()
+open_storage(sys.argv[1]).publish("a/file", b"data")
+print(Surroundings.now().differences(before))
+"""
+
+
+def test_a_driver_that_uses_its_storage_is_as_it_was_before(proxy: FaultyS3, url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", USES_A_STORAGE, url],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert "[]" == done.stdout.strip()
+    assert "" == done.stderr, "and nothing is told to the person whose job it is"

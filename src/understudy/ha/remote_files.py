@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import logging
 import os
 import uuid
 from collections.abc import Iterable, Mapping
@@ -77,6 +78,8 @@ class RemoteFiles:
             )
         if self._is_s3:
             self._fs.retries = S3_TRIES
+            for name in ("botocore", "aiobotocore"):  # They tell each process what it was told.
+                logging.getLogger(name).setLevel(logging.WARNING)
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes, or raise ``FileNotFoundError``."""

@@ -15,8 +15,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-OURS = ("understudy-", "py4j")
-"""How the threads are called that belong to the driver."""
+OURS = ("understudy-", "py4j", "fsspecIO", "asyncio_")
+"""How the threads are called that belong to the driver: the last two serve a storage on S3, and
+begin when it is first used."""
 
 _LIMITS = tuple(
     (name, getattr(resource, name)) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
