@@ -93,6 +93,7 @@ FAILED: Cell = (
 GIVEN_UP: Cell = ({**OVER, "status": JobStatus.CANCELED}, [job.ReturnSlot(), CANCELED])
 
 SAVE: list[Command] = [job.ReturnSlot(), job.TakeSavepoint()]
+DAMAGED = job.RecordResult(JobStatus.FAILED, None, "damaged")
 STOPPED = job.RecordResult(JobStatus.FINISHED, None, "stopped with a savepoint")
 
 CELLS: dict[tuple[str, Phase], Cell] = {
@@ -151,6 +152,10 @@ CELLS: dict[tuple[str, Phase], Cell] = {
         {**OVER, "status": JobStatus.FINISHED},
         [job.ReturnSlot(), STOPPED],
     ),
+    **{
+        ("unrestorable", phase): ({**OVER, "status": JobStatus.FAILED}, [job.ReturnSlot(), DAMAGED])
+        for phase in (Phase.IDLE, Phase.SUSPENDED)
+    },
     ("not saved", Phase.SAVING): ({"ends_as": None, "phase": Phase.WAITING}, WANT),
     ("recorded", Phase.RECORDING): ({"phase": Phase.DONE}, []),
     ("recorded", Phase.SUSPENDED): ({"phase": Phase.WAITING, "displaced": False}, WANT),
