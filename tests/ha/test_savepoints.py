@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import msgspec
 import pytest
 
 from understudy.errors import CheckpointError, NotFoundError
@@ -160,6 +161,35 @@ def test_a_query_that_was_rolled_back_is_refused(storage: Path, tmp_path: Path) 
     with pytest.raises(CheckpointError, match=r"recorded with batch 9, but batch 1 is the last"):
         savepoint_files.write(
             [batch(storage, 9)], directories(storage), ABOUT, str(tmp_path / "k"), threading.Event()
+        )
+    assert not (tmp_path / "k/_metadata").exists()
+
+
+def write_to(target: str, state: str) -> Checkpoint:
+    """Return what is recorded of a write of the user's."""
+    note = msgspec.Raw(msgspec.json.encode({"state": state, "target": target}))
+    return Checkpoint(
+        kind=CheckpointKind.WRITE, name=target, attempt=2, location="/data/out", note=note
+    )
+
+
+def test_what_was_published_stays_published(storage: Path, tmp_path: Path) -> None:
+    writes = [write_to("/data/a", "published"), write_to("/data/b", "staging")]
+    writes.append(write_to("q:done", "done"))
+    target = str(tmp_path / "k")
+    savepoint_files.write(writes, directories(storage), ABOUT, target, threading.Event())
+    laid_out = savepoint_files.lay_out(savepoints.read(target), directories(tmp_path / "other"))
+
+    assert [("/data/a", 0, "/data/out"), ("q:done", 0, "/data/out")] == [
+        (one.name, one.attempt, one.location) for one in laid_out
+    ]
+
+
+def test_a_write_that_may_be_in_its_target_or_not_is_refused(storage: Path, tmp_path: Path) -> None:
+    write = write_to("/data/a", "prepared")
+    with pytest.raises(CheckpointError, match="write to /data/a was under way: ask again"):
+        savepoint_files.write(
+            [write], directories(storage), ABOUT, str(tmp_path / "k"), threading.Event()
         )
     assert not (tmp_path / "k/_metadata").exists()
 

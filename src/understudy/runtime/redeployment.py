@@ -69,7 +69,8 @@ async def deploy(
         submission.store, services, body.run_id, body.directory, now
     )
     # The ids of the jobs there are rest on it.
-    record = replace(record, first_job_id=old.first_job_id, savepoints=old.savepoints)
+    record = replace(record, first_job_id=old.first_job_id)
+    record = replace(record, savepoints=old.savepoints)  # A run is started from them only once.
     await persist("deploy other code", lambda: services.applications.redeploy(stored, term, record))
     return True
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from understudy.core import savepoints as parts
@@ -90,7 +91,8 @@ def write(
     files: dict[str, SavepointFile] = {}
     for checkpoint in checkpoints:
         if checkpoint.kind is CheckpointKind.WRITE:
-            kept.append(checkpoint)  # It lies in a table of the user's.
+            if _is_published(checkpoint):
+                kept.append(checkpoint)  # Its rows lie in a table of the user's.
             continue
         relative = directories.relative(checkpoint)
         root, _, path = relative.partition("/")
@@ -131,6 +133,21 @@ def _chosen(checkpoint: Checkpoint, source: Place, path: str) -> Iterator[str]:
         )
     for name in parts.needed(names, last):
         yield f"{path}/{name}"
+
+
+def _is_published(write: Checkpoint) -> bool:
+    """Say whether a write is through; False where nothing of it can be in its target yet.
+
+    Raises `CheckpointError` where only what lies beside the target can tell: that goes with the
+    job, and another one would write the rows again, or leave them out.
+    """
+    note = msgspec.json.decode(write.note) or {}
+    if note.get("state") == "prepared":
+        raise CheckpointError(
+            f"the job's write to {note.get('target') or write.name} was under way: ask again once "
+            "it is through"
+        )
+    return bool(note.get("state") != "staging")
 
 
 def _what(checkpoint: Checkpoint) -> str:
