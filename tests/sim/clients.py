@@ -161,11 +161,14 @@ class Client:
     term: int = 0
     statuses: dict[str, str] = field(default_factory=dict)
     values: dict[str, object] = field(default_factory=dict)
+    completed: dict[str, int] = field(default_factory=dict)
+    """How many checkpoints of each job it was told of."""
 
     def begin(self) -> None:
         """Start it, on a host of its own."""
         name = f"client-{self.number}"
         self.chance = random.Random(f"{name} {self.world.profile.seed}")
+        self.asks = random.Random(f"{name} asks {self.world.profile.seed}")
         host = Host(self.world.time, name, 1.0, 0.0)
         self.process = SimProcess("client", name, host, self.world)
         self.world.live(self.process, self._live())
@@ -185,6 +188,8 @@ class Client:
                 self.world.tell(f"client-{self.number} cancels a job by {name}")
                 self.world.watch.cancelled = True
                 await self._get(name, f"/jobs/{job}", "PATCH")
+            elif self.world.watch.kept.jobs and self.asks.random() < 0.5:
+                await self._checkpoints(name, job)
             elif answer := await self._get(name, f"/jobs/{job}/execution-result"):
                 self._result(job, answer)
         elif answer := await self._get(name, "/jobs/overview"):
@@ -216,6 +221,29 @@ class Client:
             kept = before not in ENDED or before == now
             discarded = bool(self.world.profile.deployments)
             self._demand(kept or discarded, f"{job['name']} was {before}, and is {now}")
+
+    async def _checkpoints(self, name: str, job: str) -> None:
+        """Ask for a job's checkpoints: a newer leader knows of as many, until the job has ended."""
+        watch, path = self.world.watch, f"/jobs/{job}/checkpoints"
+        answer = await ask(self.world, self.process.host, name, ("GET", path), {})
+        term = int(answer.headers.get("x-understudy-term", 0)) if answer else 0
+        if answer is None or answer.status_code == 503 or self.world.person.spoilt:
+            return
+        if answer.status_code == 404:
+            over = watch.jobs[JobId(job)].result or self.world.profile.deployments
+            self._demand(bool(over), f"{path}: {answer.content!r}, and it goes on")
+            return
+        self._demand(answer.status_code == 200, f"{path}: {answer.status_code} {answer.content!r}")
+        told = msgspec.json.decode(answer.content)
+        completed = told["counts"]["completed"]
+        self._demand(completed <= watch.kept.of(JobId(job)).counter, f"{path}: {completed}")
+        last = told["latest"]["completed"]
+        self._demand(bool(last) == (completed > 0), f"{path}: {completed}, and the last is {last}")
+        if term >= self.term and not self.world.profile.deployments:
+            before = self.completed.get(job, 0)
+            self._demand(completed >= before, f"{path}: {completed} after {before}")
+            self.term, self.completed[job] = term, completed
+            watch.kept.counts["asked"] += 1
 
     def _result(self, job_id: str, answer: Answer) -> None:
         told = msgspec.json.decode(answer.content)
