@@ -85,97 +85,103 @@ class FaultyS3:
             return self.plan.get(len(self.seen) - 1, self.always)
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    proxy: FaultyS3
+
+    def handle_any(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length) if length else _chunks(self)
+        dropped = {"transfer-encoding", "content-length", "expect", "connection"}
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in dropped}
+        request = Request(self.command, self.path, headers, body)
+        match self.proxy.take(request):
+            case Fault.LOST:
+                self.reset()
+            case Fault.SLOW_DOWN:
+                self.answer(503, [], _SLOW_DOWN)
+            case Fault.ERROR:
+                self.answer(500, [], _INTERNAL)
+            case Fault.TWICE:
+                self.proxy.forward(request)
+                self.answer(*self.proxy.forward(request))
+            case fault:
+                self.done(fault, *self.proxy.forward(request))
+
+    def done(
+        self, fault: Fault | None, status: int, headers: list[tuple[str, str]], body: bytes
+    ) -> None:
+        match fault:
+            case Fault.ANSWER_LOST:
+                self.reset()
+            case Fault.ERROR_AFTER:
+                self.answer(500, [], _INTERNAL)
+            case Fault.SILENT:
+                self.proxy.released.wait()
+                self.reset()
+            case Fault.CUT:
+                self.answer(status, headers, body, cut=True)
+            case _:
+                self.answer(status, headers, body)
+
+    def answer(
+        self, status: int, headers: list[tuple[str, str]], body: bytes, cut: bool = False
+    ) -> None:
+        self.send_response_only(status)
+        dropped = {"transfer-encoding", "content-length", "connection"}
+        length = str(len(body))
+        for name, text in headers:
+            if name.lower() not in dropped:
+                self.send_header(name, text)
+            elif self.command == "HEAD" and name.lower() == "content-length":
+                length = text
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if cut:
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.reset()
+        elif self.command != "HEAD":
+            self.wfile.write(body)
+
+    def reset(self) -> None:
+        self.close_connection = True
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.connection.close()
+
+    def log_message(self, *_: Any) -> None:
+        """Be quiet."""
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except (OSError, ValueError):
+            return  # It was cut off, by us or by who asked.
+
+    def finish(self) -> None:
+        try:
+            super().finish()
+        except (OSError, ValueError):
+            return
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
+
+
+class _Server(ThreadingHTTPServer):
+    """Takes as many connections as come."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+
 @contextmanager
 def faulty_s3(server: str) -> Iterator[FaultyS3]:
     """Put a proxy before a server."""
     proxy = FaultyS3(server)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_any(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(length) if length else _chunks(self)
-            dropped = {"transfer-encoding", "content-length", "expect", "connection"}
-            headers = {k: v for k, v in self.headers.items() if k.lower() not in dropped}
-            request = Request(self.command, self.path, headers, body)
-            match proxy.take(request):
-                case Fault.LOST:
-                    self.reset()
-                case Fault.SLOW_DOWN:
-                    self.answer(503, [], _SLOW_DOWN)
-                case Fault.ERROR:
-                    self.answer(500, [], _INTERNAL)
-                case Fault.TWICE:
-                    proxy.forward(request)
-                    self.answer(*proxy.forward(request))
-                case fault:
-                    self.done(fault, *proxy.forward(request))
-
-        def done(
-            self, fault: Fault | None, status: int, headers: list[tuple[str, str]], body: bytes
-        ) -> None:
-            match fault:
-                case Fault.ANSWER_LOST:
-                    self.reset()
-                case Fault.ERROR_AFTER:
-                    self.answer(500, [], _INTERNAL)
-                case Fault.SILENT:
-                    proxy.released.wait()
-                    self.reset()
-                case Fault.CUT:
-                    self.answer(status, headers, body, cut=True)
-                case _:
-                    self.answer(status, headers, body)
-
-        def answer(
-            self, status: int, headers: list[tuple[str, str]], body: bytes, cut: bool = False
-        ) -> None:
-            self.send_response_only(status)
-            dropped = {"transfer-encoding", "content-length", "connection"}
-            length = str(len(body))
-            for name, text in headers:
-                if name.lower() not in dropped:
-                    self.send_header(name, text)
-                elif self.command == "HEAD" and name.lower() == "content-length":
-                    length = text
-            self.send_header("Content-Length", length)
-            self.end_headers()
-            if cut:
-                self.wfile.write(body[: len(body) // 2])
-                self.wfile.flush()
-                self.reset()
-            elif self.command != "HEAD":
-                self.wfile.write(body)
-
-        def reset(self) -> None:
-            self.close_connection = True
-            linger = struct.pack("ii", 1, 0)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            self.connection.close()
-
-        def log_message(self, *_: Any) -> None:
-            """Be quiet."""
-
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except (OSError, ValueError):
-                return  # It was cut off, by us or by who asked.
-
-        def finish(self) -> None:
-            try:
-                super().finish()
-            except (OSError, ValueError):
-                return
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-    serving = Server((LOOPBACK, 0), Handler)
+    serving = _Server((LOOPBACK, 0), type("Handler", (_Handler,), {"proxy": proxy}))
     proxy.endpoint = f"http://{LOOPBACK}:{serving.server_address[1]}"
     thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
