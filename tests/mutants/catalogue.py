@@ -12,6 +12,7 @@ from tests.mutants.checkpoints import CHECKPOINTS
 from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
+from tests.mutants.storage import STORAGE
 from tests.mutants.zookeeper import ZOOKEEPER
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -494,7 +495,5 @@ MUTANTS = (
         "/result.json",
         HA + "late_leader.py",
     ),
-    *CHECKPOINTS,
-    *CRASHES,
-    *ZOOKEEPER,
+    *CHECKPOINTS, *CRASHES, *STORAGE, *ZOOKEEPER,
 )  # fmt: skip
