@@ -52,4 +52,4 @@ STORAGE = (
         "if not self._pid:",
         ON_S3,
     ),
-)
+)  # fmt: skip
