@@ -53,10 +53,13 @@ zookeeper: $(READY)
 failure: $(READY)
 	$(BIN)/python -m tests.failure --faults $(FAULTS) --windows $(WINDOWS) $(if $(SEED),--seed $(SEED))
 
-# Whole clusters of real processes, with the session-less driver: on each backend.
+# Whole clusters of real processes, with the session-less driver: on each backend,
+# and some with all data on S3.
 journeys: $(READY)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark"
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper
+	$(BIN)/pytest -n $(WORKERS) tests/journeys/test_ending.py tests/journeys/test_leader.py tests/journeys/test_drivers.py \
+		-k "leaves_nothing or its_registry or guardian_and_worker or runs_again_at_once_when" --backend zookeeper --storage s3
 
 # ... and with all data on S3: a moto server, found by the environment as any other.
 s3: $(READY)

@@ -17,6 +17,8 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, command, stored
 
+pytestmark = pytest.mark.local_storage
+
 NAMED = ("-D", "high-availability.cluster-id=flights")
 ONCE = (*NAMED, "-D", "cleanup-strategy.type=none")
 FIXED = (

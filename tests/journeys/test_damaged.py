@@ -16,6 +16,8 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, command
 
+pytestmark = pytest.mark.local_storage
+
 NAMED = ("-D", "high-availability.cluster-id=flights", "--run-id", "monday")
 CLUSTER = NAMED[:2]
 

@@ -120,6 +120,7 @@ def test_a_taskmanager_that_was_frozen_for_a_moment_keeps_its_drivers(start: Sta
     _end(run, attempts=1)
 
 
+@pytest.mark.local_storage
 def test_the_last_result_is_kept_though_its_taskmanager_dies_before_it_is_told(
     start: Start, place: Path
 ) -> None:

@@ -13,6 +13,7 @@ from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
 from tests.mutants.redeployment import REDEPLOYMENT
+from tests.mutants.storage import STORAGE
 from tests.mutants.writes import SAFE_WRITES
 from tests.mutants.zookeeper import ZOOKEEPER
 
@@ -461,6 +462,7 @@ MUTANTS = (
     *REDEPLOYMENT,
     *CHECKPOINTS,
     *SAFE_WRITES,
+    *STORAGE,
     *CRASHES,
     *ZOOKEEPER,
 )  # fmt: skip

@@ -56,6 +56,21 @@ def check_startable(
         prove_storage(configuration, services)
     except (OSError, StorageError) as error:
         raise UsageError(f"{options.STORAGE_DIR.key} cannot be used: {error}") from error
+    prove_places(configuration)
+
+
+def prove_places(configuration: Configuration) -> None:
+    """Raise `UsageError` for a URL besides the storage's that cannot be written to."""
+    for option in (options.JOB_RESULT_PATH, options.APPLICATION_RESULT_PATH):
+        url: str | None = configuration.find(option)
+        if url is None or "://" not in url:
+            continue
+        try:
+            place = open_storage(url)
+            prove(place, _PROOF)
+            place.prune(_PROOF)
+        except (OSError, StorageError) as error:
+            raise UsageError(f"{option.key} cannot be used: {error}") from error
 
 
 def check_checkpoints_dir(configuration: Configuration) -> None:
