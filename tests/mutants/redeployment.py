@@ -26,8 +26,8 @@ REDEPLOYMENT = (
     ),
     mutant(
         "other code brings the ids of its own jobs", 2, "runtime/redeployment.py",
-        "first_job_id=old.first_job_id,",
-        "first_job_id='',",
+        "record = replace(record, first_job_id=old.first_job_id)",
+        "record = replace(record, first_job_id='')",
         "tests/ha/test_redeployment.py",
     ),
     mutant(
