@@ -254,8 +254,10 @@ def _settled(storage: BlockingStorage, path: str) -> dict[str, int]:
         top = storage.root / path
         for name in files:
             _sync(top / name)
-        for directory in (top, *top.parents[:2]):
-            sync_directory(directory)
+        sync_directory(top)
+        for above in top.parents[:4]:  # Those that Spark has made, too: up to ``checkpoints``.
+            with contextlib.suppress(PermissionError):  # Then it is not one of them.
+                sync_directory(above)
     return files
 
 
