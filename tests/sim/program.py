@@ -242,8 +242,8 @@ class Profile:
         return takeover_s + silence_s + calls_s + pauses_s + work_s
 
 
-def draw(seed: int) -> Profile:
-    """Draw a world."""
+def draw(seed: int, *, checkpoints: bool = True) -> Profile:
+    """Draw a world; without checkpoints it is what it was before there were any."""
     chance = random.Random(seed)
     one_host = chance.random() < 0.5
     timing = Timing(*chance.choice(LEASES))
@@ -274,7 +274,8 @@ def draw(seed: int) -> Profile:
         profile.blows = _blows(chance, profile)
         _draw_people(random.Random(f"people {seed}"), profile)
         _draw_more_faults(random.Random(f"more faults {seed}"), profile)
-    _draw_checkpoints(random.Random(f"checkpoints {seed}"), profile)
+    if checkpoints:
+        _draw_checkpoints(random.Random(f"checkpoints {seed}"), profile)
     return profile
 
 
@@ -306,6 +307,13 @@ def _draw_checkpoints(chance: random.Random, profile: Profile) -> None:
         at, kind = chance.uniform(0, 0.8) * profile.faults_end, chance.choice(CHECKPOINT_ACTS)
         number, target = len(profile.acts), chance.randrange(100)
         profile.acts.append(Act(number, at, kind, target, chance.uniform(5, 60)))
+    if profile.faults_end and not profile.one_host and chance.random() < 0.5:
+        # Much is on its way when a connection breaks, and is told again.
+        profile.wire_s = 0.2
+        for number in range(len(profile.blows), len(profile.blows) + chance.choice((4, 8, 16))):
+            at = chance.uniform(0, profile.faults_end)
+            profile.blows.append(Blow(number, at, RESET, chance.randrange(100), 0.0))
+        profile.blows.sort(key=lambda blow: blow.at)
 
 
 def _draw_people(chance: random.Random, profile: Profile) -> None:
@@ -431,11 +439,13 @@ BLOWS = (
     "the storage is down",
 )
 
+RESET = "the connections of a host are reset"
+
 RARE_BLOWS = (
     "the wall clock of a host jumps",
     "the clock of a host jumps ahead",
     "the clock of a host runs at another rate",
-    "the connections of a host are reset",
+    RESET,
 )
 
 ACTS = (
