@@ -293,7 +293,7 @@ def test_a_server_that_never_answers_holds_nobody_up(
 
     with pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
         act(FsspecStorage(url))
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 12.0
 
 
 def test_the_start_waits_once_for_a_server_that_never_answers(

@@ -35,7 +35,7 @@ STORAGE = (
         FAULTS,
     ),
     mutant(
-        "a store that is silent is waited for", 1, FILES,
+        "a silent store is waited for", 1, FILES,
         "timeout=CALL_S",
         "timeout=30.0",
         FAULTS,
