@@ -166,6 +166,25 @@ def test_a_restarted_attempt_records_from_where_the_last_one_was(
     assert [("orders", 5, 0), ("orders", 6, 60)] == told.batches
 
 
+def test_what_is_recorded_is_not_recorded_again_by_who_watches_first(
+    keeper: StreamKeeper, tmp_path: Path
+) -> None:
+    """A driver's session is there, and watched, before the function's checkpoint is verified."""
+    place = own(keeper)
+    for number in range(6):
+        ground.write_batch(place, number)
+    told = Told()
+    again = ground.keeper(tmp_path / "ha", told, ground.deploy(ground.recorded(place, 4)))
+    queries = Scripted(str(place))
+    again.watch(queries)
+    again.verify()
+    ground.write_batch(place, 6)
+    queries.said(report(6, 60))
+    again.end()
+
+    assert [("orders", 5, 0), ("orders", 6, 60)] == told.batches
+
+
 def test_what_a_restarted_attempt_does_not_hear_of_is_found_by_its_files(
     tmp_path: Path, told: Told
 ) -> None:

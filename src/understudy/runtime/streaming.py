@@ -51,7 +51,7 @@ class StreamKeeper:
         Raises `CheckpointError` where something else lies there than what was recorded; nothing is
         written then.
         """
-        self._last = self._verify()
+        self._last.update(self._verify())  # An observer that watches already knows it, too.
 
     def watch(self, queries: Queries) -> None:
         """Record what the queries commit from now on."""
