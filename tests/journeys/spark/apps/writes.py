@@ -2,14 +2,15 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import understudy
 from understudy import JobContext
 
-STEPS = 40
-FILES = 30
+STEPS = 20
+FILES = 20
 ROWS = 100
 
 
@@ -19,9 +20,16 @@ def note(path: str, text: str) -> None:
     os.close(file)
 
 
+def begin(job: str, attempt: int) -> None:
+    """Note that an attempt has begun, and wait until it may write."""
+    note(f"{job}.txt", str(attempt))
+    while not Path(f"{job}-{attempt}.go").exists():
+        time.sleep(0.02)
+
+
 def appends(ctx: JobContext) -> None:
     """Append rows in as many writes as there are steps; each write is two files."""
-    note("appends.txt", str(ctx.attempt))
+    begin("appends", ctx.attempt)
     for step in range(STEPS):
         rows = ctx.spark.range(step * ROWS, (step + 1) * ROWS, numPartitions=2)
         ctx.write(rows, "appended", mode="append")
@@ -30,7 +38,7 @@ def appends(ctx: JobContext) -> None:
 
 def batches(ctx: JobContext) -> Any:
     """Append each file of a directory as a batch of its own, with plain Spark in it."""
-    note("batches.txt", str(ctx.attempt))
+    begin("batches", ctx.attempt)
 
     def keep(df: Any, batch_id: int) -> None:
         df.repartition(2).write.mode("append").parquet("batched")
