@@ -11,13 +11,13 @@ import signal
 
 from tests.journeys import harness
 from tests.journeys.conftest import Start
-from tests.journeys.harness import SESSION_LESS, command
+from tests.journeys.harness import command
 
 NAMED = ("-D", "high-availability.cluster-id=steps")
 
 
 def test_a_loop_goes_on_where_it_was_and_everybody_is_told(start: Start) -> None:
-    run = start("dying_loop.py", *SESSION_LESS, *NAMED, *harness.impatient())
+    run = start("dying_loop.py", options=(*NAMED, *harness.impatient()))
     first = run.wait("checkpoint-completed")
     restored = run.wait("checkpoint-restored")
     run.grown("steps.txt", 8)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from understudy.api.views import Json, milliseconds
 from understudy.core import checkpoints
 from understudy.core.checkpoints import Retention
-from understudy.errors import NotFoundError
+from understudy.errors import NotFoundError, NotRetainedError
 from understudy.model import (
     Checkpoint,
     CheckpointKind,
@@ -55,9 +55,9 @@ class CheckpointFacts:
 
 
 def ended(job_id: JobId, result: JobResultEntry | JobRecord) -> CheckpointFacts:
-    """Return what is left of the checkpoints of a job that has ended; raises `NotFoundError`."""
+    """Return what is left of the checkpoints of a job that has ended; raises `NotRetainedError`."""
     if not result.checkpoint and not result.savepoint:
-        raise NotFoundError(
+        raise NotRetainedError(
             f"Job {job_id} has ended ({result.status.value}): none of its checkpoints was retained"
         )
     return CheckpointFacts(job_id, None, kept=result.checkpoint, savepoint=result.savepoint)

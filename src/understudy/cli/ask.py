@@ -33,7 +33,13 @@ from understudy.cli.common import (
 from understudy.cli.compose import EXIT_CODES, open_services
 from understudy.cli.tail import follow
 from understudy.config import Configuration, options
-from understudy.errors import DataError, NoLeaderError, NotFoundError, UnderstudyError
+from understudy.errors import (
+    DataError,
+    NoLeaderError,
+    NotFoundError,
+    NotRetainedError,
+    UnderstudyError,
+)
 from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
@@ -298,6 +304,8 @@ def find_one(
         async for cluster_id in clusters_of(configuration):
             try:
                 answer = await with_client(configuration, cluster_id, ask_for(wanted))
+            except NotRetainedError:
+                raise  # Of a job that this cluster knows.
             except NotFoundError:
                 continue
             except DataError as error:
