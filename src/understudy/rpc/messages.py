@@ -18,7 +18,6 @@ from understudy.model import (
     JobStatus,
     Pointer,
     RunId,
-    Savepoint,
     SessionProfile,
     Term,
 )
@@ -152,14 +151,6 @@ class CheckpointsTaken(Message, frozen=True, kw_only=True):
     """How many could not be completed since it was last told."""
 
 
-class SavepointTaken(Message, frozen=True, kw_only=True):
-    """The attempt has written the savepoint that it was asked for, or says why not."""
-
-    job_id: JobId
-    attempt: int
-    savepoint: Savepoint
-
-
 class CannotStart(Message, frozen=True, kw_only=True):
     """No driver for this application can be started: the settings are wrong."""
 
@@ -244,16 +235,6 @@ class CheckpointsRefused(Message, frozen=True, kw_only=True):
     reason: str
 
 
-class TakeSavepoint(Message, frozen=True, kw_only=True):
-    """Write a savepoint below this directory, and end the job once it is durable if so wished."""
-
-    job_id: JobId
-    attempt: int
-    trigger: str
-    directory: str
-    stop: bool = False
-
-
 class Release(Message, frozen=True, kw_only=True):
     """The application has ended: retire its drivers."""
 
@@ -283,7 +264,6 @@ LinkMessage = (
     | AttemptRefused
     | Progress
     | CheckpointsTaken
-    | SavepointTaken
     | CannotStart
     | Welcome
     | HeartbeatAnswer
@@ -293,7 +273,6 @@ LinkMessage = (
     | Forget
     | CheckpointsRecorded
     | CheckpointsRefused
-    | TakeSavepoint
     | Release
     | Attend
 )
@@ -491,9 +470,7 @@ DriverMessage = (
     | AttemptEnded
     | Progress
     | CheckpointsTaken
-    | SavepointTaken
     | CheckpointsRecorded
     | CheckpointsRefused
-    | TakeSavepoint
     | Retiring
 )

@@ -94,10 +94,7 @@ def how_it_ended(death: Death) -> str:
     return "lost its JVM" if death.code == channels.JVM_LOST else str(death)
 
 
-Told = messages.CheckpointsTaken | messages.SavepointTaken
-"""What an attempt tells its leader, beside how it goes on and how it ended."""
-
-Answer = messages.CheckpointsRecorded | messages.CheckpointsRefused | messages.TakeSavepoint
+Answer = messages.CheckpointsRecorded | messages.CheckpointsRefused
 """What a leader tells a running attempt."""
 
 
@@ -124,7 +121,7 @@ class Listener(Protocol):
         """The attempt told how far it is."""
         ...
 
-    def attempt_told(self, driver: Driver, message: Told) -> None:
+    def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
         """The attempt told its leader something."""
         ...
 
@@ -349,7 +346,7 @@ class DriverPool:
                     self._ended(one, ended)
                 case messages.Progress() as progress if one.deploy:
                     self._listener.attempt_progressed(one, progress)
-                case messages.CheckpointsTaken() | messages.SavepointTaken() as told if one.deploy:
+                case messages.CheckpointsTaken() as told if one.deploy:
                     self._listener.attempt_told(one, told)
                 case messages.Retiring() as retiring:
                     self.retire(one, retiring.reason)

@@ -29,7 +29,6 @@ from understudy.runtime.driver_pool import (
     Driver,
     DriverPool,
     PoolSettings,
-    Told,
     how_it_ended,
 )
 from understudy.runtime.processes import Death, Processes
@@ -321,8 +320,6 @@ class TaskManager:
             case messages.CheckpointsRecorded() | messages.CheckpointsRefused():
                 self._taken.get((message.job_id, message.attempt), {}).pop(message.sequence, None)
                 self._pool.answer(message)
-            case messages.TakeSavepoint():
-                self._pool.answer(message)
             case messages.Release():
                 self._pool.prepare(None)
 
@@ -401,12 +398,10 @@ class TaskManager:
                 )
             )
 
-    def attempt_told(self, driver: Driver, message: Told) -> None:
+    def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
         """See `Listener.attempt_told`; checkpoints are kept until a leader has answered."""
-        if isinstance(message, messages.CheckpointsTaken):
-            self._taken.setdefault((message.job_id, message.attempt), {})[message.sequence] = (
-                message
-            )
+        key = message.job_id, message.attempt
+        self._taken.setdefault(key, {})[message.sequence] = message
         self._send(message)
 
     def printed(self, driver: Driver, text: str) -> None:
