@@ -12,7 +12,7 @@ FAULTS ?= 300
 WINDOWS ?= 50
 PAIRS ?= all
 
-.PHONY: setup demo test check unit zookeeper failure journeys s3 spark versions delta mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo test check unit zookeeper failure journeys s3 spark resume versions delta mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -68,7 +68,12 @@ s3: $(READY)
 
 # ... and with real Spark.
 spark: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m spark
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
+
+# Jobs on real Spark that go on after one kill after the other: checkpoints, queries, savepoints,
+# safe writes. A quarter of an hour.
+resume: $(READY)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
 
 # A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"
 # tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions.

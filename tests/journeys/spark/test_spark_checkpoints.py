@@ -17,7 +17,7 @@ from tests.journeys import harness
 from tests.journeys.harness import Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind, put
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 STEPS = range(1, 11)
 

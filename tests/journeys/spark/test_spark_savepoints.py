@@ -17,7 +17,7 @@ from tests.journeys import harness
 from tests.journeys.harness import COMMAND, Run
 from tests.journeys.spark.conftest import SMALL, put
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @dataclass

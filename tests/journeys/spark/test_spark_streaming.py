@@ -17,7 +17,7 @@ from tests.journeys.harness import Event, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind, put
 from tests.support.feed import Feed
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.journeys.harness import Run
 from tests.journeys.spark.conftest import Begin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FEW = ("--slots", "1")
 PATIENCE_S = 200.0

@@ -19,7 +19,7 @@ from tests.journeys import harness
 from tests.journeys.harness import PATIENCE_S, GoneError, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
 KILLS = 3
