@@ -310,6 +310,8 @@ class JobEntry(Record, frozen=True):
     displaced: bool = False
     """It gave way to another job that ``main`` reached first after a failover."""
     cancel_requested: bool = False
+    stop_requested: JobStatus | None = None
+    """As what it is to end once the savepoint is taken that was asked for with it."""
     checkpoints: str = ""
     """Register key of the document that holds its checkpoints; empty before the first."""
     result: JobResultEntry | None = None

@@ -66,6 +66,8 @@ class Ground:
         self.target = place / "kept"
         self.register = Register()
         self.told: asyncio.Queue[job.Event] = asyncio.Queue()
+        self.noted: list[tuple[JobStatus | None, int]] = []
+        """As what the job is to end, and how much it had been told by then."""
         self.task: asyncio.Task[None]
         path = self.storage / STATE.location
         path.parent.mkdir(parents=True)
@@ -81,6 +83,7 @@ class Ground:
             self.register,
             SystemClock(),
             self.told.put_nowait,
+            self.note,
             start,
         )
         self.task = task = asyncio.create_task(leader.run())
@@ -89,6 +92,10 @@ class Ground:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def note(self, status: JobStatus | None) -> None:
+        """Make durable as what the job is to end."""
+        self.noted.append((status, self.told.qsize()))
 
     @property
     def whole(self) -> list[str]:
@@ -163,6 +170,34 @@ async def test_nothing_is_copied_of_a_job_that_is_to_end_before_it_stands_still(
     assert not before
     assert [job.Stop(JobStatus.FINISHED), job.Saved(durable=True)] == told
     assert 1 == len(ground.whole)
+
+
+@in_a_loop
+async def test_that_a_job_is_to_end_is_durable_before_its_attempt_is_touched(
+    ground: Ground,
+) -> None:
+    async with ground.leader() as leader:
+        await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
+        told = [await ground.told.get()]
+    async with ground.leader(), asyncio.timeout(20):
+        told.append(await ground.told.get())
+
+    assert [(JobStatus.FINISHED, 0)] * 2 == ground.noted
+    assert [job.Stop(JobStatus.FINISHED)] * 2 == told
+
+
+@in_a_loop
+async def test_a_job_that_ends_otherwise_is_not_waited_for_until_it_stands_still(
+    ground: Ground,
+) -> None:
+    async with ground.leader() as leader:
+        await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
+        await ground.told.get()
+        leader.close("the job has ended")
+        async with asyncio.timeout(20):
+            await ground.task
+
+    assert [] == ground.whole
 
 
 @in_a_loop

@@ -107,6 +107,8 @@ class ApplicationJobs:
             master = self._employ(job.recovered(entry), entry)
             if entry.cancel_requested:
                 master.tell(job.Cancel())
+            elif entry.stop_requested:
+                master.tell(job.Stop(entry.stop_requested))
             elif recovery.is_outdated(entry, self.context.deployment):
                 _log.info("job %r: its attempt runs the code before: it is stopped", entry.name)
                 master.tell(job.Displace())

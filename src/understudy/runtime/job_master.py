@@ -145,6 +145,7 @@ class JobMaster:
             self.checkpoints,
             context.clock,
             self.tell,
+            self._note_stop,
             _start_from(context.record, entry),
         )
         self._restored: tuple[Checkpoint, ...] = ()
@@ -449,6 +450,12 @@ class JobMaster:
         result = self.entry.result
         assert result is not None, "asked for the outcome of a job that goes on"
         return await read_outcome(self._context.results, self.job_id, result)
+
+    async def _note_stop(self, status: JobStatus | None) -> None:
+        if self.entry.stop_requested is not status:
+            await self._update(
+                "note how a job is to end", lambda entry: replace(entry, stop_requested=status)
+            )
 
     async def _update(self, what: str, change: Callable[[JobEntry], JobEntry]) -> None:
         plans = self._context.plans

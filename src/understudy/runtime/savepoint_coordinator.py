@@ -14,7 +14,7 @@ import logging
 import platform
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -100,10 +100,13 @@ class SavepointCoordinator:
         checkpoints: Recorded,
         clock: Clock,
         tell: Callable[[job.Event], None],
+        note: Callable[[JobStatus | None], Awaitable[None]],
         start: StartFrom | None,
     ) -> None:
         """``tell`` is how the job hears that it is to end, and that its savepoint is taken.
 
+        ``note`` makes durable that it is to end so, before its attempt is touched: the next leader
+        must know why that has ended. None where it goes on after all.
         ``start`` is what the job is to begin with.
         """
         self._start = start
@@ -113,6 +116,7 @@ class SavepointCoordinator:
         self._checkpoints = checkpoints
         self._clock = clock
         self._tell = tell
+        self._note = note
         self._wanted: asyncio.Queue[Savepoint | None] = asyncio.Queue()
         self._still = asyncio.Event()
         """Set while no attempt lives, since the job is to end with its savepoint."""
@@ -164,21 +168,22 @@ class SavepointCoordinator:
             wanted = Savepoint(trigger=trigger, location=location, directory=directory, then=then)
             body = await self._change("note a savepoint that is wanted", partial(_added, wanted))
             wanted = next(one for one in body.savepoints if one.trigger == trigger)
-            self._begin(wanted)
+            await self._begin(wanted)
             return wanted
 
-    def _begin(self, wanted: Savepoint) -> None:
-        self._wanted.put_nowait(wanted)
+    async def _begin(self, wanted: Savepoint) -> None:
         if wanted.then:
+            await self._note(wanted.then)
             self._tell(job.Stop(wanted.then))
+        self._wanted.put_nowait(wanted)
 
     # --- taking -----------------------------------------------------------------------------------
 
-    def _recover(self) -> None:
+    async def _recover(self) -> None:
         """Go on with what an earlier leader was asked for."""
         for one in self._checkpoints.body.savepoints:
             if one.is_pending:
-                self._begin(one)
+                await self._begin(one)
         self._recovered.set()
 
     def stands_still(self) -> None:
@@ -190,21 +195,22 @@ class SavepointCoordinator:
         self._over = self._over or why
         self._recovered.set()
         self._halt.set()
+        self._still.set()
         self._wanted.put_nowait(None)
 
     async def run(self) -> None:
         """Take what is wanted, one after the other, until closed. Raises `LeadershipLost`."""
         try:
             if await self._checkpoints.known():
-                self._recover()
+                await self._recover()
                 if self._checkpoints.body.started_from:
                     await self._release()
             while wanted := await self._wanted.get():
-                if self._over:
-                    return
                 if wanted.then:
                     await self._still.wait()
                     self._still.clear()
+                if self._over:
+                    return
                 durable = await self._take(wanted)
                 if wanted.then:
                     self._tell(job.Saved(durable))
@@ -224,6 +230,8 @@ class SavepointCoordinator:
         except Exception as error:  # Whatever a store may raise: the job goes on.
             why = str(error) or "there was no answer in time"
             _log.error("job %r: savepoint %s failed: %s", self._about.job_name, wanted.trigger, why)
+            if wanted.then:
+                await self._note(None)
             await self._keep(self._failed(wanted, why))
             return False
         done = replace(
