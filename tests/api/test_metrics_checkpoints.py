@@ -25,7 +25,7 @@ def running(*jobs: tuple[Checkpoints, bool]) -> Any:
         if over:
             done.set()
         coordinator = SimpleNamespace(body=body)
-        state = SimpleNamespace(phase=Phase.RUNNING, cancelled=False)
+        state = SimpleNamespace(phase=Phase.RUNNING, cancelled=False, ends_as=None)
         return SimpleNamespace(checkpoints=coordinator, done=done, state=state)
 
     masters = {number: master(body, over) for number, (body, over) in enumerate(jobs)}

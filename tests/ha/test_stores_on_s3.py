@@ -19,9 +19,9 @@ import pytest
 from tests.ha.ground import APPLICATION, RUN
 from tests.support.faulty_s3 import Fault, FaultyS3, faulty_s3
 from tests.support.s3 import BUCKET, Moto, moto
-from understudy.cli.compose import prove_places
+from understudy.cli.compose import check_checkpoints_dir, prove_places
 from understudy.clock import SystemClock
-from understudy.config import Configuration
+from understudy.config import Configuration, options
 from understudy.errors import StorageError, UsageError
 from understudy.ha import layout, remote_files
 from understudy.ha.blobs import BlobStore
@@ -366,9 +366,10 @@ def test_a_driver_that_uses_its_storage_is_as_it_was_before(proxy: FaultyS3, url
 def test_every_place_is_proved_before_anything_starts(
     key: str, proxy: FaultyS3, moto: Moto, url: str
 ) -> None:
-    prove_places(Configuration({key: url}))
+    prove = check_checkpoints_dir if key == options.CHECKPOINTS_DIR.key else prove_places
+    prove(Configuration({key: url}))
 
     assert {} == objects(moto, url)
 
     with pytest.raises(UsageError, match=f"{key} cannot be used: .*there is no bucket 'no-such"):
-        prove_places(Configuration({key: "s3://no-such-bucket/x"}))
+        prove(Configuration({key: "s3://no-such-bucket/x"}))

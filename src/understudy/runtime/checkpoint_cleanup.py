@@ -93,9 +93,9 @@ async def clean_checkpoints(
         services.locations.cluster, application.directory, entry.job_id
     )
     kept = entry.result.checkpoint if entry.result else ""
-    if not kept:
+    if not kept and (chosen or entry.checkpoints):  # Else what is there goes with the application.
         await effort.make(directory, functools.partial(_delete, services.storage, directory))
-    elif kept != directory:
+    elif kept and kept != directory:
         await effort.make(directory, functools.partial(_tidy, services.storage, directory, kept))
     if entry.checkpoints:
         await _sweep_writes(services, application, entry, effort)
