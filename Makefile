@@ -59,7 +59,7 @@ journeys: $(READY)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark"
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper
 	$(BIN)/pytest -n $(WORKERS) tests/journeys/test_ending.py tests/journeys/test_leader.py tests/journeys/test_drivers.py \
-		-k "leaves_nothing or its_registry or guardian_and_worker or runs_again_at_once_when" --backend zookeeper --storage s3
+		-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when" --backend zookeeper --storage s3
 
 # ... and with all data on S3: a moto server, found by the environment as any other.
 s3: $(READY)

@@ -29,6 +29,7 @@ def test_a_cluster_without_a_name_leaves_nothing(
     nothing_left()
 
 
+@pytest.mark.local_storage  # An object store has no directories.
 @pytest.mark.parametrize("how", ["exit-0", "raise", "no-jobs", "same-name"])
 def test_a_named_cluster_leaves_its_registry_and_one_tombstone(
     start: Start, place: Path, nothing_left: Callable[[], None], how: str
