@@ -65,12 +65,7 @@ def prove_places(configuration: Configuration) -> None:
         url: str | None = configuration.find(option)
         if url is None or "://" not in url:
             continue
-        try:
-            place = open_storage(url)
-            prove(place, _PROOF)
-            place.prune(_PROOF)
-        except (OSError, StorageError) as error:
-            raise UsageError(f"{option.key} cannot be used: {error}") from error
+        _prove_place(option.key, url)
 
 
 def check_checkpoints_dir(configuration: Configuration) -> None:
@@ -89,8 +84,12 @@ def check_checkpoints_dir(configuration: Configuration) -> None:
             f"{key} is {directory!r}: give an absolute path or a URL, which means the same to "
             "every process"
         )
+    _prove_place(key, directory)
+
+
+def _prove_place(key: str, place: str) -> None:
     try:
-        storage = open_storage(directory)
+        storage = open_storage(place)
         prove(storage, _PROOF)
         storage.prune(_PROOF)
     except (OSError, StorageError, ConfigurationError) as error:

@@ -18,9 +18,9 @@ import functools
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar
 
 from understudy.errors import NotFoundError, StorageError
 from understudy.ha import drafts, plain_files
@@ -194,19 +194,8 @@ class LocalStorage:
         """See `BlockingStorage.publish`."""
         target = self.root / path
         self._refuse_other_place()
-        make_directories(target.parent)
-        draft = target.parent / f"{DRAFT}{uuid.uuid4().hex}"
-        try:
-            with draft.open("xb") as file:
-                drafts.hold(file.fileno())
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-                draft.replace(target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        sync_directory(target.parent)
+        with published(target) as file:
+            file.write(data)
 
     @elsewhere
     def delete(self, path: str) -> None:
@@ -367,6 +356,27 @@ def prove(storage: BlockingStorage, directory: str) -> None:
         with contextlib.suppress(OSError):
             if answers:
                 storage.delete_tree(path)
+
+
+@contextlib.contextmanager
+def published(target: Path) -> Iterator[BinaryIO]:
+    """Write a file of this host aside; it is durable in its place once the block is left, or gone.
+
+    Directories above it that are missing are made.
+    """
+    make_directories(target.parent)
+    draft = target.parent / f"{DRAFT}{uuid.uuid4().hex}"
+    try:
+        with draft.open("xb") as file:
+            drafts.hold(file.fileno())
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
 
 
 def make_directories(path: Path) -> None:

@@ -7,17 +7,13 @@ copied is published as `BlockingStorage.publish` does it: whole or not at all, d
 from __future__ import annotations
 
 import hashlib
-import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import fsspec
-
 from understudy.errors import ConfigurationError, NotFoundError
-from understudy.ha import drafts, plain_files
-from understudy.ha.storage import BlockingStorage, make_directories, open_storage, sync_directory
+from understudy.ha import plain_files
+from understudy.ha.storage import BlockingStorage, open_storage, published
 
 PIECE_BYTES = 4 << 20
 """Read and written at once: large enough for a store over the network."""
@@ -49,6 +45,8 @@ class Place:
 
     def __init__(self, address: str) -> None:
         """Raise `ConfigurationError` where fsspec has no way to the address."""
+        import fsspec  # It takes a tenth of a second, and few jobs have savepoints.
+
         self.address = address.rstrip("/")
         self.storage: BlockingStorage = open_storage(self.address)
         try:
@@ -83,21 +81,8 @@ class Place:
         if not target._is_local:
             with target._fs.open(target._full(target_path), "wb") as file:
                 return self._pieces(path, file.write)
-        final = Path(target._full(target_path))
-        make_directories(final.parent)
-        draft = final.parent / f".draft-{uuid.uuid4().hex}"
-        try:
-            with draft.open("xb") as file:
-                drafts.hold(file.fileno())
-                told = self._pieces(path, file.write)
-                file.flush()
-                os.fsync(file.fileno())
-                draft.replace(final)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        sync_directory(final.parent)
-        return told
+        with published(Path(target._full(target_path))) as draft:
+            return self._pieces(path, draft.write)
 
     def _pieces(self, path: str, take: Callable[[bytes], object]) -> tuple[str, int]:
         hashed, size = hashlib.sha256(), 0

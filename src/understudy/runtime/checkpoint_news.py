@@ -13,6 +13,7 @@ from typing import Any
 
 from understudy.core.checkpoints import Slot, slot
 from understudy.model import Checkpoint, JobId
+from understudy.runtime.attention import checkpoints_need
 from understudy.runtime.reporter import Reporter
 from understudy.runtime.safe_writes import is_under_way
 
@@ -71,10 +72,7 @@ class CheckpointNews:
         if not problem:
             self._attention.pop(self._job_id, None)
             return
-        self._attention[self._job_id] = (
-            f"job {self._name!r}: what is recorded of its checkpoints cannot be read: {problem}: "
-            "put its latest copy back, and it goes on by itself; or cancel the job"
-        )
+        self._attention[self._job_id] = checkpoints_need(self._name, problem)
         _log.error("%s", self._attention[self._job_id])
 
     def over(self) -> None:

@@ -118,13 +118,7 @@ class SafeWrites:
         known = self._known_of(slot, batch)
         if known and note_of(known).state is WriteState.PUBLISHED:
             return
-        taken = Checkpoint(
-            kind=CheckpointKind.WRITE,
-            name=slot,
-            attempt=self._deploy.attempt,
-            batch_id=batch.number if batch else -1,
-            query_id=batch.query if batch else "",
-        )
+        taken = self._begun(slot, batch)
         area = self._area(taken, target)
         if known and note_of(known).state is WriteState.PREPARED:
             taken = replace(taken, digest=known.digest, size=known.size)
@@ -163,14 +157,7 @@ class SafeWrites:
                 "txnVersion": str(number),
             }
         )
-        taken = Checkpoint(
-            kind=CheckpointKind.WRITE,
-            name=slot,
-            attempt=self._deploy.attempt,
-            batch_id=batch.number if batch else -1,
-            query_id=batch.query if batch else "",
-        )
-        self._published(taken, target, None, began, batch)
+        self._published(self._begun(slot, batch), target, None, began, batch)
 
     def begin(self, query: str, number: int) -> Batch | None:
         """Begin a batch of a streaming query; None where it is through.
@@ -192,18 +179,24 @@ class SafeWrites:
 
     def end(self, batch: Batch) -> None:
         """Record that a batch is through with all its writes: it is not run again."""
-        done = Checkpoint(
-            kind=CheckpointKind.WRITE,
-            name=_done_slot(batch.query),
-            attempt=self._deploy.attempt,
-            batch_id=batch.number,
-            query_id=batch.query,
+        done = replace(
+            self._begun(_done_slot(batch.query), batch),
             completed_at=self._clock.wall(),
             note=_encoded(WriteNote(state=WriteState.DONE)),
         )
         self._record(*batch.taken, done)
         for area in batch.areas:
             area.remove()
+
+    def _begun(self, slot: str, batch: Batch | None) -> Checkpoint:
+        """Return a write of this attempt, as far as it is known from the start."""
+        return Checkpoint(
+            kind=CheckpointKind.WRITE,
+            name=slot,
+            attempt=self._deploy.attempt,
+            batch_id=batch.number if batch else -1,
+            query_id=batch.query if batch else "",
+        )
 
     def _slot(self, target: str, name: str | None, batch: Batch | None) -> str:
         """Return by which name an attempt finds what an earlier one has come to.
