@@ -25,6 +25,7 @@ from understudy.api.views import ApplicationFacts, JobLive
 from understudy.clock import SystemClock
 from understudy.config import Configuration
 from understudy.core.checkpoints import restored
+from understudy.core.writes import WriteNote, WriteState, encoded
 from understudy.errors import CorruptDataError, NotFoundError, UsageError
 from understudy.ha.registry import CHECKPOINTS_PREFIX
 from understudy.model import (
@@ -86,6 +87,24 @@ def test_counts_latest_and_history_have_flinks_keys_and_the_newest_is_first() ->
         told["latest"]["restored"]["restore_timestamp"],
     )
     assert told["latest"]["failed"] is told["latest"]["savepoint"] is None
+
+
+def test_a_write_that_is_not_published_yet_is_in_progress() -> None:
+    note = encoded(WriteNote(state=WriteState.PREPARED, target="/out"))
+    earlier, now = (
+        batch(number, kind=CheckpointKind.WRITE, name="out", note=note) for number in (4, 5)
+    )
+
+    told = checkpoints.statistics(facts(body(batch(3), now, completed_total=3), earlier))
+
+    assert [(5, "IN_PROGRESS"), (3, "COMPLETED")] == [
+        (one["id"], one["status"]) for one in told["history"]
+    ]
+    assert (3, 1) == (told["counts"]["completed"], told["counts"]["in_progress"])
+    assert 3 == told["latest"]["completed"]["id"]
+    newest = checkpoints.last(body(batch(3), now))
+    assert newest is not None
+    assert 3 == newest["id"]
 
 
 def test_one_checkpoint_says_when_how_long_how_large_and_what_of() -> None:

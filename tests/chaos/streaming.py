@@ -1,8 +1,9 @@
 """``python -m tests.chaos.streaming --kills 100``: files to Parquet while random processes die.
 
-Drivers (Python or JVM), TaskManagers and JobManagers are killed at random moments, in the middle of
-a start or of a batch. Then each input row must be in the output exactly once, each batch must have
-one checkpoint, and what only JobManagers died under must not have begun a new attempt.
+Drivers (Python or JVM), TaskManagers and JobManagers are killed at random moments: half of them
+whenever it falls, in the middle of a start as a rule, half of them in one of the next batches. Then
+each input row must be in the output exactly once, each batch must have one checkpoint, and what
+only JobManagers died under must not have begun a new attempt.
 """
 
 from __future__ import annotations
@@ -28,7 +29,24 @@ from tests.support.feed import Feed
 APP = Path(__file__).parents[1] / "journeys" / "spark" / "apps" / "live.py"
 VICTIMS = ("driver", "jvm", "taskmanager", "jobmanager", "jobmanager")
 PAUSES_S = (0.2, 6.0)
-"""Between two kills: shorter than a driver's start, and longer than a few batches."""
+"""Between two kills that fall where they may, most of them into the start of a driver."""
+
+BATCH_S = 0.5
+"""About how long a batch takes: within it falls a kill that waits for a batch first."""
+
+
+def await_moment(run: Run, chance: random.Random) -> None:
+    """Pause before the next kill: any time, or until a query is at work again and a bit longer."""
+    if chance.random() < 0.5:
+        time.sleep(chance.uniform(*PAUSES_S))
+        return
+    seen = len(run.of("checkpoint-completed"))
+    deadline = time.monotonic() + END_S
+    while len(run.of("checkpoint-completed")) == seen:
+        if run.process.poll() is not None or time.monotonic() > deadline:
+            raise GoneError(f"no batch within {END_S:g} s of a kill\n{run.story()}")
+        time.sleep(0.02)
+    time.sleep(chance.uniform(0, BATCH_S))
 
 
 def strike(run: Run, chance: random.Random, began: float) -> str:
@@ -82,7 +100,7 @@ def main() -> int:
     try:
         run.grown("runs.txt", 1)
         while kills.total() < arguments.kills:
-            time.sleep(chance.uniform(*PAUSES_S))
+            await_moment(run, chance)
             kills.update(filter(None, [strike(run, chance, began)]))
         feed.end()
         run.release()

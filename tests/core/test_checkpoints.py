@@ -6,6 +6,7 @@ import pytest
 
 from understudy.core import checkpoints
 from understudy.core.checkpoints import Retention
+from understudy.core.writes import WriteNote, WriteState, encoded
 from understudy.model import (
     ApplicationId,
     Checkpoint,
@@ -33,6 +34,28 @@ def test_numbers_start_at_one_and_grow() -> None:
     assert [1, 2] == [one.number for one in taken]
     assert [3] == [one.number for one in more]
     assert (3, 3) == (body.counter, body.completed_total)
+
+
+def write(state: WriteState, target: str = "") -> Checkpoint:
+    note = encoded(WriteNote(state=state, target=target))
+    return Checkpoint(
+        kind=CheckpointKind.WRITE, name="w", attempt=1, location=state.value, note=note
+    )
+
+
+def test_a_write_counts_as_one_checkpoint_once_it_is_published() -> None:
+    body = EMPTY
+    seen = []
+    for one in (
+        write(WriteState.STAGING, "/out"),
+        write(WriteState.PREPARED, "/out"),
+        write(WriteState.PUBLISHED),
+    ):
+        body, _ = checkpoints.record(body, [one], 1)
+        seen.append(body.completed_total)
+
+    assert [0, 0, 1] == seen
+    assert 3 == body.counter
 
 
 def test_what_was_told_twice_keeps_its_number_and_writes_nothing() -> None:

@@ -12,11 +12,12 @@ import pytest
 
 from tests.support.frail_disk import FrailDisk, Killed
 from tests.support.writing import JOB, NEW, OLD, Attempt, Leader, calls_of, hidden, rows_of
+from understudy.core.writes import is_under_way
 from understudy.errors import CheckpointError
 from understudy.model import JobId
 from understudy.runtime.disk import Disk, NotSupported
 from understudy.runtime.publishing import Mode
-from understudy.runtime.safe_writes import is_under_way, sweep, unfinished
+from understudy.runtime.safe_writes import sweep, unfinished
 
 
 @pytest.fixture(autouse=True)

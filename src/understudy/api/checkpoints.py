@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from understudy.api.views import Json, milliseconds
 from understudy.core import checkpoints
 from understudy.core.checkpoints import Retention
+from understudy.core.writes import is_under_way
 from understudy.errors import NotFoundError, NotRetainedError
 from understudy.model import (
     Checkpoint,
@@ -49,7 +50,11 @@ class CheckpointFacts:
             return []
         retained = {one.number for one in self.body.completed}
         known = {one.number: one for one in (*self.recent, *self.body.completed)}
-        told = [of_checkpoint(one, one.number not in retained) for one in known.values()]
+        told = [
+            of_checkpoint(one, one.number not in retained)
+            for one in known.values()
+            if one.number in retained or not is_under_way(one)
+        ]
         told += [of_savepoint(one) for one in self.body.savepoints]
         return sorted(told, key=lambda one: (one["trigger_timestamp"], one["id"]), reverse=True)
 
@@ -120,11 +125,12 @@ def configuration(
 
 
 def of_checkpoint(one: Checkpoint, discarded: bool = False) -> Json:
-    """Return one checkpoint."""
+    """Return one checkpoint; a safe write that is not published yet is one in progress."""
+    under_way = is_under_way(one)
     return {
-        "className": "completed",
+        "className": "in_progress" if under_way else "completed",
         "id": one.number,
-        "status": "COMPLETED",
+        "status": "IN_PROGRESS" if under_way else "COMPLETED",
         "is_savepoint": False,
         "checkpoint_type": "CHECKPOINT",
         "trigger_timestamp": milliseconds(one.completed_at - one.duration_s),
@@ -175,9 +181,10 @@ def of_savepoint(one: Savepoint) -> Json:
 
 def last(body: Checkpoints | None) -> Json | None:
     """Return the newest checkpoint as it stands beside a job; None where it has none."""
-    if body is None or not body.completed:
+    completed = [one for one in body.completed if not is_under_way(one)] if body else []
+    if body is None or not completed:
         return None
-    one = body.completed[-1]
+    one = completed[-1]
     return {
         "id": one.number,
         "kind": one.kind.value,
@@ -195,7 +202,8 @@ def _counts(body: Checkpoints | None) -> Json:
     savepoints = [of_savepoint(one)["status"] for one in body.savepoints]
     completed = body.completed_total + savepoints.count("COMPLETED")
     failed = body.failed_total + savepoints.count("FAILED")
-    in_progress = savepoints.count("IN_PROGRESS")
+    writes = sum(is_under_way(one) for one in body.completed)
+    in_progress = savepoints.count("IN_PROGRESS") + writes
     return {
         "restored": body.restored_total,
         "total": completed + failed + in_progress,

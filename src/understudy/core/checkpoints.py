@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from understudy.core.writes import is_under_way
 from understudy.model import Checkpoint, CheckpointKind, Checkpoints, JobStatus
 
 Slot = tuple[CheckpointKind, str]
@@ -87,15 +88,15 @@ def record(
             found = replace(one, number=counter)
             known[_identity(one)] = found
         numbered.append(found)
-    fresh = counter - body.counter
-    if not fresh:
+    if counter == body.counter:
         return body, tuple(numbered)
     completed = sorted(known.values(), key=lambda one: one.number)
+    done = [one for one in completed if one.number > body.counter and not is_under_way(one)]
     changed = replace(
         body,
         counter=counter,
         completed=_retained(completed, num_retained),
-        completed_total=body.completed_total + fresh,
+        completed_total=body.completed_total + len(done),
     )
     return changed, tuple(numbered)
 

@@ -12,10 +12,10 @@ import logging
 from typing import Any
 
 from understudy.core.checkpoints import Slot, slot
+from understudy.core.writes import is_under_way
 from understudy.model import Checkpoint, JobId
 from understudy.runtime.attention import checkpoints_need
 from understudy.runtime.reporter import Reporter
-from understudy.runtime.safe_writes import is_under_way
 
 PAUSE_S = 1.0
 """Between two events of one slot: a person reads no faster."""

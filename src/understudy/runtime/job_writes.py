@@ -80,6 +80,7 @@ class JobWrites:
             )
         if writing.format == "delta":
             spark.check_delta(session)
+            spark.check_reachable(session, writing.path)
             self._transact(writing, mode, name, batch)
             return
         if writing.format not in spark.FILE_FORMATS:

@@ -1,12 +1,6 @@
 """``ctx.write``: rows that are in their target once, whatever becomes of the attempt that writes.
 
-What a write has come to is a checkpoint of kind WRITE, one slot a write:
-
-    staging    an attempt computes the rows in its area; told, so that the area can be found
-    prepared   the rows are whole in the area: no attempt computes them again
-    published  they are in the target: a restarted job passes the write over
-    done       a batch of a streaming query is through with all its writes
-
+What a write has come to is a checkpoint of kind WRITE, one slot a write: see `core.writes`.
 Only the current attempt of a job can record anything, so a zombie never gets from *staging* to
 *prepared*; and one that was *prepared* loses its area to the attempt that follows it. Which of both
 it was, in the moment of the swap, the area itself says: see `publishing`.
@@ -14,20 +8,19 @@ it was, in the moment of the swap, the area itself says: see `publishing`.
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from understudy.clock import Clock
+from understudy.core.writes import WriteNote, WriteState, encoded, is_under_way, note_of
 from understudy.errors import CheckpointError
 from understudy.ha.format import digest
-from understudy.model import Checkpoint, CheckpointKind, Record
+from understudy.model import Checkpoint, CheckpointKind
 from understudy.rpc.messages import Deploy
 from understudy.runtime import publishing
 from understudy.runtime.checkpointing import Recorder
@@ -37,33 +30,6 @@ from understudy.runtime.publishing import Area, Mode
 
 TXN_DIGITS = 16
 """Of the digest that tells apart the writes of one job in a Delta table's log."""
-
-
-class WriteState(enum.Enum):
-    """How far a write is; see the module."""
-
-    STAGING = "staging"
-    PREPARED = "prepared"
-    PUBLISHED = "published"
-    DONE = "done"
-
-
-class WriteNote(Record, frozen=True):
-    """What a checkpoint of kind WRITE says besides."""
-
-    state: WriteState
-    target: str = ""
-    """While it is under way."""
-
-
-def note_of(checkpoint: Checkpoint) -> WriteNote:
-    """Return what such a checkpoint says."""
-    return msgspec.json.decode(checkpoint.note, type=WriteNote)
-
-
-def is_under_way(checkpoint: Checkpoint) -> bool:
-    """Say whether a checkpoint is one of a write that is not published yet."""
-    return checkpoint.kind is CheckpointKind.WRITE and bool(note_of(checkpoint).target)
 
 
 @dataclass
@@ -182,7 +148,7 @@ class SafeWrites:
         done = replace(
             self._begun(_done_slot(batch.query), batch),
             completed_at=self._clock.wall(),
-            note=_encoded(WriteNote(state=WriteState.DONE)),
+            note=encoded(WriteNote(state=WriteState.DONE)),
         )
         self._record(*batch.taken, done)
         for area in batch.areas:
@@ -266,7 +232,7 @@ class SafeWrites:
         """Compute the rows, and record that they are whole."""
         area.check(mode)
         note = WriteNote(state=WriteState.STAGING, target=str(area.target))
-        taken = replace(taken, location=str(area.path), note=_encoded(note))
+        taken = replace(taken, location=str(area.path), note=encoded(note))
         self._recorder.tell(replace(taken, completed_at=self._clock.wall()))
         area.begin(mode)
         try:
@@ -281,7 +247,7 @@ class SafeWrites:
             size=area.size,
             duration_s=self._clock.now() - began,
             completed_at=self._clock.wall(),
-            note=_encoded(replace(note, state=WriteState.PREPARED)),
+            note=encoded(replace(note, state=WriteState.PREPARED)),
         )
         # Where this is refused the area stays: it may be recorded all the same, by an answer that
         # was lost, and the attempt that has followed this one needs it then.
@@ -301,7 +267,7 @@ class SafeWrites:
             location=str(target),
             duration_s=self._clock.now() - began,
             completed_at=self._clock.wall(),
-            note=_encoded(WriteNote(state=WriteState.PUBLISHED)),
+            note=encoded(WriteNote(state=WriteState.PUBLISHED)),
         )
         if batch:
             batch.taken.append(taken)
@@ -351,7 +317,3 @@ def sweep(job_id: str, checkpoint: Checkpoint) -> None:
 
 def _done_slot(query: str) -> str:
     return f"{query}: done"
-
-
-def _encoded(note: WriteNote) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(note))

@@ -18,8 +18,14 @@ PACKAGES = {
 """What brings the file system of a scheme, in the version of Hadoop that the session has."""
 
 
-def check_reachable(spark: SparkSession, location: str) -> None:
-    """Raise `CheckpointError` where the session has nothing that reads and writes this URL."""
+OTHER_DIR = "set execution.checkpointing.dir to what Spark reaches"
+
+
+def check_reachable(spark: SparkSession, location: str, or_else: str = OTHER_DIR) -> None:
+    """Raise `CheckpointError` where the session has nothing that reads and writes this URL.
+
+    ``or_else`` is what a person can do besides adding the package.
+    """
     scheme, separator, _ = location.partition("://")
     jvm = getattr(spark, "_jvm", None)
     if not separator or jvm is None:
@@ -38,6 +44,5 @@ def check_reachable(spark: SparkSession, location: str) -> None:
         )
         raise CheckpointError(
             f"this Spark session cannot reach {location}: it has no file system for "
-            f"{scheme}://; {way_out} (or --jars, where there is no network), or set "
-            "execution.checkpointing.dir to what Spark reaches"
+            f"{scheme}://; {way_out} (or --jars, where there is no network), or {or_else}"
         ) from error

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
 from understudy.errors import CheckpointError
+from understudy.spark import object_stores
 
 FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "xml", "avro"})
 """Whose rows are the files of a directory, each with a name of its own."""
@@ -169,6 +170,11 @@ def check_delta(session: SparkSession) -> None:
             f"{name} and --conf spark.sql.catalog.spark_catalog="
             "org.apache.spark.sql.delta.catalog.DeltaCatalog"
         )
+
+
+def check_reachable(session: SparkSession, path: str) -> None:
+    """Raise `CheckpointError` where the session has no file system for a URL."""
+    object_stores.check_reachable(session, path, "write to a store that Spark reaches")
 
 
 def is_in_batch(session: SparkSession) -> bool:
