@@ -35,8 +35,7 @@ from understudy.model import (
     RunId,
     TombstoneFile,
 )
-from understudy.runtime.cleanup import RESULT_LOST
-from understudy.runtime.retention import tombstones
+from understudy.runtime.retention import RESULT_LOST, tombstones
 
 GONE = Pointer(path="gone", digest="sha256:0", size=0)
 JOB, RUN = JobId("j"), RunId("r")

@@ -27,6 +27,7 @@ from understudy.ha.backends.filesystem import FilesystemRegister
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.ha.registry import application_document, segment_document
+from understudy.ha.result_store import read_outcome
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import LocalStorage, Storage
 from understudy.model import (
@@ -41,7 +42,6 @@ from understudy.model import (
     TombstoneFile,
 )
 from understudy.runtime import attention
-from understudy.runtime.job_master import read_outcome
 from understudy.runtime.retention import read_tombstone, tombstones
 
 DONE, OTHER_DONE = ground.job(1), ground.job(2)

@@ -27,7 +27,7 @@ from understudy.ha.blobs import BlobStore
 from understudy.ha.election import Leadership
 from understudy.ha.format import digest
 from understudy.ha.register import Entry
-from understudy.ha.result_store import application_results
+from understudy.ha.result_store import application_results, read_outcome
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import InlineStorage
 from understudy.model import (
@@ -49,7 +49,7 @@ from understudy.runtime.application import Application, ApplicationSettings
 from understudy.runtime.checkpoint_coordinator import CheckpointSettings
 from understudy.runtime.checkpoint_news import CheckpointNews
 from understudy.runtime.dispatcher import Binding, Dispatcher, Surroundings
-from understudy.runtime.job_master import JobContext, JobMaster, read_outcome
+from understudy.runtime.job_master import JobContext, JobMaster
 from understudy.runtime.liveness_lock import Locks
 from understudy.runtime.main_process import MainProcesses
 from understudy.runtime.reporter import Silent

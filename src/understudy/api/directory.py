@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy.api import checkpoints, failures, views
 from understudy.api.checkpoints import CheckpointFacts
@@ -22,7 +22,7 @@ from understudy.ha.registry import (
     checkpoints_document,
     segment_document,
 )
-from understudy.ha.result_store import application_results, outcomes
+from understudy.ha.result_store import application_results, outcomes, read_outcome
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
     ApplicationStatus,
@@ -37,12 +37,12 @@ from understudy.model import (
     TombstoneFile,
 )
 from understudy.runtime import attention
-from understudy.runtime.application import Application
 from understudy.runtime.attention import Problems
-from understudy.runtime.cleanup import RESULT_LOST
-from understudy.runtime.job_master import read_outcome
-from understudy.runtime.retention import read_tombstone, tombstones
+from understudy.runtime.retention import RESULT_LOST, read_tombstone, tombstones
 from understudy.runtime.submission import configuration_of
+
+if TYPE_CHECKING:
+    from understudy.runtime.application import Application
 
 
 class Directory:

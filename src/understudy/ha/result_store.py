@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from understudy.errors import DataError, NotFoundError
 from understudy.ha.format import Format, digest
 from understudy.ha.storage import Storage
-from understudy.model import ApplicationResult, Outcome, Pointer
+from understudy.model import ApplicationResult, JobId, JobResultEntry, Outcome, Pointer
 
 DIRTY_SUFFIX = "_DIRTY.json"
 CLEAN_SUFFIX = ".json"
@@ -100,3 +100,9 @@ class ResultStore:
         except (NotFoundError, DataError):
             return None
         return data if digest(data) == expected_digest else None
+
+
+async def read_outcome(results: ResultStore, job_id: JobId, result: JobResultEntry) -> Outcome:
+    """Read a committed result of a job from its file."""
+    data = await results.read(job_id, result.source)
+    return outcomes.load(data, f"result of job {job_id}")

@@ -23,6 +23,7 @@ from understudy.core.recovery import Inventory
 from understudy.core.slots import Placement
 from understudy.core.takeover import Takeover
 from understudy.errors import NotFoundError
+from understudy.ha.result_store import read_outcome
 from understudy.model import (
     ApplicationRecord,
     Failure,
@@ -36,7 +37,7 @@ from understudy.model import (
 from understudy.rpc import messages
 from understudy.rpc.messages import LinkMessage, Submit
 from understudy.runtime.checkpoint_news import CheckpointNews
-from understudy.runtime.job_master import JobContext, JobMaster, read_outcome
+from understudy.runtime.job_master import JobContext, JobMaster
 from understudy.runtime.past_results import PastResults
 from understudy.runtime.persist import persist
 from understudy.runtime.reporter import Reporter

@@ -24,7 +24,7 @@ from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
-from understudy.ha.result_store import ResultStore, application_results
+from understudy.ha.result_store import ResultStore, application_results, read_outcome
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
     ApplicationDocument,
@@ -41,15 +41,12 @@ from understudy.model import (
 from understudy.runtime import code
 from understudy.runtime.checkpoint_cleanup import clean_checkpoints
 from understudy.runtime.effort import FAILURES, CleanupStrategy, CleanupView, Effort
-from understudy.runtime.job_master import read_outcome
-from understudy.runtime.retention import tombstones
+from understudy.runtime.retention import RESULT_LOST, tombstones
 from understudy.runtime.submission import configuration_of
 
 LEFT_MAX = 100
 """Paths of what was left behind that are kept one by one: about 10 kB in the register. Beyond it
 their directories stand for them."""
-
-RESULT_LOST = "its result file was lost"
 
 PUBLISH_RESULT = "publish the application's result"
 

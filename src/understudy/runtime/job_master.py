@@ -32,7 +32,7 @@ from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
 from understudy.ha.register import Register
-from understudy.ha.result_store import ResultStore, outcomes
+from understudy.ha.result_store import ResultStore, outcomes, read_outcome
 from understudy.ha.storage import Storage
 from understudy.model import (
     ApplicationId,
@@ -460,12 +460,6 @@ class JobMaster:
     async def _update(self, what: str, change: Callable[[JobEntry], JobEntry]) -> None:
         plans = self._context.plans
         await persist(what, lambda: plans.update(self._context.term, self.job_id, change))
-
-
-async def read_outcome(results: ResultStore, job_id: JobId, result: JobResultEntry) -> Outcome:
-    """Read a committed result from its file."""
-    data = await results.read(job_id, result.source)
-    return outcomes.load(data, f"result of job {job_id}")
 
 
 def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom | None:

@@ -18,6 +18,9 @@ from understudy.model import RegistryBody, RunId, Term, Tombstone, TombstoneFile
 
 tombstones: Format[TombstoneFile] = Format("tombstone", TombstoneFile)
 
+RESULT_LOST = "its result file was lost"
+"""How the note of a job begins of which that is all that can be said."""
+
 _SUFFIX = ".json"
 
 _log = logging.getLogger(__name__)
