@@ -12,6 +12,9 @@ FAULTS ?= 300
 WINDOWS ?= 50
 PAIRS ?= all
 
+# Most of a short process is reading our own source, unless it was compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test check unit zookeeper failure journeys s3 spark resume versions delta mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
