@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.run import END_S, ON_SPARK, STEADFAST
+from tests.chaos.run import END_S, ON_SPARK
 from tests.chaos.signals import kind_of
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, GoneError, Run
@@ -91,7 +91,7 @@ def main() -> int:
     print(f"seed {arguments.seed}, in {place}", flush=True)
     shutil.copy(APP, place)
     scratch = ("-D", f"io.tmp.dirs={place / 'tmp'}")
-    line = [*COMMAND, "run-application", "--json", *ON_SPARK, *scratch, *STEADFAST]
+    line = [*COMMAND, "run-application", "--json", *ON_SPARK, *scratch]
     line += [*harness.impatient(), "--slots", "1", str(place / APP.name)]
     feed = Feed(place)
     run = Run(line, place, place / "stderr.log")

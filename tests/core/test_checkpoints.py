@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from understudy.core import checkpoints
 from understudy.core.checkpoints import Retention
@@ -36,6 +37,10 @@ def test_numbers_start_at_one_and_grow() -> None:
     assert (3, 3) == (body.counter, body.completed_total)
 
 
+def saved(digest: str, attempt: int = 1) -> Checkpoint:
+    return Checkpoint(kind=CheckpointKind.STATE, name="", attempt=attempt, digest=digest)
+
+
 def write(state: WriteState, target: str = "") -> Checkpoint:
     note = encoded(WriteNote(state=state, target=target))
     return Checkpoint(
@@ -56,6 +61,31 @@ def test_a_write_counts_as_one_checkpoint_once_it_is_published() -> None:
 
     assert [0, 0, 1] == seen
     assert 3 == body.counter
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "expected"),
+    [
+        ([], [], False),
+        ([], [batch(0, attempt=2)], True),
+        ([batch(0)], [], False),
+        ([batch(0)], [batch(1, attempt=2)], True),
+        ([table("a", "1")], [batch(0, attempt=2)], True),
+        ([], [write(WriteState.PREPARED, "/out")], False),
+        ([saved("57")], [saved("57", attempt=2)], False),
+        ([saved("57")], [saved("58", attempt=2)], True),
+    ],
+)
+def test_an_attempt_has_advanced_once_it_completed_what_says_more_than_what_it_was_given(
+    given: list[Checkpoint], taken: list[Checkpoint], expected: bool
+) -> None:
+    body, _ = checkpoints.record(EMPTY, given, 1)
+    before = checkpoints.latest(body)
+    body, _ = checkpoints.record(body, [replace(one, attempt=2) for one in taken], 1)
+
+    actual = checkpoints.has_advanced(body, 2, before)
+
+    assert expected is actual
 
 
 def test_what_was_told_twice_keeps_its_number_and_writes_nothing() -> None:

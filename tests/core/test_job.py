@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -158,6 +160,17 @@ def test_after_a_loss_the_job_starts_anew_once_nothing_was_found() -> None:
     _, actual = live(running(), lost(1), Looked(None), job.BackoffOver(), Offered(P))
 
     assert expected == actual
+
+
+@pytest.mark.parametrize(("advanced", "expected"), [(True, 1), (False, 8)])
+def test_a_loss_is_the_first_again_where_the_attempt_had_brought_the_job_further(
+    advanced: bool, expected: int
+) -> None:
+    state = dataclasses.replace(running(), restarts=Restarts(losses=7))
+
+    actual = after(state, lost(1), Looked(None, advanced))
+
+    assert expected == actual.restarts.losses
 
 
 def test_after_a_loss_a_staged_result_is_taken_and_nothing_runs_again() -> None:

@@ -135,6 +135,22 @@ def test_the_first_restart_after_a_loss_is_immediate_and_counts(
 
 
 @pytest.mark.parametrize(
+    ("strategy", "restarts", "expected"),
+    [
+        (Strategy(), counts(1, 30), Again(0.0, counts(1, 1))),
+        (NONE, counts(0), GiveUp("the restart strategy is 'none'")),
+        (FIXED, counts(0, 3), GiveUp("the restart strategy allows 3 restarts")),
+    ],
+)
+def test_losses_of_attempts_that_brought_the_job_further_do_not_add_up_unless_one_said_how_many(
+    strategy: Strategy, restarts: Restarts, expected: Again | GiveUp
+) -> None:
+    actual = after_loss(strategy, restarts, SHORT_S, MIDDLE, advanced=True)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
     ("restarts", "ran_s", "expected"),
     [
         (counts(), SHORT_S, Again(1.0, counts(1, 0, (1.0,)))),

@@ -193,6 +193,22 @@ def test_an_attempt_is_given_the_latest_of_everything_however_much_is_retained()
     run_virtual(main())
 
 
+def test_an_attempt_has_advanced_once_it_has_told_more_than_it_was_given() -> None:
+    async def main() -> None:
+        one = await scene(Durable())
+        seen = [one.coordinator.has_advanced(1)]
+        await one.numbers(1, taken(0))
+        seen.append(one.coordinator.has_advanced(1))
+        await one.coordinator.begin(2)
+        seen.append(one.coordinator.has_advanced(2))
+        await one.numbers(1, taken(1, attempt=2), attempt=2)
+        seen.append(one.coordinator.has_advanced(2))
+
+        assert [False, True, False, True] == seen
+
+    run_virtual(main())
+
+
 def test_what_is_told_during_a_write_becomes_one_more_write() -> None:
     async def main() -> None:
         durable = Durable()

@@ -314,7 +314,7 @@ MUTANTS = (
     _mutant(
         "a lost attempt is restarted without a look", 2, JOB,
         "            return _look(state, event.reason, event.ran_s)",
-        "            return _restart_after_loss(state, strategy, chance)",
+        "            return _restart_after_loss(state, strategy, chance, False)",
         CORE + "job.py", CORE + "job_steps.py",
     ),
     _mutant(

@@ -17,6 +17,18 @@ ON_TASKMANAGER = "tests/ha/test_task_manager.py"
 
 CHECKPOINTS = (
     mutant(
+        "a job that saves the same again is restarted for ever", 8, DECIDED,
+        "        and before.get(slot(one)) != (one.batch_id, one.digest)\n",
+        "",
+        ON_CORE,
+    ),
+    mutant(
+        "losses of a job that gets further add up", 8, "core/restart.py",
+        "losses = 0 if advanced or ran_s",
+        "losses = 0 if ran_s",
+        "tests/core/test_restart.py", "tests/core/test_job.py",
+    ),
+    mutant(
         "an attempt that is dead is heard", 3, COORDINATOR,
         "if message.attempt == self._attempt:",
         "if message.attempt <= self._attempt:",

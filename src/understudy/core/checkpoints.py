@@ -109,6 +109,20 @@ def latest(body: Checkpoints | None) -> tuple[Checkpoint, ...]:
     return tuple(sorted(found.values(), key=lambda one: one.number))
 
 
+def has_advanced(body: Checkpoints, attempt: int, given: Sequence[Checkpoint]) -> bool:
+    """Say whether an attempt has completed anything that says more than what it was given.
+
+    A loop that saves the same state again before it dies has not come further.
+    """
+    before = {slot(one): (one.batch_id, one.digest) for one in given}
+    return any(
+        one.attempt == attempt
+        and not is_under_way(one)
+        and before.get(slot(one)) != (one.batch_id, one.digest)
+        for one in body.completed
+    )
+
+
 def restored(body: Checkpoints, now: float) -> Checkpoints:
     """Note that an attempt begins with the latest checkpoints, where there are any."""
     if not body.completed:

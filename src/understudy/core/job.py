@@ -226,7 +226,7 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
         case Looked() if state.phase is Phase.CHECKING:
             if event.found:
                 return _ended(state, event.found, strategy, chance)
-            return _restart_after_loss(state, strategy, chance)
+            return _restart_after_loss(state, strategy, chance, event.advanced)
         case BackoffOver() if state.phase is Phase.BACKING_OFF:
             return replace(state, phase=Phase.WAITING), [RequestSlot()]
         case Cancel() if not state.cancelled:
@@ -316,14 +316,14 @@ def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> 
     return _record(state, ended.status, ended.source, f"not restarted: {decision.reason}")
 
 
-def _restart_after_loss(state: JobState, strategy: Strategy, chance: float) -> Step:
+def _restart_after_loss(state: JobState, strategy: Strategy, chance: float, advanced: bool) -> Step:
     if state.cancelled:
         return _record(state, JobStatus.CANCELED, None, "cancelled")
     if state.ends_as:
         return _save(state)
     if state.displaced:
         return replace(state, phase=Phase.SUSPENDED), [RecordDisplaced()]
-    decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance)
+    decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance, advanced)
     if isinstance(decision, Again):
         return _pause(state, decision, state.lost)
     reason = f"{state.lost}; not restarted: {decision.reason}"

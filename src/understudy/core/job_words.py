@@ -79,6 +79,8 @@ class Looked:
     """The staged outcome of a dead attempt, or None."""
 
     found: Ended | None
+    advanced: bool = False
+    """It had completed a checkpoint that says more than what it began with."""
 
 
 @dataclass(frozen=True, slots=True)

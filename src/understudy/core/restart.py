@@ -5,7 +5,9 @@ restart waits the strategy's backoff and is counted against its attempts. A *los
 the TaskManager or the process of ``main`` died) says little about the function: the first restart
 is immediate and counts, but ten losses weigh as much as one exception. For a function that kills
 its own process looks just like a cluster that is being repaired: it may be tried more often, and
-not for ever. An attempt that is lost soon after it started waits the backoff, too.
+not for ever. An attempt that is lost soon after it started waits the backoff, too. One that had
+completed a checkpoint has brought the job further: with it the count of losses begins anew, so that
+a streaming job, which has no end, outlives any number of them.
 
 ``failure-rate`` counts both alike: so many restarts within an interval, no more. The interval is
 time in which the job ran or waited for its delay, added up from durations, each measured by one
@@ -111,9 +113,12 @@ def after_exception(
 
 
 def after_loss(
-    strategy: Strategy, restarts: Restarts, ran_s: float, chance: float
+    strategy: Strategy, restarts: Restarts, ran_s: float, chance: float, advanced: bool = False
 ) -> Again | GiveUp:
-    """Decide after the attempt's process was lost."""
+    """Decide after the attempt's process was lost; ``advanced`` if it had completed a checkpoint.
+
+    Strategies whose counts a person has chosen keep to them.
+    """
     if strategy.kind == "none":
         return GiveUp("the restart strategy is 'none'")
     if strategy.kind == FAILURE_RATE:
@@ -123,7 +128,7 @@ def after_loss(
             return GiveUp(f"the restart strategy allows {_times(strategy.attempts)}")
         delay_s = strategy.initial_s if restarts.losses else 0.0
         return Again(delay_s, Restarts(failures=restarts.failures, losses=restarts.losses + 1))
-    losses = 0 if ran_s >= strategy.reset_s else restarts.losses
+    losses = 0 if advanced or ran_s >= strategy.reset_s else restarts.losses
     limit = strategy.attempts * LOSSES_PER_ATTEMPT
     if strategy.attempts < INFINITE and losses >= limit:
         return GiveUp(f"its process was lost {losses + 1} times in a row")

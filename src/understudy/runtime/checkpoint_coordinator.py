@@ -101,6 +101,8 @@ class CheckpointCoordinator:
         self.recent: deque[Checkpoint] = deque(maxlen=RECENT_MAX)
         """The newest that this leader has recorded."""
         self._attempt = 0
+        self._given: tuple[Checkpoint, ...] = ()
+        """What the attempt goes on from, if it began under this leader."""
         self._inbox: asyncio.Queue[tuple[Incarnation, CheckpointsTaken] | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
         self._unneeded = asyncio.Event()
@@ -135,10 +137,14 @@ class CheckpointCoordinator:
                     await self._update(
                         "note a restart", lambda body: checkpoints.restored(body, now)
                     )
-            given = checkpoints.latest(self.body)
+            given = self._given = checkpoints.latest(self.body)
         if given:
             self._audience.restored(attempt, given)
         return given
+
+    def has_advanced(self, attempt: int) -> bool:
+        """Say whether an attempt has brought the job further, as far as it is recorded."""
+        return checkpoints.has_advanced(self.body, attempt, self._given)
 
     async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
         """Change what is recorded beside checkpoints.

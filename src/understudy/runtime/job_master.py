@@ -324,7 +324,7 @@ class JobMaster:
         again; the job waits until a person has repaired or removed it, or cancels the job.
         """
         try:
-            self.tell(job.Looked(await self._look(attempt)))
+            self._looked(attempt, await self._look(attempt))
         except DataError as error:
             self._context.attention[self.job_id] = (
                 f"job {self.name!r} waits: attempt {attempt} has ended, but how cannot be read: "
@@ -344,7 +344,10 @@ class JobMaster:
             else:
                 break
         self._context.attention.pop(self.job_id, None)
-        self.tell(job.Looked(found))
+        self._looked(attempt, found)
+
+    def _looked(self, attempt: int, found: job.Ended | None) -> None:
+        self.tell(job.Looked(found, self.checkpoints.has_advanced(attempt)))
 
     async def _look(self, attempt: int) -> job.Ended | None:
         """Return the outcome that a dead attempt has staged, None where it has staged none.

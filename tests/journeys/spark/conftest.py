@@ -14,8 +14,11 @@ from tests.journeys.harness import COMMAND, Run
 
 APPS = Path(__file__).parent / "apps"
 
-SMALL = ("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2")
-"""Enough to compute with."""
+SMALL = (
+    *("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2"),
+    *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+)
+"""Enough to compute with, in JVMs that live too short to be worth much compiling."""
 
 Begin = Callable[..., Run]
 

@@ -109,7 +109,8 @@ EXPONENTIAL_ATTEMPTS = Option(
     COUNT,
     "3",
     "How often a job is restarted after exceptions of its function before it is declared failed. "
-    "Ten losses of its process weigh as much as one exception.",
+    "Ten losses of its process weigh as much as one exception; once an attempt has completed a "
+    "checkpoint, its loss is the first again.",
     "infinite there: a batch function that always raises would never fail",
 )
 EXPONENTIAL_INITIAL = Option(
