@@ -9,6 +9,7 @@ from typing import Protocol
 
 from understudy.core import query_log
 from understudy.core.query_log import Batch, Found, UnreadableLog
+from understudy.errors import ConfigurationError
 from understudy.ha.format import digest
 
 
@@ -62,16 +63,16 @@ class LocalLocation:
 
 
 class RemoteLocation:
-    """A directory that fsspec reaches."""
+    """A directory of a store, read as our own storage there is: each call ends, with a sentence."""
 
     def __init__(self, url: str) -> None:
-        import fsspec  # It takes a tenth of a second, and a local directory needs none of it.
+        # It takes a tenth of a second, and a local directory needs none of it.
+        from understudy.ha.remote_files import RemoteFiles
 
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise UnsupportedError(f"{error}; install the fsspec package for it") from error
-        self._fs.use_listings_cache = False
+            self._files = RemoteFiles(url)
+        except ConfigurationError as error:
+            raise UnsupportedError(str(error)) from error
 
     def exists(self) -> bool:
         """See `Location.exists`."""
@@ -79,20 +80,14 @@ class RemoteLocation:
 
     def names(self, path: str) -> list[str]:
         """See `Location.names`."""
-        self._fs.invalidate_cache()
-        try:
-            found = self._fs.ls(f"{self._root}/{path}".rstrip("/"), detail=False)
-        except FileNotFoundError:
-            return []
-        return [str(name).rstrip("/").rpartition("/")[2] for name in found]
+        return self._files.names(path)
 
     def read(self, path: str) -> bytes | None:
         """See `Location.read`."""
         try:
-            data: bytes = self._fs.cat_file(f"{self._root}/{path}")
+            return self._files.read(path)
         except FileNotFoundError:
             return None
-        return data
 
 
 def open_location(location: str) -> Location:
