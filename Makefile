@@ -71,10 +71,10 @@ s3: $(READY)
 
 # ... and with real Spark.
 spark: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m spark
 
-# Jobs on real Spark that go on after one kill after the other: checkpoints, queries, savepoints,
-# safe writes. A quarter of an hour.
+# Of these, the jobs that go on after one kill after the other: checkpoints, queries, savepoints, safe
+# writes.
 resume: $(READY)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
 
