@@ -15,7 +15,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check unit zookeeper failure journeys s3 spark resume versions delta mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo test check unit zookeeper failure journeys s3 s3a spark resume versions delta mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -86,6 +86,11 @@ versions: $(READY)
 # Safe writes to real Delta tables: on a PySpark that Delta is there for; needs Maven (mvn).
 delta: $(READY)
 	$(BIN)/python -m tests.delta $(KEEP)
+
+# Checkpoints that Spark itself writes to S3, of a moto server: needs Maven, which fetches the AWS SDK
+# (690 MB, again unless KEEP=--keep).
+s3a: $(READY)
+	$(BIN)/python -m tests.s3a $(KEEP)
 
 # Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
 mutants: $(READY)

@@ -1,0 +1,1 @@
+"""Checkpoints that Spark itself writes to S3."""
