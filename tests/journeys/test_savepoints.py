@@ -16,6 +16,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, command, impatient, stored
+from tests.journeys.members import members, until
 
 NAMED = ("-D", "high-availability.cluster-id=first")
 TRIGGER = "0123456789abcdef0123456789abcdef"
@@ -217,6 +218,69 @@ def test_a_savepoint_is_disposed_of(place: Path, kept: Path) -> None:
 
     assert not kept.exists()
     assert "is no savepoint" in again.stderr
+
+
+def test_rest_cancels_a_job_with_a_savepoint_and_disposes_of_it(start: Start, place: Path) -> None:
+    run = start("steps.py", "2", options=NAMED)
+    run.until_line("steps.txt", lambda line: line == "waits")
+    job = job_of(run)
+    body = {"target-directory": str(place / "kept"), "cancel-job": True}
+    trigger = post(run, f"/jobs/{job}/savepoints", body)[1]["request-id"]
+    where = Path(completed(run, job, trigger)["location"])
+    written = (where / "_metadata").is_file()
+    run.wait("job-status", name="counter", status="CANCELED")
+    disposed = post(run, "/savepoint-disposal", {"savepoint-path": str(where)})
+    ended = run.until(
+        f"/savepoint-disposal/{disposed[1]['request-id']}",
+        lambda told: told["status"]["id"] == "COMPLETED",
+    )
+    code = run.finish()
+
+    assert 1 == code, run.story()
+    assert written
+    assert "failure-cause" not in ended.get("operation", {})
+    assert not where.exists()
+    assert ["from 0", "step 1", "step 2", "waits"] == run.lines("steps.txt")
+
+
+def test_single_processes_begin_with_a_savepoint(place: Path, kept: Path) -> None:
+    options = (*harness.SESSION_LESS, *impatient())
+    script = str(harness.put_app(place, "steps.py"))
+    with members(place) as begin:
+        begin("taskmanager", *options)
+        jobmanager = begin("jobmanager", *options, "--from-savepoint", str(kept), script, "6")
+        until(lambda: "waits" in lines(place))
+        (place / "go").touch()
+        code = jobmanager.wait(harness.PATIENCE_S)
+
+    assert 0 == code, (place / "jobmanager-1.log").read_text()
+    assert ["from 5", "step 6", "waits", "other"] == lines(place)
+
+
+def test_a_standing_cluster_begins_with_a_savepoint(place: Path, kept: Path) -> None:
+    script = str(harness.put_app(place, "steps.py"))
+    directory = place / "conf"
+    directory.mkdir()
+    settings = [one.split("=", 1) for one in (*harness.SESSION_LESS, *impatient()) if one != "-D"]
+    (directory / "config.yaml").write_text(
+        "".join(f"{key}: '{value}'\n" for key, value in settings)
+    )
+    at = ("--config-dir", str(directory))
+    try:
+        command(place, "cluster", "start", *at, "--from-savepoint", str(kept), script, "6")
+        until(lambda: "waits" in lines(place))
+        (place / "go").touch()
+        until(lambda: "other" in lines(place))
+        command(place, "cluster", "stop", *at)
+    finally:
+        harness.kill(harness.processes_of(place))
+
+    assert ["from 5", "step 6", "waits", "other"] == lines(place)
+
+
+def lines(place: Path) -> list[str]:
+    path = place / "steps.txt"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_what_cannot_be_done_is_refused_and_the_job_goes_on(start: Start, place: Path) -> None:
