@@ -117,6 +117,11 @@ class Run:
         """Wait until a job runs."""
         return self.wait("job-status", name=name, status="RUNNING", **fields)
 
+    def at_work(self) -> None:
+        """Wait until the function of the second job has begun: its driver runs before that."""
+        self.running("second job")
+        self.grown("jobs.txt", 2)
+
     def finish(self, patience_s: float = PATIENCE_S) -> int:
         """Wait for the command's end and return its exit code."""
         try:

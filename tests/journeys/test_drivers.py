@@ -36,7 +36,7 @@ def test_a_job_runs_again_at_once_when_its_driver_is_killed(
     start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:
     run = start("three.py")
-    run.running("second job")
+    run.at_work()
     for attempt in (1, 2, 3):
         slot = run.busy()[1]
         harness.kill(slot[key] for key in KILLS[whom])
@@ -51,7 +51,7 @@ def test_what_a_killed_driver_had_forked_is_dead_before_the_job_runs_again(
     start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:
     run = start("three.py", "fork")
-    run.running("second job")
+    run.at_work()
     slot = run.busy()[1]
     run.grown("forked.txt", 1)
     harness.kill(slot[key] for key in KILLS[whom])
@@ -69,7 +69,7 @@ def test_a_job_runs_again_on_the_next_taskmanager(
     start: Start, nothing_left: Callable[[], None], keys: tuple[str, ...]
 ) -> None:
     run = start("three.py", "fork")
-    run.running("second job")
+    run.at_work()
     taskmanager = run.busy()[0]
     harness.kill(taskmanager[key] for key in keys)
     run.grown("jobs.txt", 3)
@@ -83,7 +83,7 @@ def test_a_frozen_driver_is_ended_and_the_job_runs_again(
     start: Start, keys: tuple[str, ...]
 ) -> None:
     run = start("three.py", options=impatient())
-    run.running("second job")
+    run.at_work()
     slot = run.busy()[1]
     _freeze(slot, keys)
     run.grown("jobs.txt", 3)
@@ -97,7 +97,7 @@ def test_a_frozen_taskmanager_loses_its_drivers_and_the_job_runs_again(
     start: Start, nothing_left: Callable[[], None], keys: tuple[str, ...]
 ) -> None:
     run = start("three.py", options=impatient())
-    run.running("second job")
+    run.at_work()
     taskmanager = run.busy()[0]
     _freeze(taskmanager, keys)
     run.grown("jobs.txt", 3)
@@ -110,7 +110,7 @@ def test_a_frozen_taskmanager_loses_its_drivers_and_the_job_runs_again(
 
 def test_a_taskmanager_that_was_frozen_for_a_moment_keeps_its_drivers(start: Start) -> None:
     run = start("three.py", options=impatient())
-    run.running("second job")
+    run.at_work()
     taskmanager = run.busy()[0]
     _freeze(taskmanager, ("pid", "guardian_pid"))
     time.sleep(2.0)
@@ -126,7 +126,7 @@ def test_the_last_result_is_kept_though_its_taskmanager_dies_before_it_is_told(
 ) -> None:
     """The outcome is staged before it is reported: a leader that never heard of it looks there."""
     run = start("three.py", options=impatient())
-    run.running("second job")
+    run.at_work()
     taskmanager, slot = run.busy()
     os.kill(taskmanager["pid"], signal.SIGSTOP)
     run.release()

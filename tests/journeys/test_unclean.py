@@ -168,7 +168,7 @@ def test_output_that_is_no_text_is_kept_as_it_can_be_shown(story: Story) -> None
 
 def test_why_the_driver_before_was_lost_is_shown_over_rest_and_to_a_person(start: Start) -> None:
     run = start("three.py", options=("--slots", "1"))
-    run.running("second job")
+    run.at_work()
     lost = run.busy()[1]
     harness.kill([lost["driver_pid"]])
     run.grown("jobs.txt", 3)
