@@ -49,7 +49,7 @@ def travel(place: Path, overlay: Path | None) -> dict[str, list[int]]:
     paths = [str(overlay or ""), os.environ.get("PYTHONPATH", "")]
     run = Run(line, place, place / "stderr.log", {"PYTHONPATH": os.pathsep.join(paths)})
     try:
-        assert run.finish(300) == 0, run.story()
+        assert run.finish(900) == 0, run.story()
     finally:
         harness.end(run)
     found: dict[str, list[int]] = json.loads((place / "counted.json").read_text())

@@ -75,7 +75,7 @@ def travel(place: Path, server: Moto) -> dict[str, Any]:
     line = [*COMMAND, "run-application", "--json", *options, str(script), str(place / "found.json")]
     run = Run(line, place, place / "stderr.log", server.variables())
     try:
-        assert run.finish(300) == 0, run.story()
+        assert run.finish(900) == 0, run.story()
     finally:
         harness.end(run)
     found: dict[str, Any] = json.loads((place / "found.json").read_text())

@@ -81,7 +81,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         env=harness.environment(place),
         capture_output=True,
         text=True,
-        timeout=2 * harness.PATIENCE_S,
+        timeout=harness.PATIENCE_S,
         check=False,
     )
     assert 0 == done.returncode, done.stderr[-4000:]

@@ -22,10 +22,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
 
 
-PATIENCE_S = 200.0
-"""The first batch of a cold JVM takes half a minute where others compute, too."""
-
-
 @dataclass
 class Story:
     """What was seen of the run."""
@@ -49,28 +45,28 @@ def story(begin: Begin, ground: Path) -> Iterator[Story]:
     run.running("live")
     feed = Feed(ground)
     story = Story(run, feed)
-    story.first = run.wait("checkpoint-completed", PATIENCE_S)
+    story.first = run.wait("checkpoint-completed")
     for _ in range(2):
         os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
         run.wait("takeover")
-        story.after_leaders = run.wait("checkpoint-completed", PATIENCE_S)
+        story.after_leaders = run.wait("checkpoint-completed")
     story.before = run.lines("runs.txt")
     for attempt, key in enumerate(("driver_pid", "jvm_pid", "taskmanager"), start=1):
         taskmanager, slot = _where(run, attempt)
         os.kill(taskmanager["pid"] if key == "taskmanager" else slot[key], signal.SIGKILL)
-        run.grown("runs.txt", attempt + 1, PATIENCE_S)
-        run.wait("checkpoint-completed", PATIENCE_S, attempt=attempt + 1)
+        run.grown("runs.txt", attempt + 1)
+        run.wait("checkpoint-completed", attempt=attempt + 1)
     _, slot = _where(run, 4)
     story.zombies = [slot["driver_pid"], slot["jvm_pid"]]
     for pid in story.zombies:
         os.kill(pid, signal.SIGSTOP)
-    run.grown("runs.txt", 5, PATIENCE_S)
-    run.wait("checkpoint-completed", PATIENCE_S, attempt=5)
+    run.grown("runs.txt", 5)
+    run.wait("checkpoint-completed", attempt=5)
     harness.thaw(story.zombies)
     story.zombies_left = [pid for pid in story.zombies if Path(f"/proc/{pid}").exists()]
     feed.end()
     run.release()
-    story.code = run.finish(PATIENCE_S)
+    story.code = run.finish()
     story.left = left_behind(ground)
     yield story
     feed.end()
@@ -144,7 +140,7 @@ def test_a_streaming_job_runs_in_one_process(tmp_path: Path) -> None:
         env=harness.environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=harness.PATIENCE_S,
         check=False,
     )
 

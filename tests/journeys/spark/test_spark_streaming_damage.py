@@ -13,7 +13,6 @@ from tests.journeys.spark.conftest import Begin
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FEW = ("--slots", "1")
-PATIENCE_S = 200.0
 DAMAGES = {
     "removed": "there is no such directory .*found: none",
     "rolled back": r"it was rolled back .*found: batch 1\)",
@@ -26,9 +25,9 @@ def damaged(begin: Begin, ground: Path) -> Run:
     """Lose the driver and what it has left, three times."""
     run = begin("damaged.py", options=FEW)
     for name in DAMAGES:
-        run.wait("checkpoint-completed", PATIENCE_S, name=name, of="orders", batch_id=3)
+        run.wait("checkpoint-completed", name=name, of="orders", batch_id=3)
         (ground / f"damage-{name}").touch()
-        run.wait("job-status", PATIENCE_S, name=name, status="FAILED")
+        run.wait("job-status", name=name, status="FAILED")
     run.finish()
     return run
 
