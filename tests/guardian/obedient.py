@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 
 GUARDIAN = socket.socket(fileno=int(os.environ["UNDERSTUDY_GUARDIAN_FD"]))
@@ -82,7 +83,14 @@ def deaf() -> None:
 
 def polite(code: str) -> None:
     """Exit with that code when asked to end."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(int(code)))
+    # A handler in Python would not run for a signal that comes just before a read that then blocks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def leave() -> None:
+        signal.sigwait({signal.SIGTERM})
+        os._exit(int(code))
+
+    threading.Thread(target=leave, daemon=True).start()
     answer("polite")
 
 

@@ -206,10 +206,7 @@ class Run:
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a file that the application writes; none if it is not there."""
-        try:
-            return (self.place / name).read_text().splitlines()
-        except FileNotFoundError:
-            return []
+        return lines(self.place, name)
 
     def grown(self, name: str, count: int, patience_s: float = PATIENCE_S) -> list[str]:
         """Wait until a file has that many lines."""
@@ -249,6 +246,14 @@ quorum = ""
 
 bucket = ""
 """The URL below which all journeys keep their data; empty where that is a local directory."""
+
+
+def lines(place: Path, name: str) -> list[str]:
+    """Return the lines of a file that an application writes; none if it is not there."""
+    try:
+        return (place / name).read_text().splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def environment(place: Path) -> dict[str, str]:

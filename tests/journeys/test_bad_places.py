@@ -67,8 +67,7 @@ def test_a_storage_that_fills_up_is_waited_for_and_nothing_that_had_finished_run
     words = [*COMMAND, "run-application", "--json", *SESSION_LESS, *named, *harness.impatient()]
     run = Run(mounted(place, "size=4m", [*words, "three.py"]), place, place / "stderr.log")
     try:
-        run.running("second job")
-        run.grown("jobs.txt", 2)
+        run.at_work()
         filler = Path(f"/proc/{run.process.pid}/root{place}/state/filler")
         fill(filler)
         run.release()

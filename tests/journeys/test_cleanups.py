@@ -72,8 +72,7 @@ def test_a_run_waits_for_a_person_and_ends_once_its_cleanup_is_tried_again(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
     run = start("three.py", options=ONCE)
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     blocking = block(place, f"{ENDED}/flights")
     run.release()
     (task,) = given_up(run)
@@ -100,8 +99,7 @@ def test_an_abandoned_cleanup_ends_the_run_and_what_is_not_ours_stays(
     start: Start, place: Path, nothing_left: Callable[[], None], named: bool
 ) -> None:
     run = start("three.py", options=(*FIXED, "--run-id", "monday"))
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     blocking = block(place, f"{ENDED}/flights")
     run.release()
     (task,) = given_up(run)
@@ -132,8 +130,7 @@ def test_what_stays_of_a_job_is_named(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
     run = start("three.py", options=ONCE)
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     run.until("/ha/cleanup", lambda answer: answer == {"open": []})
     job = run.of("job-status", name="second job")[0]["job_id"]
     results = storage_of(place) / "job-result-store" / "flights"
@@ -157,8 +154,7 @@ def test_what_went_with_the_application_was_not_left_behind(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
     run = start("three.py", options=ONCE)
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     run.until("/ha/cleanup", lambda answer: answer == {"open": []})
     replace_plan(place)
     run.release()

@@ -69,8 +69,7 @@ def only(place: Path, pattern: str) -> Path:
 def begun(start: Start) -> Run:
     """Return a run whose first job has finished and whose second one runs."""
     run = start("three.py", options=(*NAMED, *harness.impatient()))
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     run.standby_is_ready()
     return run
 

@@ -29,8 +29,7 @@ def destroy(place: Path, *arguments: str, code: int = 0) -> subprocess.Completed
 def closed(start: Start, nothing_left: Callable[[], None]) -> Run:
     """Leave an unfinished run behind, without any process."""
     run = start("three.py", options=(*NAMED, "--run-id", "monday"))
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     run.process.send_signal(signal.SIGTERM)
     run.finish()
     nothing_left()

@@ -165,8 +165,7 @@ def test_a_closed_run_keeps_its_data_and_is_resumed_by_the_printed_command(
     code: int,
 ) -> None:
     run = start("three.py", "stubborn")
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     for number in signals:
         run.process.send_signal(number)
         if number == signal.SIGINT:
@@ -194,8 +193,7 @@ def test_a_new_run_over_an_unfinished_one_continues_it_and_says_so(
     start: Start, place: Path
 ) -> None:
     run = start("three.py", options=NAMED)
-    run.running("second job")
-    run.grown("jobs.txt", 2)
+    run.at_work()
     run.process.terminate()
     run.finish()
     (place / "go").touch()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.conftest import Start
-from tests.journeys.harness import Run, command, impatient, stored
+from tests.journeys.harness import Run, command, impatient, lines, stored
 from tests.journeys.members import members, until
 
 NAMED = ("-D", "high-availability.cluster-id=first")
@@ -172,8 +172,8 @@ def test_a_job_begins_with_its_savepoint_once_though_the_leader_dies(
     code = run.finish()
 
     assert 0 == code, run.story()
-    lines = ["from 5", "step 6", "step 7", "waits", "from 7", "waits", "other"]
-    assert lines == run.lines("steps.txt")
+    steps = ["from 5", "step 6", "step 7", "waits", "from 7", "waits", "other"]
+    assert steps == run.lines("steps.txt")
 
 
 def test_an_application_without_the_job_of_its_savepoint_fails(start: Start, kept: Path) -> None:
@@ -249,12 +249,12 @@ def test_single_processes_begin_with_a_savepoint(place: Path, kept: Path) -> Non
     with members(place) as begin:
         begin("taskmanager", *options)
         jobmanager = begin("jobmanager", *options, "--from-savepoint", str(kept), script, "6")
-        until(lambda: "waits" in lines(place))
+        until(lambda: "waits" in lines(place, "steps.txt"))
         (place / "go").touch()
         code = jobmanager.wait(harness.PATIENCE_S)
 
     assert 0 == code, (place / "jobmanager-1.log").read_text()
-    assert ["from 5", "step 6", "waits", "other"] == lines(place)
+    assert ["from 5", "step 6", "waits", "other"] == lines(place, "steps.txt")
 
 
 def test_a_standing_cluster_begins_with_a_savepoint(place: Path, kept: Path) -> None:
@@ -268,19 +268,14 @@ def test_a_standing_cluster_begins_with_a_savepoint(place: Path, kept: Path) -> 
     at = ("--config-dir", str(directory))
     try:
         command(place, "cluster", "start", *at, "--from-savepoint", str(kept), script, "6")
-        until(lambda: "waits" in lines(place))
+        until(lambda: "waits" in lines(place, "steps.txt"))
         (place / "go").touch()
-        until(lambda: "other" in lines(place))
+        until(lambda: "other" in lines(place, "steps.txt"))
         command(place, "cluster", "stop", *at)
     finally:
         harness.kill(harness.processes_of(place))
 
-    assert ["from 5", "step 6", "waits", "other"] == lines(place)
-
-
-def lines(place: Path) -> list[str]:
-    path = place / "steps.txt"
-    return path.read_text().splitlines() if path.exists() else []
+    assert ["from 5", "step 6", "waits", "other"] == lines(place, "steps.txt")
 
 
 def test_what_cannot_be_done_is_refused_and_the_job_goes_on(start: Start, place: Path) -> None:

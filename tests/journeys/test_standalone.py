@@ -13,7 +13,7 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.conftest import Start
-from tests.journeys.harness import SESSION_LESS, command, stored
+from tests.journeys.harness import SESSION_LESS, command, lines, stored
 from tests.journeys.members import Begin, members, until
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
@@ -38,11 +38,6 @@ def begin(place: Path, alone: tuple[str, ...]) -> Iterator[Begin]:
     options = (*harness.impatient(), *SESSION_LESS, *alone)
     with members(place) as start:
         yield lambda role, *arguments: start(role, *options, *arguments)
-
-
-def lines(place: Path, name: str) -> list[str]:
-    path = place / name
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_single_processes_find_the_one_jobmanager_and_a_second_one_is_refused(

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.journeys import harness
-from tests.journeys.harness import COMMAND, SESSION_LESS, command
+from tests.journeys.harness import COMMAND, SESSION_LESS, command, lines
 from tests.journeys.members import Begin, members, until
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
@@ -42,11 +42,6 @@ def conf(place: Path) -> Iterator[Path]:
     harness.kill(harness.processes_of(place))
 
 
-def lines(place: Path, name: str = "jobs.txt") -> list[str]:
-    path = place / name
-    return path.read_text().splitlines() if path.exists() else []
-
-
 def status(place: Path, conf: Path, code: int = 0) -> dict[str, Any]:
     done = command(place, "cluster", "status", "--config-dir", str(conf), "--json", code=code)
     found: dict[str, Any] = json.loads(done.stdout)
@@ -64,7 +59,7 @@ def test_a_jobmanager_without_an_application_waits_takes_over_and_finishes(
     told = httpx.get(f"{rest}/ha/status")
     begin("taskmanager")
     leader = begin("jobmanager", str(script))
-    until(lambda: lines(place) == ["first 1", "long 1"])
+    until(lambda: lines(place, "jobs.txt") == ["first 1", "long 1"])
     script.unlink()
     harness.kill(sorted(harness.descendants_of({leader.pid})))
     until(lambda: len(lines(place, "main.txt")) == 2)
@@ -78,7 +73,7 @@ def test_a_jobmanager_without_an_application_waits_takes_over_and_finishes(
     assert 503 == told.status_code
     assert "started without an application" in told.text
     assert 0 == code
-    assert ["first 1", "long 1", "third 1"] == lines(place)
+    assert ["first 1", "long 1", "third 1"] == lines(place, "jobs.txt")
 
 
 def test_it_ends_with_the_run_as_other_standbys_do(begin: Begin, place: Path) -> None:
@@ -89,14 +84,14 @@ def test_it_ends_with_the_run_as_other_standbys_do(begin: Begin, place: Path) ->
     leader = begin("jobmanager", str(script))
 
     assert [0, 0] == [leader.wait(harness.PATIENCE_S), without.wait(harness.PATIENCE_S)]
-    assert ["first 1", "long 1", "third 1"] == lines(place)
+    assert ["first 1", "long 1", "third 1"] == lines(place, "jobs.txt")
 
 
 def test_a_cluster_is_started_looked_at_stopped_and_goes_on(place: Path, conf: Path) -> None:
     script = harness.put_app(place, "three.py")
     at = ("--config-dir", str(conf))
     first = command(place, "cluster", "start", *at, str(script)).stdout
-    until(lambda: lines(place) == ["first 1", "long 1"])
+    until(lambda: lines(place, "jobs.txt") == ["first 1", "long 1"])
     running = status(place, conf)
     again = command(place, "cluster", "start", *at, str(script)).stdout
     stopped = command(place, "cluster", "stop", *at).stdout
@@ -104,7 +99,7 @@ def test_a_cluster_is_started_looked_at_stopped_and_goes_on(place: Path, conf: P
     missing = status(place, conf, code=1)
     (place / "go").touch()
     third = command(place, "cluster", "start", *at, str(script))
-    until(lambda: "third 1" in lines(place))
+    until(lambda: "third 1" in lines(place, "jobs.txt"))
     until(lambda: [] == [one for one in status(place, conf, code=1)["processes"] if one["leads"]])
     command(place, "cluster", "stop", *at)
 
@@ -119,7 +114,7 @@ def test_a_cluster_is_started_looked_at_stopped_and_goes_on(place: Path, conf: P
     assert {} == left
     assert {"missing"} == {one["state"] for one in missing["processes"]}
     assert "is unfinished here: it is continued" in third.stderr
-    assert ["first 1", "long 1", "long 2", "third 1"] == lines(place)
+    assert ["first 1", "long 1", "long 2", "third 1"] == lines(place, "jobs.txt")
     assert {} == harness.processes_of(place)
 
 

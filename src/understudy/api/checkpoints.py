@@ -181,10 +181,11 @@ def of_savepoint(one: Savepoint) -> Json:
 
 def last(body: Checkpoints | None) -> Json | None:
     """Return the newest checkpoint as it stands beside a job; None where it has none."""
-    completed = [one for one in body.completed if not is_under_way(one)] if body else []
-    if body is None or not completed:
+    if body is None:
         return None
-    one = completed[-1]
+    one = next((one for one in reversed(body.completed) if not is_under_way(one)), None)
+    if one is None:
+        return None
     return {
         "id": one.number,
         "kind": one.kind.value,

@@ -101,7 +101,7 @@ class CheckpointCoordinator:
         self.recent: deque[Checkpoint] = deque(maxlen=RECENT_MAX)
         """The newest that this leader has recorded."""
         self._attempt = 0
-        self._given: tuple[Checkpoint, ...] = ()
+        self.given: tuple[Checkpoint, ...] = ()
         """What the attempt goes on from, if it began under this leader."""
         self._inbox: asyncio.Queue[tuple[Incarnation, CheckpointsTaken] | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
@@ -127,7 +127,7 @@ class CheckpointCoordinator:
     async def begin(self, attempt: int) -> tuple[Checkpoint, ...]:
         """Hear only this attempt from now on; return what it goes on from."""
         async with self._turn:
-            self._attempt = attempt
+            self._attempt, self.given = attempt, ()
             if not await self._claim():
                 return ()
             if self.body.completed:
@@ -137,14 +137,14 @@ class CheckpointCoordinator:
                     await self._update(
                         "note a restart", lambda body: checkpoints.restored(body, now)
                     )
-            given = self._given = checkpoints.latest(self.body)
-        if given:
-            self._audience.restored(attempt, given)
-        return given
+            self.given = checkpoints.latest(self.body)
+        if self.given:
+            self._audience.restored(attempt, self.given)
+        return self.given
 
     def has_advanced(self, attempt: int) -> bool:
         """Say whether an attempt has brought the job further, as far as it is recorded."""
-        return checkpoints.has_advanced(self.body, attempt, self._given)
+        return checkpoints.has_advanced(self.body, attempt, self.given)
 
     async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
         """Change what is recorded beside checkpoints.

@@ -37,7 +37,6 @@ from understudy.ha.storage import Storage
 from understudy.model import (
     ApplicationId,
     ApplicationRecord,
-    Checkpoint,
     Failure,
     Intent,
     JobEntry,
@@ -148,8 +147,6 @@ class JobMaster:
             self._note_stop,
             _start_from(context.record, entry),
         )
-        self._restored: tuple[Checkpoint, ...] = ()
-        """What the next attempt begins with."""
         self._context = context
         self._supervisor = supervisor
         self._inbox: asyncio.Queue[job.Event] = asyncio.Queue()
@@ -277,7 +274,7 @@ class JobMaster:
             )
 
         await self._update("store an intent", change)
-        self._restored = await self.checkpoints.begin(attempt)
+        await self.checkpoints.begin(attempt)
 
     def _deploy(self, attempt: int, place: Placement) -> None:
         entry = self.entry
@@ -297,7 +294,7 @@ class JobMaster:
                 result_size_max=self._context.result_size_max,
                 checkpoints=self.checkpoint_directory,
                 tables=layout.tables_path(self._context.cluster, self._context.directory),
-                restored=self._restored,
+                restored=self.checkpoints.given,
                 accept_found=self._context.checkpoints.accept_found,
             ),
         )

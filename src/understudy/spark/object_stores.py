@@ -17,11 +17,10 @@ PACKAGES = {
 }
 """What brings the file system of a scheme, in the version of Hadoop that the session has."""
 
+_OTHER_DIR = "set execution.checkpointing.dir to what Spark reaches"
 
-OTHER_DIR = "set execution.checkpointing.dir to what Spark reaches"
 
-
-def check_reachable(spark: SparkSession, location: str, or_else: str = OTHER_DIR) -> None:
+def check_reachable(spark: SparkSession, location: str, or_else: str = _OTHER_DIR) -> None:
     """Raise `CheckpointError` where the session has nothing that reads and writes this URL.
 
     ``or_else`` is what a person can do besides adding the package.

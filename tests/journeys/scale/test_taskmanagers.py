@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.journeys import harness
-from tests.journeys.harness import COMMAND, SESSION_LESS
+from tests.journeys.harness import COMMAND, SESSION_LESS, lines
 
 TASKMANAGERS = 100
 APP = Path(__file__).with_name("app.py")
@@ -103,8 +103,3 @@ def test_all_register_with_the_next_leader_and_nothing_is_run_twice(
     )
     assert 2 == len(lines(tmp_path, "mains.txt"))
     assert sum(range(TASKMANAGERS)) == int((tmp_path / "sum.txt").read_text())
-
-
-def lines(place: Path, name: str) -> list[str]:
-    path = place / name
-    return path.read_text().splitlines() if path.exists() else []
