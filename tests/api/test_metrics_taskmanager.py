@@ -256,7 +256,8 @@ def test_whoever_stays_connected_does_not_hold_up_the_end() -> None:
         half.close()
         return took
 
-    assert asyncio.run(story()) < 0.09
+    # A busy machine adds to some; uvicorn's own look at what is connected would add to each.
+    assert min(asyncio.run(story()) for _ in range(5)) < 0.09
 
 
 def test_more_connections_than_there_are_scrapers_are_sent_away() -> None:

@@ -34,10 +34,11 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                hangs = receiver.hangs.is_set()
                 body = self.rfile.read(int(self.headers["content-length"]))
                 receiver.bodies.append(json.loads(body))
                 receiver.headers.append({key.lower(): text for key, text in self.headers.items()})
-                if receiver.hangs.is_set():
+                if hangs:
                     time.sleep(PATIENCE_S)
                     return
                 statuses = receiver.statuses
@@ -154,13 +155,13 @@ def test_an_event_that_was_refused_for_good_is_not_posted_again(
 
 def test_nobody_listening_holds_up_neither_the_run_nor_its_end() -> None:
     said: list[str] = []
-    began = time.monotonic()
     with Notifier(closed_port(), 5.0, 5.0, said.append) as posts:
+        began = time.monotonic()
         for number in range(20):
             posts.tell({**EVENT, "seq": number})
         told = time.monotonic() - began
 
-    assert told < 0.5
+    assert told < 3.0
     assert time.monotonic() - began < 5.0
     assert "ConnectError" in said[0]
     assert "notify.url: 20 events were not delivered" == said[1]
@@ -170,20 +171,20 @@ def test_nobody_listening_holds_up_neither_the_run_nor_its_end() -> None:
 def test_a_receiver_that_hangs_holds_up_the_end_no_longer_than_it_may(receiver: Receiver) -> None:
     receiver.hangs.set()
     said: list[str] = []
-    began = time.monotonic()
     with Notifier(receiver.url, 30.0, 0.5, said.append) as posts:
+        began = time.monotonic()
         for number in range(3):
             posts.tell({**EVENT, "seq": number})
         told = time.monotonic() - began
 
-    assert told < 0.5
+    assert told < 3.0
     assert 0.4 < time.monotonic() - began < 5.0
     assert ["notify.url: 3 events were not delivered"] == said
 
 
 def test_a_receiver_that_hangs_is_left_after_the_timeout(receiver: Receiver) -> None:
     receiver.hangs.set()
-    with Notifier(receiver.url, 0.2, 5.0, print) as posts:
+    with Notifier(receiver.url, 2.0, PATIENCE_S, print) as posts:
         posts.tell(EVENT)
         until(lambda: len(receiver.bodies) == 1)
         receiver.hangs.clear()

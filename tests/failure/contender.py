@@ -53,7 +53,7 @@ TALLIES = 3
 PAUSE_S = 0.03
 """Between two writes, for the sake of the machine."""
 
-TICK_S, LAG_S = 0.05, 0.3
+TICK_S, LAG_S = 0.05, 0.15
 """How often the event loop is looked at, and what is told when it was late."""
 
 LATE_S = 2.0

@@ -10,7 +10,7 @@ from tests.failure.cluster import APART, PATIENCE_S, open_stage, until
 from tests.failure.history import events, now
 
 SESSION_S = 20.0
-SHARE = 0.6
+SHARE = 0.5
 """What is left of 0.7, for the servers to agree on a leader of their own again."""
 
 

@@ -13,6 +13,8 @@ from tests.guardian.ground import alive, freeze, lock_is_free, seen, thaw, until
 from understudy.runtime import guardian
 
 SOON_S = 0.3
+WHILE_S = 3.0
+"""So long this machine may stand still between two steps of a test."""
 LATE_S = 60.0
 
 
@@ -61,9 +63,12 @@ def test_a_worker_that_falls_silent_is_killed_with_its_descendants(
     one = guard(start_s=LATE_S)
     worker = one.started()
     descendant = int(one.order("fork", "daemon"))
+    if frozen:
+        freeze(one.guardian_pid)  # It hears of the beat once the worker stands still.
     one.order("beat", SOON_S)
     if frozen:
         freeze(worker)
+        thaw(one.guardian_pid)
     note = one.hear("reaped")
 
     assert ("silent for too long", signal.SIGKILL) == (note["reason"], note["signal"])
@@ -72,11 +77,12 @@ def test_a_worker_that_falls_silent_is_killed_with_its_descendants(
 
 
 def test_a_worker_that_beats_lives_on(guard: StartGuard) -> None:
-    one = guard(start_s=SOON_S)
+    one = guard(start_s=WHILE_S)
     worker = one.started()
-    deadline = guardian.now() + 2 * SOON_S
+    deadline = guardian.now() + WHILE_S + SOON_S
     while guardian.now() < deadline:
-        one.order("beat", 2 * SOON_S)
+        one.order("beat", WHILE_S)
+        time.sleep(0.01)
     one.order("beat", LATE_S)
 
     assert alive(worker)
@@ -93,10 +99,10 @@ def test_beats_are_passed_on_to_the_parent(guard: StartGuard) -> None:
 def test_beats_that_came_while_the_guardian_stood_still_count(guard: StartGuard) -> None:
     one = guard(start_s=LATE_S)
     worker = one.started()
-    one.order("beat", SOON_S)
+    one.order("beat", WHILE_S)
     one.hear("until")
     freeze(one.guardian_pid)
-    over = guardian.now() + SOON_S
+    over = guardian.now() + WHILE_S
     one.order("beat", LATE_S)
     until(lambda: guardian.now() > over)
     thaw(one.guardian_pid)
@@ -109,10 +115,10 @@ def test_beats_that_came_while_the_guardian_stood_still_count(guard: StartGuard)
 def test_a_guardian_that_stood_still_too_long_judges_when_it_wakes(guard: StartGuard) -> None:
     one = guard(start_s=LATE_S)
     worker = one.started()
-    one.order("beat", SOON_S)
+    one.order("beat", WHILE_S)
     one.hear("until")
     freeze(one.guardian_pid, worker)
-    over = guardian.now() + SOON_S
+    over = guardian.now() + WHILE_S
     until(lambda: guardian.now() > over)
     thaw(worker, one.guardian_pid)
 
@@ -139,7 +145,7 @@ def test_a_lease_that_the_parent_renews_is_held_to(guard: StartGuard) -> None:
     one = guard("beat 60")
     one.answer()
     worker = one.started()
-    over = guardian.now() + SOON_S
+    over = guardian.now() + WHILE_S
     one.say(until=over)
     one.say(until=over + LATE_S)
     until(lambda: guardian.now() > over)
@@ -152,7 +158,7 @@ def test_a_lease_that_the_parent_renews_is_held_to(guard: StartGuard) -> None:
 def test_renewals_that_came_while_the_guardian_stood_still_count(guard: StartGuard) -> None:
     one = guard()
     worker = one.started()
-    over = guardian.now() + SOON_S
+    over = guardian.now() + WHILE_S
     one.say(until=over)
     one.order("settle", 1)
     freeze(one.guardian_pid)

@@ -89,7 +89,11 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], N
     return run
 
 
-def test_a_death_is_told_with_its_cause(tell: Callable[[Story], Nursery]) -> None:
+def test_a_death_is_told_with_its_cause(
+    tell: Callable[[Story], Nursery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PATIENCE_S", PATIENCE_S)  # Nobody here is frozen.
+
     async def story(nursery: Nursery) -> None:
         ended = await (await nursery.start("end 3")).death
         killed = await (await nursery.start("die 9")).death
@@ -126,7 +130,7 @@ def test_a_frozen_guardian_is_killed_by_the_parent(
     tell: Callable[[Story], Nursery], tmp_path: Path, whom: str
 ) -> None:
     async def story(nursery: Nursery) -> None:
-        one = await nursery.start("fork daemon", "beat-on 0.2")
+        one = await nursery.start("fork daemon", "beat-on 4")
         descendant = int(await nursery.told())
         while one._overdue is None:  # Until the parent has heard of the worker.
             await asyncio.sleep(0.001)
@@ -164,7 +168,7 @@ def test_a_guardian_that_is_frozen_before_its_worker_was_heard_of_is_killed(
     tell: Callable[[Story], Nursery],
 ) -> None:
     async def story(nursery: Nursery) -> None:
-        one = await nursery.start(start_s=0.2)
+        one = await nursery.start(start_s=3.0)
         freeze(one.guardian_pid)
         death = await one.death
 
@@ -178,7 +182,7 @@ def test_a_guardian_that_was_frozen_for_a_moment_is_spared(
     tell: Callable[[Story], Nursery],
 ) -> None:
     async def story(nursery: Nursery) -> None:
-        one = await nursery.start("beat-on 2")
+        one = await nursery.start("beat-on 8")
         await nursery.told()
         freeze(one.guardian_pid)
         await nursery.told()

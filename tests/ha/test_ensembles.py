@@ -112,6 +112,10 @@ def connected(network: Network) -> tuple[socket.socket, socket.socket]:
 def test_hosts_go_with_what_runs_on_them(network: Network) -> None:
     with Path(os.devnull).open("wb") as nowhere:
         process = launch([*network.prefix("a"), "sleep", "1000"], nowhere.fileno())
+    until = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":  # It is on the host.
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
     network.close()
 

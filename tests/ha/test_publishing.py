@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.frail_disk import FrailDisk, Killed, Stop
+from tests.support.sights import names_in
 from tests.support.writing import NEW, OLD, Leader, calls_of, hidden, rows_of
 from understudy.errors import CheckpointError
 from understudy.model import JobId
@@ -67,9 +68,11 @@ class Reader:
     def look(self) -> None:
         """List once."""
         try:
-            names = os.listdir(self._target)
+            names = names_in(self._target)
         except FileNotFoundError:
             names = []
+        if names is None:
+            return
         shown = [name for name in names if not name.startswith((".", "_"))]
         self.seen.add(tuple(sorted(name.rsplit("-", 2)[0] for name in shown)))
 

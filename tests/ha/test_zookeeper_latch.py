@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.zookeeper import Server
-from tests.support.zookeeper_clients import Cluster, hands, until
+from tests.support.zookeeper_clients import PATIENCE_S, Cluster, hands, until
 from understudy.errors import LeadershipLost
 from understudy.ha.backends.zookeeper_latch import ZooKeeperLatch
 
@@ -29,7 +29,7 @@ def test_a_place_that_was_deleted_by_hand_is_lost(zookeeper: Server, cluster: Cl
         with hands(zookeeper) as client:
             for node in client.get_children(f"{cluster.path}/latch"):
                 client.delete(f"{cluster.path}/latch/{node}")
-        async with asyncio.timeout(MOMENT_S * 5):
+        async with asyncio.timeout(PATIENCE_S):
             reason = await lost
 
         assert "our place in line, is gone" in reason

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 
 from tests.ha.test_zookeeper_session import give_up
 from tests.support.zookeeper import LOOPBACK, Server, free_port
-from tests.support.zookeeper_clients import Cluster, never_blocked, until
+from tests.support.zookeeper_clients import PATIENCE_S, Cluster, never_blocked, until
 from understudy.errors import ConfigurationError
 from understudy.ha.register import Release
 
@@ -171,7 +171,7 @@ def test_a_server_that_dies_in_the_midst_of_sasl_has_refused_nobody() -> None:
     """It accepts the session, and is gone before it has judged who we are."""
     granted = bytes.fromhex("0000000000002710000000000000000100000010") + bytes(17)
     with socket.create_server((LOOPBACK, 0)) as dying:
-        dying.settimeout(2)
+        dying.settimeout(PATIENCE_S)
         quorum = f"{LOOPBACK}:{dying.getsockname()[1]}"
 
         def die() -> None:

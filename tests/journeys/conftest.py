@@ -95,7 +95,7 @@ def nothing_left(place: Path) -> Callable[[], None]:
     """Return a check that no process and no scratch of this test is left."""
 
     def check() -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while (left := harness.processes_of(place)) and time.monotonic() < deadline:
             time.sleep(0.1)
 

@@ -33,6 +33,12 @@ PATIENCE_S = 200.0
 """How long anything may take before a test gives up: where others compute too, a cold JVM takes a
 minute until its first batch is through."""
 
+WHOLE_S = 4 * PATIENCE_S
+"""... and a run from its start to its end."""
+
+BY_PROOF_S = 10.0
+"""A takeover by proof of death takes a tenth of a second, and one by the lease 15 s by default."""
+
 COMMAND = (sys.executable, "-m", "understudy")
 SESSION_LESS = ("-D", "taskmanager.driver.type=session-less")
 IMPATIENT = (
@@ -47,6 +53,9 @@ IMPATIENT = (
     "-D jobmanager.application-process.heartbeat-timeout=5s",
 )
 """Timeouts that a test can wait for."""
+
+LASTING = ("-D", "taskmanager.orphan-timeout=20s", "-D", "jobmanager.adoption-grace=25s")
+"""With these, drivers outlive a takeover that waits for the lease, however busy the machine is."""
 
 
 def impatient() -> list[str]:
@@ -141,8 +150,13 @@ class Run:
 
     @property
     def rest(self) -> str:
-        """Return the address of whoever leads, as last told."""
-        return str(self.of("leader")[-1]["rest"])
+        """Return the address of whoever leads, as last told; files may tell of jobs before that."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (told := self.of("leader")):
+            if time.monotonic() > deadline or self._is_over():
+                raise GoneError(f"nobody leads\n{self.story()}")
+            time.sleep(0.02)
+        return str(told[-1]["rest"])
 
     def get(self, path: str, base: str | None = None) -> Any:
         """Return what REST answers; asks again while nobody leads."""

@@ -20,6 +20,7 @@ from tests.support.namespaces import Network
 
 OPTIONS = {
     **dict(option.removeprefix("-D ").split("=", 1) for option in harness.IMPATIENT),
+    **dict(option.split("=", 1) for option in harness.LASTING if option != "-D"),
     "high-availability.type": "zookeeper",
     "high-availability.cluster-id": "many",
     "taskmanager.driver.type": "session-less",

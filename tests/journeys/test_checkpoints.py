@@ -76,11 +76,12 @@ def goes_on_where_it_was(run: Run) -> None:
 def test_a_loop_goes_on_at_its_step_whenever_its_driver_is_killed(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("kept_loop.py", "loop", "-1", options=AGAIN_SOON)
+    run = start("kept_loop.py", "loop", "95", options=AGAIN_SOON)
     for kill in range(1, 9):
         run.grown("saved.txt", 10 * kill)
         run.grown("begun.txt", kill)
         kill_driver(run)
+    run.release()
     code = run.finish()
 
     assert code == 0, run.story()

@@ -192,6 +192,7 @@ def test_rest_answers_in_flinks_shapes_on_every_jobmanager(start: Start) -> None
     job = run.running("second job")
     status = run.standby_is_ready()
     application = run.of("application-status")[0]["application_id"]
+    run.until("/ha/cleanup", lambda answer: answer == {"open": []})
     for base in (status["leader"]["rest"], status["standbys"][0]["rest"]):
         _check_rest(run, base, application, job["job_id"])
     run.release()
@@ -228,9 +229,10 @@ def _check_rest(run: harness.Run, base: str, application: str, job: str) -> None
 
 
 def test_a_failed_attempt_is_told_in_the_exceptions(start: Start) -> None:
-    run = start("mains.py", "caught", options=("-D", "restart-strategy.type=none"))
+    run = start("mains.py", "caught", "wait", options=("-D", "restart-strategy.type=none"))
     failed = run.wait("job-status", name="fail", status="FAILED")
     answer: Any = run.get(f"/jobs/{failed['job_id']}/exceptions")
+    run.release()
     code = run.finish()
 
     entry = answer["exceptionHistory"]["entries"][0]

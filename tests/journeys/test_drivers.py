@@ -12,7 +12,7 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.conftest import Start
-from tests.journeys.harness import Run, impatient
+from tests.journeys.harness import LASTING, Run, impatient
 
 KILLS = {
     "the driver": ("driver_pid",),
@@ -109,7 +109,7 @@ def test_a_frozen_taskmanager_loses_its_drivers_and_the_job_runs_again(
 
 
 def test_a_taskmanager_that_was_frozen_for_a_moment_keeps_its_drivers(start: Start) -> None:
-    run = start("three.py", options=impatient())
+    run = start("three.py", options=[*impatient(), *LASTING])
     run.at_work()
     taskmanager = run.busy()[0]
     _freeze(taskmanager, ("pid", "guardian_pid"))
@@ -135,8 +135,7 @@ def test_the_last_result_is_kept_though_its_taskmanager_dies_before_it_is_told(
     while not list(staged.rglob(f"staged/{slot['job_id']}-1.json")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(taskmanager["guardian_pid"], signal.SIGKILL)
-    os.kill(taskmanager["pid"], signal.SIGKILL)
+    harness.kill([taskmanager["guardian_pid"], taskmanager["pid"]])
     code = run.finish()
 
     assert code == 0, run.story()

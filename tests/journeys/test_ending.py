@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,10 +61,8 @@ def test_results_may_be_kept_whole(start: Start, place: Path) -> None:
 def test_an_ended_run_is_answered_and_a_new_run_starts_anew(start: Start, place: Path) -> None:
     first = start("mains.py", "raise", options=(*NAMED, "--run-id", "monday"))
     first.finish()
-    began = time.monotonic()
     again = start("mains.py", "raise", options=(*NAMED, "--run-id", "monday"))
     code = again.finish()
-    answered_s = time.monotonic() - began
     executed = len(first.lines("main.txt"))
     new = start("mains.py", "raise", options=NAMED)
     new.finish()
@@ -74,7 +71,6 @@ def test_an_ended_run_is_answered_and_a_new_run_starts_anew(start: Start, place:
     assert ["application-finished"] == [event["event"] for event in again.events]
     assert "FAILED" == again.events[0]["status"]
     assert 1 == executed
-    assert answered_s < 10
     assert 2 == len(new.lines("main.txt"))
 
 
@@ -84,8 +80,10 @@ def test_a_standby_does_not_run_again_what_ended_normally(place: Path, start: St
     members = [
         _foreground(place, "jobmanager", str(script), "exit-0", name=f"jm{n}") for n in (1, 2)
     ]
-    members.append(_foreground(place, "taskmanager", name="tm"))
     try:
+        for log in (place / "jm1.log", place / "jm2.log"):
+            until(lambda log=log: "jobmanager-ready" in _text(log))  # type: ignore[misc]
+        members.append(_foreground(place, "taskmanager", name="tm"))  # Nothing ends before it.
         codes = [member.wait(harness.PATIENCE_S) for member in members[:2]]
         members[2].terminate()
         members[2].wait(harness.PATIENCE_S)

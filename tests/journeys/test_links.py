@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -67,9 +68,11 @@ def asked(
 def published(place: Path) -> set[str]:
     """Return the addresses of links that stand in the register."""
     found: set[str] = set()
-    for path in (place / "state").rglob("*"):
-        if path.is_file():
-            found |= set(re.findall(r"(?:tcp|unix):[^\"]+", path.read_text(errors="replace")))
+    for directory, _, names in os.walk(place / "state"):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # It was replaced meanwhile.
+                text = Path(directory, name).read_text(errors="replace")
+                found |= set(re.findall(r"(?:tcp|unix):[^\"]+", text))
     return {one for one in found if one.startswith(("tcp://", "unix:@"))}
 
 
@@ -116,7 +119,7 @@ def test_a_job_runs_on_over_tcp_while_its_leader_is_lost(
     assert run.lines("jobs.txt") == ["first 1", "long 1", "third 1"]
     assert len(links) == 1
     assert links.pop().startswith("tcp://127.0.0.1:")
-    assert max(seconds) < 3.0, seconds
+    assert max(seconds) < harness.BY_PROOF_S, seconds
     assert {401} == {code for code, _ in refusals.values()}
     assert "understudy token" in refusals["/nowhere"][1]["errors"][0]
     assert handed_on[0] == 200

@@ -118,6 +118,7 @@ def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) 
         options=("--slots", slots, "-D", "execution.recovery.unreached-grace=1s"),
     )
     run.running("job 1")
+    run.grown("jobs.txt", 1)
     _kill_leader(run)
     finished = run.wait("application-finished")
 
@@ -146,6 +147,7 @@ def test_a_job_that_ends_while_nobody_leads_is_not_run_again(start: Start) -> No
     run = start("mains.py", "late")
     run.running("job 1")
     leader = run.standby_is_ready()["leader"]
+    os.kill(leader["pid"], signal.SIGSTOP)  # It does not hear how the job ends.
     run.release()
     os.kill(leader["pid"], signal.SIGKILL)
 

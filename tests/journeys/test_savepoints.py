@@ -131,7 +131,7 @@ def test_a_job_that_is_being_stopped_is_stopped_by_the_next_leader(
     leader = run.standby_is_ready()["leader"]["pid"]
     body = {"targetDirectory": str(place / "kept"), "triggerId": TRIGGER}
     answer = post(run, f"/jobs/{job}/stop", body)
-    os.kill(leader, signal.SIGKILL)  # Whatever of it was done by then.
+    harness.kill([leader])  # Whatever of it was done by then.
     code = run.finish()
 
     assert 202 == answer[0]
@@ -234,6 +234,7 @@ def test_rest_cancels_a_job_with_a_savepoint_and_disposes_of_it(start: Start, pl
         f"/savepoint-disposal/{disposed[1]['request-id']}",
         lambda told: told["status"]["id"] == "COMPLETED",
     )
+    run.release()
     code = run.finish()
 
     assert 1 == code, run.story()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import SESSION_LESS, command, lines, stored
 from tests.journeys.members import Begin, members, until
+from tests.support.zookeeper import free_port
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
 
@@ -22,9 +22,7 @@ pytestmark = pytest.mark.filesystem  # With a backend of its own.
 @pytest.fixture
 def alone() -> tuple[str, ...]:
     """Return the options of a cluster of this test's own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     return (
         *("-D", "high-availability.type=NONE"),
         *("-D", f"rest.port={port}"),
@@ -101,7 +99,7 @@ def test_the_loss_of_its_jobmanager_ends_a_cluster_as_failed(
     start: Start, place: Path, nothing_left: Callable[[], None], alone: tuple[str, ...]
 ) -> None:
     run = start("three.py", options=alone)
-    run.running("second job")
+    run.at_work()
     os.kill(run.leader()["pid"], signal.SIGKILL)
     code = run.finish()
     said = run.log.read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from understudy.runtime.channels import link_codec
 
 SECRET = b"a secret of this test, and of no other"
 CLUSTER = "tried"
-LEADER, TASKMANAGER = Incarnation("a" * 32), Incarnation("b" * 32)
+LEADER, TASKMANAGER = Incarnation(secrets.token_hex(16)), Incarnation("b" * 32)
 PATIENCE_S = 30.0
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,8 +28,13 @@ START_S = 60.0
 ANSWER_S = 5.0
 POLL_S = 0.02
 
-PORTS = range(21_000, 31_000)
-"""Below the ephemeral ones: no client's own port is ever in the way of a server's restart."""
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+PORTS = range(21_000, 31_000)[_WORKER::_WORKERS]
+"""Below the ephemeral ones: no client's own port is ever in the way of a server's restart. Each of
+the processes that test at the same time has ports of its own."""
+
+_given: deque[int] = deque(maxlen=100)
 
 TRIES = 5
 """Another process may take a port between our look and the server's bind."""
@@ -371,7 +377,10 @@ def free_port(host: str = LOOPBACK) -> int:
     """Return a port that nobody listens at; the caller binds it next."""
     while True:
         port = random.choice(PORTS)
+        if port in _given:  # Its server may not have bound it yet.
+            continue
         with contextlib.suppress(OSError), socket.create_server((host, port)):
+            _given.append(port)
             return port
 
 

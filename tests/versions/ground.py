@@ -78,7 +78,7 @@ def java_home(version: int) -> Path:
 def fetched(pinned: Path, place: Path) -> Path:
     """Install what is pinned into a directory, unless that was done before; return it."""
     if not place.exists():
-        part = place.with_suffix(".part")
+        part = place.with_name(f"{place.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         line = ["install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         line += ["--require-hashes", "--no-compile", "--target", str(part), "-r", str(pinned)]

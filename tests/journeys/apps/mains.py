@@ -70,7 +70,7 @@ elif how == "caught":
         env.execute(fail, "luck")
     except JobFailed as error:
         note("caught.txt", f"{error.error_type} {'no luck today' in error.remote_traceback}")
-    env.execute(say, "after")
+    env.execute(wait if "wait" in sys.argv else say, "after")
 elif how == "uncaught":
     env.execute(fail, "luck")
 elif how == "unawaited":

@@ -33,9 +33,13 @@ class Window:
     renewals: int
     """Whether the lease was written, which shows that the cluster was there."""
 
-    def busy(self, percent_max: float) -> dict[str, float]:
+    def busy(self, percent_max: float, jvm_percent_max: float = 0.0) -> dict[str, float]:
         """Return the processes that took more."""
-        return {name: part for name, part in self.percent.items() if part > percent_max}
+        return {
+            name: part
+            for name, part in self.percent.items()
+            if part > (jvm_percent_max if "java" in name else percent_max)
+        }
 
 
 def settled(run: Run) -> None:
@@ -52,11 +56,11 @@ def settled(run: Run) -> None:
     run.until("/taskmanagers", all_warm)
 
 
-def quiet_window(run: Run, percent_max: float) -> Window:
+def quiet_window(run: Run, percent_max: float, jvm_percent_max: float = 0.0) -> Window:
     """Return the first window in which no process took more, or the last one."""
     for _ in range(WINDOWS_MAX):
         window = _window(run)
-        if not window.busy(percent_max):
+        if not window.busy(percent_max, jvm_percent_max):
             break
     return window
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tests.journeys import harness
 from tests.journeys.conftest import Start
-from tests.journeys.harness import command
+from tests.journeys.harness import BY_PROOF_S, command
 from understudy.cli.compose import open_services
 from understudy.ha import layout
 from understudy.ha.documents import Document
@@ -40,8 +40,10 @@ RUNS = 1_000
 CLUSTER = "kept"
 NAMED = ("-D", f"high-availability.cluster-id={CLUSTER}")
 KEPT = ("-D", "application-result-store.delete-on-commit=false")
-QUICK_S = 5.0
+QUICK_S = BY_PROOF_S
 """A takeover takes a tenth of a second, and a question less."""
+COMMAND_S = 30.0
+"""A command starts a Python first."""
 NOW = time.time()
 
 
@@ -112,7 +114,7 @@ def test_it_is_taken_over_and_asked_quickly_and_forgets_nothing(
         asked[path] = time.monotonic() - began
     began = time.monotonic()
     listed = json.loads(command(place, "list", *NAMED, "--json").stdout)["applications"]
-    asked["list"] = time.monotonic() - began
+    list_s = time.monotonic() - began
     run.release()
     code = run.finish()
     told = json.loads(command(place, "result", "run-0500", *NAMED, "--json").stdout)
@@ -121,6 +123,7 @@ def test_it_is_taken_over_and_asked_quickly_and_forgets_nothing(
     assert 0 == code, run.story()
     assert takeover["seconds"] < QUICK_S
     assert {} == {path: seconds for path, seconds in asked.items() if seconds > QUICK_S}
+    assert list_s < COMMAND_S
     assert RUNS + 1 == len(listed)
     assert "FINISHED" == told["status"]
     assert [RUNS + 3, RUNS + 1] == files

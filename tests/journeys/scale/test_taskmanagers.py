@@ -19,8 +19,9 @@ from tests.journeys.harness import COMMAND, SESSION_LESS, lines
 
 TASKMANAGERS = 100
 APP = Path(__file__).with_name("app.py")
-AGAIN_S = 10.0
-"""All have registered with the next leader by then; it is half a second on a free machine."""
+AGAIN_S = 25.0
+"""All have registered with the next leader by then, before drivers would end as orphans; it is half
+a second on a free machine."""
 
 Begin = Callable[..., subprocess.Popen[bytes]]
 

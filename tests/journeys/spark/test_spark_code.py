@@ -108,7 +108,6 @@ def test_a_plain_script_runs_again_from_the_start_and_never_twice_at_once(
     run.grown("marks.txt", 5)
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     first = run.lines("marks.txt")[0].split()[1]
-    run.wait("leader")
     run.until_line("marks.txt", lambda mark: mark[:4] == "tick" and mark != f"tick {first}")
     run.release()
     code = run.finish()

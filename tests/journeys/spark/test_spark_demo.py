@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from tests.journeys import harness
-from tests.journeys.harness import stored
+from tests.journeys.harness import BY_PROOF_S, stored
 from tests.journeys.spark.conftest import left_behind
 
 pytestmark = pytest.mark.spark
 
 DEMO = Path(__file__).parents[3] / "examples" / "demo.py"
-DEMO_S = 400
-"""It takes less than a minute on an idle machine."""
+DEMO_S = 700
+"""It takes less than a minute on an idle machine; after DEADLINE_S it ends its cluster itself."""
 
 JOBS = (
     "load",
@@ -97,7 +97,7 @@ def test_each_job_ran_once(shown: Shown) -> None:
 def test_the_takeover_was_quick(shown: Shown) -> None:
     [seconds] = set(re.findall(r"the takeover took ([\d.]+) s", shown.text))
 
-    assert float(seconds) < 3.0
+    assert float(seconds) < BY_PROOF_S
 
 
 def test_all_flights_of_the_year_were_loaded(shown: Shown) -> None:

@@ -16,7 +16,7 @@ from tests.journeys.spark.conftest import Begin, left_behind
 
 pytestmark = pytest.mark.spark
 
-FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
 
 LOSSES = {
     "the Python was killed, whose function had forked": (signal.SIGKILL, ("driver_pid",)),
@@ -69,6 +69,8 @@ def story(begin: Begin, ground: Path) -> Story:
     story.idle = next(one for one in _drivers(run, 1) if one["state"] == "warm")
     os.kill(story.idle["jvm_pid"], signal.SIGSTOP)
     story.idle |= run.wait("driver-ended", id=story.idle["id"])
+    ended = story.idle["id"]  # The leader may hear of it a moment after the launcher.
+    run.until("/taskmanagers", lambda answer: ended not in {one["id"] for one in _seats(answer)})
     for attempt, (loss, (number, keys)) in enumerate(LOSSES.items(), start=1):
         run.grown("jobs.txt", attempt + 1)
         run.until_line("marks.txt", f"tick {attempt}".__eq__)

@@ -22,13 +22,11 @@ def test_idle_drivers_take_no_processor_and_only_the_lease_is_written(
     run = begin("idle_in_spark.py", options=("--slots", "1"))
     run.running("wait")
     settled(run)
-    window = quiet_window(run, PERCENT_MAX)
+    window = quiet_window(run, PERCENT_MAX, JVM_PERCENT_MAX)
     (ground / "go.fifo").write_text("")
     code = run.finish()
-    busy = window.busy(PERCENT_MAX)
 
     assert 0 == code, run.story()
-    assert {} == {name: part for name, part in busy.items() if "java" not in name}
-    assert {} == window.busy(JVM_PERCENT_MAX)
+    assert {} == window.busy(PERCENT_MAX, JVM_PERCENT_MAX)
     assert set() == window.written
     assert 0 < window.renewals

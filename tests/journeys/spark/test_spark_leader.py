@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.harness import Event, Run, stored
+from tests.journeys.harness import BY_PROOF_S, Event, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind
 
 pytestmark = pytest.mark.spark
@@ -75,7 +75,7 @@ def test_a_takeover_is_told_with_what_was_adopted_and_skipped_in_time(story: Sto
     told = [(one["adopted"], one["skipped"], one["restarted"]) for one in story.takeovers]
 
     assert [(["second job"], ["first job"], [])] * KILLS == told
-    assert max(one["seconds"] for one in story.takeovers) < 3.0
+    assert max(one["seconds"] for one in story.takeovers) < BY_PROOF_S
 
 
 def test_nothing_is_left_but_the_registry_and_one_tombstone(story: Story, ground: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, Run
+from tests.journeys.members import until
 from tests.journeys.spark.conftest import SMALL, put
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -59,6 +60,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     try:
         first = runs[0]
         first.wait("checkpoint-completed", of="counts", batch_id=0)
+        until(lambda: bool(first.of("checkpoint-completed", of="new")))  # Job "seen" reads it.
         feed(ground, "2.txt", "c", "d")  # A batch of it may be under way when the job is stopped.
         stopped = harness.command(
             first.place, "stop", "--savepoint", "words", str(ground / "kept"), "--json"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.journeys import harness
-from tests.journeys.harness import Run, stored
+from tests.journeys.harness import WHOLE_S, Run, stored
 from tests.journeys.spark.conftest import APPS, Begin, left_behind
 
 pytestmark = pytest.mark.spark
@@ -65,7 +65,7 @@ class Story:
 def story(begin: Begin, ground: Path) -> Story:
     """Run jobs one by one in one slot."""
     run = begin("one_by_one.py", options=("--slots", "1"))
-    code = run.finish()
+    code = run.finish(WHOLE_S)
     assert 0 == code, run.story()
     seen = json.loads((ground / "seen.json").read_text())
     return Story(run, code, seen, left_behind(ground))

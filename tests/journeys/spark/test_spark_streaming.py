@@ -19,7 +19,7 @@ from tests.support.feed import Feed
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
 
 
 @dataclass

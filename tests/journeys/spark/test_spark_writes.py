@@ -9,19 +9,20 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.journeys import harness
-from tests.journeys.harness import PATIENCE_S, GoneError, Run, stored
+from tests.journeys.harness import PATIENCE_S, WHOLE_S, GoneError, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind
+from tests.support.sights import names_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=5s")
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
 KILLS = 3
 """So often each job loses its driver to SIGKILL; then all of the driver is stopped."""
 
@@ -59,7 +60,7 @@ def story(begin: Begin, ground: Path) -> Story:
                 run.grown(f"{job}.txt", attempt)
                 slot = _slot(run, job, attempt)
                 (ground / f"{job}-{attempt}.go").touch()
-                _in_a_write(run, ground, target)
+                _in_a_write(run, ground, target, ground / f"{job}-{attempt}.held")
                 time.sleep(dice.uniform(0, LATE_S))  # A random moment, and no event.
                 story.moments += [path.name for path in ground.glob(f".{target}.*")]
                 if attempt <= KILLS:
@@ -71,7 +72,7 @@ def story(begin: Begin, ground: Path) -> Story:
                 run.grown(f"{job}.txt", attempt + 1)
                 (ground / f"{job}-{attempt + 1}.go").touch()
                 harness.thaw(zombie)
-        story.code = run.finish()
+        story.code = run.finish(WHOLE_S)
     story.left = left_behind(ground)
     return story
 
@@ -83,8 +84,9 @@ def _looking(target: Path, sights: set[int]) -> Iterator[None]:
 
     def look() -> None:
         while not end.is_set():
-            names = os.listdir(target) if target.is_dir() else []
-            sights.add(sum(not name.startswith((".", "_")) for name in names))
+            with suppress(FileNotFoundError):
+                if (names := names_in(target)) is not None:
+                    sights.add(sum(not name.startswith((".", "_")) for name in names))
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -105,9 +107,9 @@ def _slot(run: Run, job: str, attempt: int) -> dict[str, int]:
             raise GoneError(f"{job} {attempt}: the run is over\n{run.story()}")
 
 
-def _in_a_write(run: Run, ground: Path, target: str) -> None:
+def _in_a_write(run: Run, ground: Path, target: str, held: Path) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not list(ground.glob(f".{target}.understudy-*")):
+    while not held.exists() and not list(ground.glob(f".{target}.understudy-*")):
         if time.monotonic() > deadline or run.process.poll() is not None:
             raise GoneError(f"nothing is written to {target}\n{run.story()}")
 

@@ -12,6 +12,8 @@ from understudy import JobContext
 STEPS = 20
 FILES = 20
 ROWS = 100
+LAST = 5
+"""The attempt that nobody kills."""
 
 
 def note(path: str, text: str) -> None:
@@ -27,10 +29,20 @@ def begin(job: str, attempt: int) -> None:
         time.sleep(0.02)
 
 
+def hold(job: str, attempt: int) -> None:
+    """Wait for the kill, before the last write: no attempt ends before that."""
+    if attempt < LAST:
+        note(f"{job}-{attempt}.held", "")
+    while attempt < LAST:
+        time.sleep(0.02)
+
+
 def appends(ctx: JobContext) -> None:
     """Append rows in as many writes as there are steps; each write is two files."""
     begin("appends", ctx.attempt)
     for step in range(STEPS):
+        if step == STEPS - 1:
+            hold("appends", ctx.attempt)
         rows = ctx.spark.range(step * ROWS, (step + 1) * ROWS, numPartitions=2)
         ctx.write(rows, "appended", mode="append")
         note("steps.txt", f"{ctx.attempt} {step}")
@@ -41,6 +53,8 @@ def batches(ctx: JobContext) -> Any:
     begin("batches", ctx.attempt)
 
     def keep(df: Any, batch_id: int) -> None:
+        if batch_id == FILES - 1:
+            hold("batches", ctx.attempt)
         df.repartition(2).write.mode("append").parquet("batched")
         df.write.save("batched-too", format="json", mode="append")
         note("kept.txt", f"{ctx.attempt} {batch_id}")

@@ -1,0 +1,19 @@
+"""What a reader sees of a directory that others replace as a whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def names_in(directory: Path) -> list[str] | None:
+    """List a directory; None where another took its place meanwhile, since it then goes bit by bit.
+
+    Raises ``FileNotFoundError`` where there is none.
+    """
+    here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        names = os.listdir(here)
+        return names if os.path.samestat(os.fstat(here), directory.stat()) else None
+    finally:
+        os.close(here)
