@@ -71,6 +71,7 @@ class Manager:
     around: Surroundings
     me: LeaderRecord
     leader: LeaderRecord | None = None
+    waits_for_run: bool = False
     leadership: Leadership | None = None
     dispatcher: Dispatcher | None = None
     resources: ResourceManager | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,11 +13,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
-from tests.api.test_metrics import manager, scrape
+from tests.api.test_metrics import Manager, manager, scrape
 from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual
+from understudy.api import answers
 from understudy.api.leading import Leading
 from understudy.api.metrics import ProcessMetrics
+from understudy.api.rest import HANDED_ON, Rest
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.errors import CorruptDataError
 from understudy.ha.backends.embedded import EmbeddedRegister
@@ -25,6 +27,8 @@ from understudy.ha.metered import LATENCIES_S, MeteredRegister, Outcome
 from understudy.ha.register import Conflict, Entry, Register, status_of
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage
+from understudy.model import Incarnation, LeaderRecord
+from understudy.runtime.job_manager import JobManager
 
 STATUS: Mapping[str, object] = {
     "ensemble": "a:2181,b:2181",
@@ -82,6 +86,48 @@ def services(register: Register) -> HighAvailabilityServices:
     """Open a cluster's stores over this register."""
     storage = InlineStorage(MemoryStorage(), 5.0)
     return HighAvailabilityServices(register, storage, "flights", Locations("c", "jobs", "apps"))
+
+
+SHOWN = {**STATUS, "type": "embedded"}
+"""In ``/ha/status``."""
+
+
+def standby(leader: LeaderRecord | None = None) -> Callable[[], Manager]:
+    """Return what makes a JobManager that stands by; its clock is that of who makes it."""
+
+    def make() -> Manager:
+        one = manager({"high-availability.type": "embedded"}, services(Telling()))
+        one.leader = leader
+        return one
+
+    return make
+
+
+def asked(make: Callable[[], Manager], path: str, **headers: str) -> tuple[int, Any]:
+    """Return status and body of what a JobManager answers."""
+
+    async def story() -> tuple[int, Any]:
+        return await _ask(make(), path, headers)
+
+    return run_virtual(story())
+
+
+async def _ask(one: Manager, path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
+    routes = cast("Any", Rest(cast("JobManager", one)).application()).routes
+    (route,) = (route for route in routes if getattr(route, "path", "") == path)
+    lines = [(name.encode(), text.encode()) for name, text in headers.items()]
+    request = Request(
+        {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "query_string": b"",
+            "headers": lines,
+            "server": ("x", 80),
+        }
+    )
+    answer = await route.endpoint(request)
+    return answer.status_code, msgspec.json.decode(answer.body)
 
 
 def test_each_operation_is_counted_by_verb_and_outcome_and_timed() -> None:
@@ -220,6 +266,43 @@ def test_ha_status_shows_the_backend_and_all_that_it_tells() -> None:
         request = Request({"type": "http", "method": "GET", "path": "/ha/status", "headers": []})
         return msgspec.json.decode((await handler(request)).body)
 
-    expected = {**STATUS, "type": "embedded"}
+    assert SHOWN == run_virtual(story())["register"]
 
-    assert expected == run_virtual(story())["register"]
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_ha_status_shows_this_backend_also_while_nobody_leads(prefix: str) -> None:
+    one = standby()
+
+    status, body = asked(one, f"{prefix}/ha/status")
+    _, other = asked(one, f"{prefix}/overview")
+
+    assert (503, [answers.ELECTION]) == (status, body["errors"])
+    assert SHOWN == body["register"]
+    assert ["errors"] == list(other)
+
+
+def test_ha_status_shows_this_backend_where_the_leaders_answer_is_not_to_be_had() -> None:
+    leader = LeaderRecord(holder=Incarnation("other"), term=7, session="", rest="http://x")
+
+    status, body = asked(standby(leader), "/ha/status", **{HANDED_ON: "jm-2"})
+
+    assert (503, SHOWN) == (status, body["register"])
+
+
+def test_ha_status_shows_the_leaders_backend_also_while_the_stores_do_not_answer() -> None:
+    async def story() -> Any:
+        register = Telling()
+        stores = services(register)
+        await stores.registry.claim(1, ephemeral=False, anew=True)
+        one = manager({"high-availability.type": "embedded"}, stores)
+        one.lead(1)
+        assert one.leadership is not None
+        one.leadership.addresses = ("http://me", "")
+        register.failure = ConnectionResetError("the quorum is lost")
+        return await _ask(one, "/ha/status", {})
+
+    status, body = run_virtual(story())
+
+    assert 503 == status
+    assert "the quorum is lost" in body["errors"][0]
+    assert SHOWN == body["register"]

@@ -40,7 +40,7 @@ LETTERED = {
 }
 """What no option means, or only those that take any text."""
 
-ANY_TEXT = (option.TEXT, option.WORDS)
+ANY_TEXT = (option.TEXT, option.PLACE, option.SHARED_PLACE, option.WORDS, option.PAIRS)
 NUMBERS = {"a negative number", "a negative duration", "more than a machine word", "no number"}
 DANGEROUS = {"a line break", "a NUL", "an escape sequence", "half a character", "ten kilobytes"}
 
@@ -86,6 +86,8 @@ def test_no_option_takes_a_mapping_a_list_or_nothing_in_a_file(
     tmp_path: Path, subject: Option[object], written: str, why: str
 ) -> None:
     if written == "[1, 2]" and subject.kind.takes_lists:
+        return
+    if written.startswith("{{") and subject.kind.takes_maps:
         return
     text = written.replace("{{", "{").replace("}}", "}")
     (tmp_path / "config.yaml").write_text(f"'{subject.key}': {text}\n")

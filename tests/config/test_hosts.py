@@ -9,12 +9,15 @@ import pytest
 
 from understudy.cli.hosts import (
     Member,
+    check_host,
     is_loopback,
     is_this_host,
     reachable_as,
     read_masters,
     read_workers,
+    shown_as,
 )
+from understudy.config import Configuration
 from understudy.errors import UsageError
 
 
@@ -69,7 +72,9 @@ def test_without_files_there_is_one_process_of_each_kind_here(tmp_path: Path) ->
         ("-oProxyCommand=x\n", "line 1: '-oProxyCommand=x': expected the name"),
         ("one;reboot\n", "expected the name"),
         ("$(reboot)\n", "expected the name"),
-        ("user@one\n", "expected the name"),
+        ("user@one\n", "'user@one': expected the name or the address of a host; name the user"),
+        ("0.0.0.0\n", "masters: line 1: '0.0.0.0': this is every address of a host, not one that"),
+        ("one\n[::]:8081\n", "line 2: '[::]': this is every address of a host, not one that"),
         ("[one]:8081\n", "expected the name"),
         ("é\n", "expected the name"),
         (f"{'x' * 300}\n", "(300 characters): expected the name"),
@@ -118,3 +123,28 @@ def test_addresses_follow_from_the_host_unless_they_were_said() -> None:
     assert expected == actual
     assert {"rest.bind-port": "9000"} == reachable_as(None, 9000, None)
     assert {} == reachable_as(None, None, ["rest.bind-port=1"])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"])
+def test_all_addresses_are_no_host_that_others_could_reach(host: str) -> None:
+    with pytest.raises(ValueError, match=r"and taskmanager\.bind-host take it"):
+        check_host(host)
+
+
+@pytest.mark.parametrize("host", ["tm-1", "10.0.0.3", "2001:db8::3"])
+def test_a_taskmanager_on_another_host_is_scraped_there_where_there_is_a_secret(host: str) -> None:
+    secret = Configuration({"security.secret-file": "/secret"})
+    called = {"taskmanager.host": host}
+    elsewhere = Configuration({**secret.settings, "taskmanager.bind-host": "127.0.0.1"})
+
+    assert {**called, "taskmanager.bind-host": host} == shown_as(host, secret, None)
+    assert called == shown_as(host, elsewhere, ["taskmanager.bind-host=127.0.0.1"])
+    assert called == shown_as(host, Configuration({}), None)
+    assert {"taskmanager.bind-host": host} == shown_as(host, secret, ["taskmanager.host=rack 3"])
+
+
+def test_a_taskmanager_of_this_host_alone_stays_on_loopback() -> None:
+    secret = Configuration({"security.secret-file": "/secret"})
+
+    assert {"taskmanager.host": "localhost"} == shown_as("localhost", secret, None)
+    assert {} == shown_as(None, secret, None)

@@ -31,6 +31,8 @@ KEYS = {
     "rpc": "jobmanager.rpc.address",
     "rest": "rest.address",
     "rest_bind": "rest.bind-address",
+    "host": "taskmanager.host",
+    "metrics_bind": "taskmanager.bind-host",
     "internal": "security.ssl.internal.enabled",
     "internal_keys": "security.ssl.internal.keystore",
     "internal_trust": "security.ssl.internal.truststore",
@@ -69,6 +71,20 @@ def test_all_addresses_are_none_that_others_can_be_told(
         "to the one under which others reach it"
     )
     Configuration(named({"secret": "/secret", bind: address, published: "jm.example"}))
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
+@pytest.mark.parametrize(
+    ("published", "bind"), [("rpc", "bind"), ("rest", "rest_bind"), ("host", "metrics_bind")]
+)
+def test_what_is_published_is_one_address(address: str, published: str, bind: str) -> None:
+    expected = (
+        f"{KEYS[published]} is {address!r}, which is every address of this host, not one that "
+        f"others reach: set it to one that they do; {KEYS[bind]} takes {address!r}"
+    )
+
+    assert expected == refusal(**{published: address})
+    assert expected == refusal(secret="/secret", **{published: address, bind: address})
 
 
 @pytest.mark.parametrize("key", ["bind", "rpc", "rest", "rest_bind"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from understudy.config import Configuration
+from understudy.config import Configuration, options
 from understudy.config.configuration import REDACTED, redact, state_home
 from understudy.errors import ConfigurationError
 
@@ -141,3 +142,33 @@ def test_storage_and_logs_lie_below_the_state_unless_told_otherwise(
     actual = [(each.storage_dir, each.log_dir) for each in (Configuration(), told)]
 
     assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("ha", "/srv/ha"),
+        ("../ha2", "/ha2"),
+        ("/srv/../ha2//", "/ha2"),
+        ("//data//ha", "/data/ha"),
+        ("file:///data//ha", "/data/ha"),
+        ("local:///data/ha/", "/data/ha"),
+        ("s3://bucket//ha", "s3://bucket//ha"),
+    ],
+)
+def test_a_storage_directory_is_absolute_and_spelt_as_spark_does(
+    monkeypatch: pytest.MonkeyPatch, written: str, expected: str
+) -> None:
+    monkeypatch.setattr(os, "getcwd", lambda: "/srv")
+
+    assert expected == Configuration({"high-availability.storageDir": written}).storage_dir
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("/data//x/../cp", "/data/cp"), ("file:///data/cp/", "/data/cp"), ("points", "points")],
+)
+def test_a_directory_of_checkpoints_is_spelt_as_spark_does(written: str, expected: str) -> None:
+    told = Configuration({options.CHECKPOINTS_DIR.key: written})
+
+    assert expected == told.find(options.CHECKPOINTS_DIR)

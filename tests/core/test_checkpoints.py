@@ -117,6 +117,13 @@ def test_the_newest_are_retained_and_whatever_a_restarted_job_needs() -> None:
     ]
 
 
+def test_a_state_that_was_replaced_is_not_retained_since_its_file_is_gone() -> None:
+    body, _ = checkpoints.record(EMPTY, [batch(0), saved("1"), batch(1)], 5)
+    body, _ = checkpoints.record(body, [saved("2")], 5)
+
+    assert [1, 3, 4] == [one.number for one in body.completed]
+
+
 def test_a_restart_is_counted_once_there_is_something_to_go_on_from() -> None:
     body, _ = checkpoints.record(EMPTY, [batch(0)], 1)
     body = checkpoints.restored(body, 7.0)

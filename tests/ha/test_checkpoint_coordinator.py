@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.ha.test_checkpoint_store import JOB, begun, taken, taken_over
 from tests.support.faulty_register import Durable
@@ -264,7 +265,9 @@ def test_a_result_waits_for_what_was_told_before_and_nothing_is_recorded_after()
     run_virtual(main())
 
 
-def test_what_the_document_has_no_room_for_is_refused_and_the_next_is_recorded() -> None:
+def test_what_the_document_has_no_room_for_is_refused_and_the_next_is_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         one = await scene(Durable())
         offsets = msgspec.Raw(msgspec.json.encode("x" * VALUE_BYTES_MAX))
@@ -273,6 +276,7 @@ def test_what_the_document_has_no_room_for_is_refused_and_the_next_is_recorded()
 
         assert isinstance(refused, CheckpointsRefused)
         assert "limit" in refused.reason
+        assert "checkpoints are not recorded" in caplog.text
         assert [1] == await one.numbers(2, taken(1))
 
     run_virtual(main())

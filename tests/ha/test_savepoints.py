@@ -11,15 +11,17 @@ from typing import Any
 import fsspec
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from understudy.errors import CheckpointError, NotFoundError
 from understudy.ha import savepoints
 from understudy.ha.format import digest
 from understudy.ha.savepoints import Manifest
-from understudy.ha.transfer import PIECE_BYTES, Place, address_of
+from understudy.ha.transfer import PIECE_BYTES, Place
 from understudy.model import Checkpoint, CheckpointKind
 from understudy.runtime import savepoint_files
 from understudy.runtime.savepoint_files import Directories, HaltError
+from understudy.spark.urls import address_of
 
 ABOUT = Manifest(
     job_name="live",
@@ -157,6 +159,17 @@ def test_what_lies_outside_of_the_jobs_directory_is_refused(storage: Path, tmp_p
         )
 
 
+def test_a_query_is_part_of_it_however_the_storage_was_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    query = batch(tmp_path / "storage", 1)
+    up = f"../{tmp_path.name}/storage"
+    named = ["storage", up, f"{tmp_path}//x/../storage/", f"file://{tmp_path}/storage"]
+
+    assert {"checkpoints/streaming/q"} == {directories(one).relative(query) for one in named}
+
+
 def test_a_query_that_was_rolled_back_is_refused(storage: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"recorded with batch 9, but batch 1 is the last"):
         savepoint_files.write(
@@ -192,6 +205,20 @@ def test_a_write_that_may_be_in_its_target_or_not_is_refused(storage: Path, tmp_
             [write], directories(storage), ABOUT, str(tmp_path / "k"), threading.Event()
         )
     assert not (tmp_path / "k/_metadata").exists()
+
+
+@pytest.mark.parametrize("refused", ["outside", "under way"])
+def test_nothing_is_copied_where_the_last_checkpoint_is_refused(
+    storage: Path, tmp_path: Path, refused: str
+) -> None:
+    last = write_to("/data/a", "prepared")
+    if refused == "outside":
+        last = replace(STATE, location="two/cp/state/3-1.json")
+    with pytest.raises(CheckpointError):
+        savepoint_files.write(
+            [TABLE, last], directories(storage), ABOUT, str(tmp_path / "k"), threading.Event()
+        )
+    assert not (tmp_path / "k").exists()
 
 
 def test_what_went_meanwhile_is_told(storage: Path, tmp_path: Path) -> None:
@@ -300,20 +327,3 @@ def test_removing_may_be_repeated(kept: Path) -> None:
     savepoints.remove(found)
 
     assert not kept.exists()
-
-
-@pytest.mark.parametrize(
-    ("storage", "path", "expected"),
-    [
-        ("/ha", "one/cp", "/ha/one/cp"),
-        ("file:///ha", "one/cp", "/ha/one/cp"),
-        ("/ha", "/data/cp", "/data/cp"),
-        ("s3://bucket/ha", "one/cp", "s3://bucket/ha/one/cp"),
-        ("/ha", "s3a://bucket/cp", "s3://bucket/cp"),
-        ("/ha", "file:/data/cp", "/data/cp"),
-        ("/ha", "file:///data/cp/", "/data/cp"),
-        ("/ha", "memory://x", "memory://x"),
-    ],
-)
-def test_one_address_for_a_place(storage: str, path: str, expected: str) -> None:
-    assert expected == address_of(storage, path)

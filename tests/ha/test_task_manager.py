@@ -152,10 +152,47 @@ def test_it_does_not_call_a_leader_again_that_is_named_no_longer() -> None:
         await scene.leader(1)
         link = await scene.welcome(1)
         await scene.leader(0)
-        await rest(link)
+        link.close()
         await asyncio.sleep(10 * MOMENT_S)
 
         assert ["leader-1"] == scene.network.called
+        await scene.end()
+
+    run_virtual(main())
+
+
+def test_a_leader_that_cannot_be_found_but_talked_to_is_kept() -> None:
+    """The register may be out of this host's reach only."""
+
+    async def main() -> None:
+        scene = Scene()
+        await scene.leader(1)
+        link = await scene.welcome(1)
+        await scene.leader(0)
+        unfound = [type(await said(link)).__name__ for _ in range(3)]
+        await scene.leader(1)
+        found = [type(await said(link)).__name__ for _ in range(3)]
+
+        assert "Heartbeat" in unfound
+        assert "Register" not in unfound + found
+        assert ["leader-1"] == scene.network.called
+        await scene.end()
+
+    run_virtual(main())
+
+
+def test_a_leader_that_was_lost_while_nobody_could_be_found_is_called_once_it_is() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await scene.leader(1)
+        link = await scene.welcome(1)
+        await scene.leader(0)
+        link.close()
+        await asyncio.sleep(MOMENT_S)
+        await scene.leader(1)
+        await scene.welcome(1)
+
+        assert ["leader-1", "leader-1"] == scene.network.called
         await scene.end()
 
     run_virtual(main())

@@ -41,6 +41,20 @@ def test_a_place_that_was_deleted_by_hand_is_lost(zookeeper: Server, cluster: Cl
     asyncio.run(scenario())
 
 
+def test_who_stands_in_line_is_seen_without_standing_in_it(cluster: Cluster) -> None:
+    async def scenario() -> list[list[str]]:
+        looking = cluster.open()
+        seen = [await looking.line()]
+        first, second = (cluster.open().latch(me, b"") for me in ("first-one", "second-one"))
+        await first.ahead()
+        await second.ahead()
+        seen.append(await looking.line())
+        await first.leave()
+        return [*seen, await looking.line()]
+
+    assert [[], ["first-one", "second-one"], ["second-one"]] == asyncio.run(scenario())
+
+
 def test_what_happens_to_documents_wakes_nobody_in_line(cluster: Cluster) -> None:
     """Each would read the line again: 200 standbys at each change of the leader's record."""
 

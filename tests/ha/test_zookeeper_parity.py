@@ -17,16 +17,17 @@ from tests.support.zookeeper_clients import PATIENCE_S, Cluster, hands, until
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
-from understudy.errors import ConfigurationError
+from understudy.errors import ConfigurationError, Conflict, LostDataError
 from understudy.ha.backends.zookeeper import open_register
 from understudy.ha.backends.zookeeper_session import Session, SessionSettings
 from understudy.ha.election import Leadership, NoProofs
 from understudy.ha.latch_election import open_election
-from understudy.ha.registry import Registry
+from understudy.ha.registry import REGISTRY_KEY, Registry
 from understudy.ha.retrieval import LEADER_KEY, retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import InlineStorage
 from understudy.model import Incarnation, LeaderRecord
+from understudy.runtime import attention
 
 LEASE_S = 1.0
 """How long followers here believe their last answer."""
@@ -135,6 +136,54 @@ def test_a_damaged_record_is_replaced_by_the_first_in_line_at_once(cluster: Clus
     asyncio.run(scenario())
 
 
+def test_a_leader_whose_record_hands_deleted_is_found_again_or_another_one_is(
+    zookeeper: Server, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        reader = cluster.open()
+        first, second = Contender(cluster, "first"), Contender(cluster, "second")
+        async with first, followed(cluster) as names:
+            await until(lambda: names[-1] == "first")
+            async with second:
+                entry = await reader.load(LEADER_KEY)
+                assert entry is not None
+                with hands(zookeeper) as client:
+                    client.delete(entry.place)
+                await until(lambda: "" in names[1:])
+                await until(lambda: names[-1] != "")
+                assert await reader.load(LEADER_KEY) is not None
+                with pytest.raises(Conflict):
+                    await reader.swap(LEADER_KEY, b"late", entry.version)
+
+        terms = [grant.term for one in (first, second) for grant in one.grants]
+        assert sorted(set(terms)) == sorted(terms)
+
+    asyncio.run(scenario())
+    assert "term 1 ended: the record by which it is found is gone" in caplog.text
+
+
+def test_a_leader_whose_record_can_be_neither_read_nor_written_goes_and_says_why(
+    zookeeper: Server, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    stray = f"{cluster.entry(LEADER_KEY)}/notes"
+
+    async def scenario() -> None:
+        async with Contender(cluster, "first") as first, followed(cluster) as names:
+            await until(lambda: names[-1] == "first")
+            entry = await cluster.open().load(LEADER_KEY)
+            assert entry is not None
+            with hands(zookeeper) as client:
+                client.create(stray, b"by hand")
+                client.delete(entry.place)
+                await until(lambda: "term 1 ended" in caplog.text)
+                client.delete(stray)
+            await until(lambda: len(first.grants) == 2)
+            await until(lambda: names[-1] == "first")
+
+    asyncio.run(scenario())
+    assert "term 1 ended: register entry leader: znode" in caplog.text
+
+
 def test_a_follower_of_a_silent_ensemble_sees_nobody_and_the_same_leader_after(
     freezer: Server,
 ) -> None:
@@ -164,6 +213,29 @@ def test_a_loss_names_the_node_that_was_our_place(zookeeper: Server, cluster: Cl
 
         expected = f"znode {cluster.path}/latch/{node}, our place in line, is gone"
         assert expected == await latch.lost()
+
+    asyncio.run(scenario())
+
+
+def test_a_registry_whose_value_hands_deleted_is_lost_and_never_made_anew(
+    zookeeper: Server, cluster: Cluster
+) -> None:
+    storage = InlineStorage(MemoryStorage())
+
+    def services() -> HighAvailabilityServices:
+        return HighAvailabilityServices(cluster.open(), storage, ground.CLUSTER, ground.LOCATIONS)
+
+    async def scenario() -> None:
+        seen = services()
+        await ground.opened(seen)
+        key = cluster.entry(REGISTRY_KEY)
+        with hands(zookeeper) as client:
+            (nonce,) = client.get_children(key)
+            client.delete(f"{key}/{nonce}")
+            for stores in (seen, services()):
+                with pytest.raises(LostDataError, match="registry is gone"):
+                    await attention.refuse_lost_registry(stores, None)
+            assert [] == client.get_children(key)
 
     asyncio.run(scenario())
 

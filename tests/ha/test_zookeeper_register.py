@@ -7,10 +7,11 @@ import re
 from collections.abc import Awaitable, Callable
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 from tests.support.zookeeper import Server
-from tests.support.zookeeper_clients import ROOT, Cluster, hands
+from tests.support.zookeeper_clients import ROOT, Cluster, hands, until
 from understudy.errors import Conflict, CorruptDataError
 from understudy.ha.backends.zookeeper import OURS, ZooKeeperRegister
 
@@ -82,9 +83,103 @@ def test_reading_makes_no_node_and_the_last_delete_leaves_none(
 # --- edited by hand -------------------------------------------------------------------------------
 
 
-def test_a_key_without_a_value_is_named_with_its_node(zookeeper: Server, cluster: Cluster) -> None:
+def test_a_key_whose_value_hands_deleted_is_absent_and_no_old_version_counts_again(
+    zookeeper: Server, cluster: Cluster
+) -> None:
+    async def scenario() -> None:
+        paused, other = cluster.open(), cluster.open()
+        old = await _create(paused)
+        with hands(zookeeper) as client:
+            _empty(client, cluster.entry("leader"))
+
+        assert await paused.load("leader") is None
+        assert await other.load("leader") is None
+        new = await other.swap("leader", b"new", None)
+        for value in (b"late", None):
+            with pytest.raises(Conflict):
+                await paused.swap("leader", value, old)
+        with pytest.raises(Conflict):
+            await paused.swap("leader", b"late", None)
+        found = await paused.load("leader")
+        assert found is not None
+        assert (b"new", new) == (found.value, found.version)
+
+    asyncio.run(scenario())
+
+
+def test_of_those_who_write_an_emptied_key_at_the_same_time_one_wins(
+    zookeeper: Server, cluster: Cluster
+) -> None:
+    async def scenario() -> None:
+        writers = [cluster.open() for _ in range(4)]
+        version = await _create(writers[0])
+        for number in range(10):
+            with hands(zookeeper) as client:
+                _empty(client, cluster.entry("leader"))
+            outcomes = await asyncio.gather(
+                *(one.swap("leader", b"%d" % at, None) for at, one in enumerate(writers)),
+                writers[number % 4].swap("leader", b"late", version),
+                return_exceptions=True,
+            )
+            won = {at: one for at, one in enumerate(outcomes) if isinstance(one, str)}
+            found = await writers[number % 4].load("leader")
+
+            assert found is not None
+            assert [(found.value, found.version)] == [(b"%d" % at, won[at]) for at in won]
+            assert all(isinstance(outcomes[at], Conflict) for at in {*range(5)} - {*won})
+            version = found.version
+
+    asyncio.run(scenario())
+
+
+def test_who_follows_a_key_that_hands_have_emptied_is_told_once_it_has_a_value_again(
+    zookeeper: Server, cluster: Cluster
+) -> None:
+    async def scenario() -> None:
+        register, seen = cluster.open(), list[bytes]()
+        await _create(register)
+
+        async def follow() -> None:
+            async for _ in register.changes("leader"):
+                found = await register.load("leader")
+                seen.append(found.value if found else b"")
+
+        following = asyncio.ensure_future(follow())
+        await until(lambda: seen[-1:] == [b"one"])
+        with hands(zookeeper) as client:
+            _empty(client, cluster.entry("leader"))
+        await until(lambda: seen[-1:] == [b""])
+        version = await cluster.open().swap("leader", b"two", None)
+        await until(lambda: seen[-1:] == [b"two"])
+        await cluster.open().swap("leader", b"three", version)
+        await until(lambda: seen[-1:] == [b"three"])
+        following.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_an_emptied_key_is_not_listed_and_what_is_left_of_it_goes(
+    zookeeper: Server, cluster: Cluster
+) -> None:
+    async def scenario() -> None:
+        register = cluster.open()
+        await _create(register)
+        version = await _create(register, "other")
+        with hands(zookeeper) as client:
+            _empty(client, cluster.entry("leader"))
+            assert ["other"] == await register.keys("")
+            assert ["other"] == client.get_children(f"{cluster.path}/register")
+            await register.swap("other", None, version)
+            assert client.exists(cluster.path) is None
+
+    asyncio.run(scenario())
+
+
+def test_a_key_with_something_else_instead_of_its_value_is_named_with_its_node(
+    zookeeper: Server, cluster: Cluster
+) -> None:
     with hands(zookeeper) as client:
-        client.create(cluster.entry("leader"), b"", makepath=True)
+        client.create(f"{cluster.entry('leader')}/notes", b"do not touch", makepath=True)
 
     async def scenario() -> None:
         with pytest.raises(CorruptDataError, match=re.escape(cluster.entry("leader"))):
@@ -232,3 +327,9 @@ async def refused(register: ZooKeeperRegister, version: str) -> None:
 
 async def _create(register: ZooKeeperRegister, key: str = "leader") -> str:
     return await register.swap(key, b"one", None)
+
+
+def _empty(client: KazooClient, key: str) -> None:
+    """Delete the value of a key, as ``zkCli delete`` does, and leave the key's own node."""
+    (nonce,) = client.get_children(key)
+    client.delete(f"{key}/{nonce}")

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
+from kazoo.exceptions import NoAuthError
+from puresasl import SASLError
+from puresasl.client import SASLClient
 
 from tests.ha.test_zookeeper_session import give_up
 from tests.support.zookeeper import LOOPBACK, Server, free_port
-from tests.support.zookeeper_clients import PATIENCE_S, Cluster, never_blocked, until
+from tests.support.zookeeper_clients import PATIENCE_S, Cluster, hands, never_blocked, until
 from understudy.errors import ConfigurationError
 from understudy.ha.register import Release
 
@@ -27,7 +32,9 @@ class Secure:
 
     server: Server
     cluster: Cluster
+    """Its clients' certificate and key are in one file."""
     ca: Path
+    client: Path
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +69,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
             ZK_SSL="true",
             ZK_SSL_CA=str(ca),
             ZK_SSL_CERTIFICATE=str(client),
-            ZK_SSL_KEY=str(client),
         )
-        yield Secure(server, cluster, ca)
+        yield Secure(server, cluster, ca, client)
 
 
 def test_what_is_written_by_tls_is_read_by_it_and_a_session_is_given_up(secure: Secure) -> None:
@@ -87,6 +93,20 @@ def test_what_is_written_by_tls_is_read_by_it_and_a_session_is_given_up(secure: 
         assert (b"one", version) == (found.value, found.version)
 
     asyncio.run(scenario())
+
+
+def test_a_key_may_be_in_a_file_of_its_own(secure: Secure) -> None:
+    register = secure.cluster.open(ZK_SSL_KEY=str(secure.client))
+
+    assert asyncio.run(register.load("nothing")) is None
+
+
+def test_only_who_shows_the_certificate_reads_what_its_creator_wrote(secure: Secure) -> None:
+    register = secure.cluster.open(ZK_ACL="creator")
+    asyncio.run(register.swap("mine", b"one", None))
+
+    with hands(secure.server) as stranger, pytest.raises(NoAuthError):
+        stranger.get_children(secure.cluster.entry("mine"))
 
 
 def test_a_silent_server_is_noticed_through_tls(secure: Secure) -> None:
@@ -165,6 +185,34 @@ def test_who_is_known_by_sasl_may_and_who_is_not_is_told(sasl: Cluster) -> None:
         assert version == again.version
 
     asyncio.run(scenario())
+
+
+def test_what_a_mechanism_needs_and_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(ConfigurationError, match=r"mechanism is GSSAPI, .* pip install"):
+        Cluster("nowhere:2181", ZK_SASL_MECHANISM="GSSAPI").open()
+
+
+def test_a_library_that_cannot_say_who_we_are_just_now_is_asked_again(
+    sasl: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when no KDC answers: kazoo's thread would end by it, for good."""
+    process = SASLClient.process
+    failed: list[Any] = []
+
+    def fails_at_first(client: Any, challenge: Any = None) -> Any:
+        if not failed:
+            failed.append(client)
+            raise SASLError("nobody answers")
+        return process(client, challenge)
+
+    monkeypatch.setattr(SASLClient, "process", fails_at_first)
+
+    assert asyncio.run(sasl.open().load("nothing")) is None
+    assert failed
 
 
 def test_a_server_that_dies_in_the_midst_of_sasl_has_refused_nobody() -> None:

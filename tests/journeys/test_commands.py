@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -185,6 +186,42 @@ def test_commands_keep_working_while_the_leader_changes(start: Start, place: Pat
     run.release()
 
     assert 0 == run.finish()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("whom", ["application", "job"])
+def test_cancel_waits_for_the_next_leader(
+    start: Start, place: Path, number: signal.Signals, whom: str
+) -> None:
+    """The launcher is stopped meanwhile: it would start another JobManager at once."""
+    run = start("three.py", options=(*NAMED, "--jobmanagers", "1"))
+    ids = {"job": run.running("second job")["job_id"]}
+    ids["application"] = run.of("application-status")[0]["application_id"]
+    leader = run.leader()
+    pids = [leader["guardian_pid"], leader["pid"]]
+    run.process.send_signal(signal.SIGSTOP)
+    for pid in pids if number == signal.SIGKILL else pids[1:]:
+        os.kill(pid, number)
+    listed = json.loads(command(place, "list", "--json").stdout)["applications"]
+    waiting = subprocess.Popen(
+        [*harness.COMMAND, "cancel", ids[whom]],
+        cwd=place,
+        env=harness.environment(place),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    run.process.send_signal(signal.SIGCONT)
+    told, rest = waiting.communicate(timeout=harness.PATIENCE_S)
+    assert 0 == waiting.returncode, said + rest
+    run.finish()
+
+    assert ["RUNNING"] == [one["status"] for one in listed]
+    assert "waiting for a leader, up to rest.await-leader-timeout (30 s)" in said
+    assert "" == rest
+    assert f"{ids[whom]} is being cancelled" in told
 
 
 def test_rest_answers_in_flinks_shapes_on_every_jobmanager(start: Start) -> None:

@@ -25,7 +25,7 @@ JAVAS = {
     ),
     "exits": ("echo no room for a heap >&2; exit 1", "1 min", "/bin/java: no room for a heap"),
     "prints nonsense": (
-        "head -c 3000 /dev/urandom",
+        "printf 'x\\0\\n\\276\\0y'; head -c 3000 /dev/urandom",
         "1 min",
         "/bin/java: it printed no command line",
     ),

@@ -100,6 +100,23 @@ def test_a_running_job_goes_on_while_its_savepoint_is_taken(start: Start, place:
     assert place / "kept" == Path(where).parent
 
 
+def test_it_does_not_matter_how_the_places_are_named(start: Start, place: Path) -> None:
+    storage = ("-D", "high-availability.storageDir=../" + place.name + "/ha")
+    points = ("-D", f"execution.checkpointing.dir={place}//x/../points/")
+    run = start("steps.py", "3", options=(*NAMED, *storage, *points))
+    run.until_line("steps.txt", lambda line: line == "waits")
+    where = command(place, "savepoint", *storage, "counter", "kept").stdout.strip()
+    run.release()
+    code = run.finish()
+    shutil.rmtree(place / "ha")
+    again = start("steps.py", "3", options=(*storage, *points, "--from-savepoint", where))
+    again.release()
+
+    assert 0 == code, run.story()
+    assert 0 == again.finish(), again.story()
+    assert "from 3" in again.lines("steps.txt")
+
+
 def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
     start: Start, place: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, command, lines
 from tests.journeys.members import Begin, members, until
+from understudy.runtime.given_files import GIVEN_BYTES_MAX
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
 
@@ -120,6 +122,31 @@ def test_a_cluster_is_started_looked_at_stopped_and_goes_on(place: Path, conf: P
     assert {} == harness.processes_of(place)
 
 
+def test_what_was_started_under_other_lines_is_shown_and_stopped(place: Path, conf: Path) -> None:
+    script = harness.put_app(place, "three.py")
+    at = ("--config-dir", str(conf))
+    command(place, "cluster", "start", *at, str(script))
+    until(lambda: lines(place, "jobs.txt") == ["first 1", "long 1"])
+    (conf / "masters").write_text("localhost\n")
+    fewer = command(place, "cluster", "start", *at, str(script))
+    (conf / "masters").write_text("127.0.0.1\n")
+    renamed = command(place, "cluster", "start", *at, str(script), code=1).stderr
+    shown = status(place, conf, code=1)["processes"]
+    stopped = command(place, "cluster", "stop", *at).stdout
+    left = harness.processes_of(place)
+
+    said = "; masters and workers do not ask for jobmanager 2 on localhost"
+    assert [1, 0] == [fewer.stderr.count(said), fewer.stdout.count(said)]
+    assert "runs already\n" in fewer.stdout
+    assert ": 2 processes\n" in fewer.stdout
+    assert "127.0.0.1: jobmanager 1 failed: process " in renamed
+    assert "is jobmanager 1 of this host by another name, localhost: write that name" in renamed
+    assert ["missing", "runs", "runs", "runs"] == [one["state"] for one in shown]
+    assert ["", "", "localhost", "localhost"] == [one["under"] for one in shown]
+    assert "is stopped; masters and workers do not ask for jobmanager 2 on localhost" in stopped
+    assert {} == left
+
+
 def test_what_does_not_come_up_is_told_with_the_end_of_its_log(place: Path, conf: Path) -> None:
     script = harness.put_app(place, "three.py")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -141,13 +168,30 @@ def test_what_does_not_come_up_is_told_with_the_end_of_its_log(place: Path, conf
         (["jobmanager", "-D", "high-availability.type=NONE"], "give it the application"),
         (["jobmanager", "--host", "a b"], "--host 'a b': expected the name or the address"),
         (["jobmanager", "--host", "192.0.2.1"], "security.secret-file"),
+        (["jobmanager", "--host", "0.0.0.0"], "--host '0.0.0.0': this is every address of a host"),
+        (["jobmanager", "-D", "rest.address=::"], "rest.address is '::', which is every address"),
         (["taskmanager", "--host", "-x"], "--host '-x': expected the name or the address"),
+        (["taskmanager", "--host", "::"], "--host '::': this is every address of a host, not one"),
         (["cluster", "start", "no.py"], "no.py: no such script"),
         (["cluster", "stop", "--config-dir", "nowhere"], "nowhere/config.yaml"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(place: Path, arguments: list[str], said: str) -> None:
     assert said in command(place, *arguments, code=2).stderr
+
+
+def test_files_that_are_not_read_are_warned_of(place: Path, conf: Path) -> None:
+    beside = command(place, "cluster", "status", *OPTIONS, code=1).stderr
+    read = command(place, "cluster", "status", "--config-dir", "conf", code=1).stderr
+    (conf / "masters").unlink()
+    (conf / "config.yaml").unlink()
+    without = command(place, "cluster", "status", *OPTIONS, code=1).stderr
+
+    assert (
+        "understudy: conf/masters is not read without `--config-dir conf` (or "
+        "UNDERSTUDY_CONF_DIR=conf)\n"
+    ) == beside
+    assert "" == read == without
 
 
 def test_what_is_no_order_is_refused(place: Path) -> None:
@@ -164,3 +208,64 @@ def test_what_is_no_order_is_refused(place: Path) -> None:
 
     assert 1 == done.returncode
     assert "this is no order of this version of Understudy" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["jobmanager", "--host", "192.0.2.1", "-D", "security.secret-file=secret"],
+        ["cluster", "start", "--config-dir", "conf"],
+    ],
+)
+def test_a_file_that_other_hosts_would_not_get_is_refused(
+    place: Path, conf: Path, arguments: list[str]
+) -> None:
+    script = harness.put_app(place, "three.py")
+    (place / "secret").write_text("a secret of more than 16 bytes")
+    (place / "secret").chmod(0o600)
+    (conf / "masters").write_text("192.0.2.1\n")
+    with (conf / "config.yaml").open("a") as file:
+        file.write(
+            "high-availability.type: zookeeper\n"
+            "high-availability.zookeeper.quorum: 192.0.2.1:2181\n"
+        )
+    large = place / "large.jar"
+    large.touch()
+    os.truncate(large, GIVEN_BYTES_MAX + 1)
+    done = command(place, *arguments, "--jars", "large.jar", str(script), code=2)
+
+    assert f"--jars {large}: takes more than the 64 MB that are stored" in done.stderr
+    assert f"give file://{large}, or give its URL" in done.stderr
+
+
+READS = """
+import os, shlex, time
+from pathlib import Path
+
+[files] = [one for one in shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"]) if "spark.files=" in one]
+with open("main.txt", "a") as noted:
+    noted.write("main\\n")
+while not Path("go").exists():
+    time.sleep(0.05)
+Path("read.txt").write_text(Path(files.partition("=")[2]).read_text())
+"""
+
+
+def test_files_that_were_given_are_there_for_a_jobmanager_that_never_had_them(
+    begin: Begin, place: Path
+) -> None:
+    script, data = place / "reads.py", place / "data.txt"
+    script.write_text(READS)
+    data.write_text("data")
+    without = begin("jobmanager")
+    leader = begin("jobmanager", "--files", data.name, str(script))
+    until(lambda: len(lines(place, "main.txt")) == 1)
+    script.unlink()
+    data.unlink()
+    harness.kill(sorted(harness.descendants_of({leader.pid})))
+    until(lambda: len(lines(place, "main.txt")) == 2)
+    (place / "go").touch()
+    code = without.wait(harness.PATIENCE_S)
+
+    assert 0 == code, (place / "jobmanager-0.log").read_text()[-4000:]
+    assert "data" == (place / "read.txt").read_text()

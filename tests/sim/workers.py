@@ -49,7 +49,6 @@ class SimPool(DriverPool):
 
     async def _start(self, prepare: Prepare, slot: int | None) -> None:
         # Code is laid out nowhere, as nothing here imports it.
-        path = () if prepare.artifacts else await self._python_path(prepare)
         child = self.world.process("driver", self.process)
         ends: tuple[SimLink[DriverMessage], SimLink[DriverMessage]] = link_pair(
             self.world, self.process, child
@@ -63,7 +62,7 @@ class SimPool(DriverPool):
                 kind="session-less",
                 application_id=prepare.application_id,
                 conf={},
-                python_path=path,
+                python_path=(),
                 scratch="",
                 storage="",
             )

@@ -417,7 +417,7 @@ class World:
             Silent(),
             leaders,
         )
-        manager._pool = SimPool(pool, nobody, clock, manager, manager._python_path)
+        manager._pool = SimPool(pool, nobody, clock, manager, manager._lay_out)
         manager._pool.world, manager._pool.process = self, process
         try:
             await manager.run()

@@ -33,17 +33,28 @@ HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1502872590006,"conf":{}}'
 
 def write_query(place: Path, query_id: str = QUERY) -> None:
     """Write what a query writes when it is first started."""
-    for name in ("offsets", "commits", "sources/0"):
+    for name in ("offsets", "commits", "sources/0", "sources/1"):
         (place / name).mkdir(parents=True)
     (place / "metadata").write_text(json.dumps({"id": query_id}))
 
 
 def write_offsets(place: Path, number: int, sources: int = 2) -> bytes:
     """Write what is written before a batch runs."""
+    for source in range(sources):
+        write_source(place / "sources" / str(source) / str(number), number)
     lines = ["v1", HEAD, *[json.dumps({"logOffset": number})] * sources]
     data = "\n".join(lines).encode()
     (place / "offsets" / str(number)).write_bytes(data)
     return data
+
+
+def write_source(file: Path, *numbers: int) -> None:
+    """Write which files belong to some batches of a file source, as Spark's log of it has them."""
+    entries = (
+        json.dumps({"path": f"file:///in/{number}.json", "timestamp": 1, "batchId": number})
+        for number in numbers
+    )
+    file.write_text("\n".join(["v1", *entries]))
 
 
 def write_batch(place: Path, number: int, sources: int = 2) -> Batch:

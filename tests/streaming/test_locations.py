@@ -10,7 +10,7 @@ import pytest
 
 from understudy.errors import UsageError
 from understudy.runtime.checkpoint_location import CheckpointLocation
-from understudy.spark.urls import plain_url, spark_url
+from understudy.spark.urls import address_of, plain_url, spark_url
 
 BARE = CheckpointLocation("/ha/checkpoints/j/streaming")
 
@@ -51,6 +51,8 @@ def test_it_travels_as_plain_text() -> None:
         ("abfss://c@a.dfs.core.windows.net/ha", "a", "abfss://c@a.dfs.core.windows.net/ha/a"),
         ("hdfs://name/ha", "a", "hdfs://name/ha/a"),
         ("s3://bucket/ha", "file:///mine", "/mine"),
+        ("/ha", "/data//cp/../points", "/data/points"),
+        ("az://c@a/ha", "a", "abfs://c@a/ha/a"),
     ],
 )
 def test_where_spark_finds_a_path(storage: str, path: str, expected: str) -> None:
@@ -63,6 +65,10 @@ def test_where_spark_finds_a_path(storage: str, path: str, expected: str) -> Non
         ("s3a://bucket/x", "s3://bucket/x"),
         ("s3://bucket/x", "s3://bucket/x"),
         ("gs://bucket/x", "gs://bucket/x"),
+        ("gcs://bucket/x", "gs://bucket/x"),
+        ("az://c@a/x", "abfs://c@a/x"),
+        ("s3n://bucket/x", "s3://bucket/x"),
+        ("file:///a//b/../mine", "/a/mine"),
         ("hdfs://name/x", "hdfs://name/x"),
         ("file:/mine", "/mine"),
         ("/mine", "/mine"),
@@ -91,3 +97,36 @@ def test_what_lies_in_memory_has_a_directory_for_spark() -> None:
 @pytest.mark.parametrize("location", ["/x/y", "file:/x/y", "file:///x/y", "file://x/y"])
 def test_where_python_finds_what_spark_calls_so(location: str) -> None:
     assert "/x/y" == plain_url(location)
+
+
+@pytest.mark.parametrize(
+    ("storage", "path", "expected"),
+    [
+        ("/ha", "one/cp", "/ha/one/cp"),
+        ("file:///ha", "one/cp", "/ha/one/cp"),
+        ("/ha", "/data/cp", "/data/cp"),
+        ("s3://bucket/ha", "one/cp", "s3://bucket/ha/one/cp"),
+        ("/ha", "s3a://bucket/cp", "s3://bucket/cp"),
+        ("/ha", "file:/data/cp", "/data/cp"),
+        ("/ha", "file:///data/cp/", "/data/cp"),
+        ("/ha", "memory://x", "memory://x"),
+        ("memory://ha", "one/cp", "memory://ha/one/cp"),
+        ("/up/../ha//", "one/cp", "/ha/one/cp"),
+        ("/ha", "/data//cp", "/data/cp"),
+        ("gcs://bucket/ha", "one/cp", "gs://bucket/ha/one/cp"),
+        ("az://c@a/ha", "one/cp", "abfs://c@a/ha/one/cp"),
+    ],
+)
+def test_one_address_for_a_place(storage: str, path: str, expected: str) -> None:
+    assert expected == address_of(storage, path)
+
+
+@pytest.mark.parametrize(
+    "storage",
+    ["ha", "../ha", "/up/../ha//", "//ha", "s3://b/ha", "gs://b/ha", "gcs://b/ha", "az://c/ha"],
+)
+@pytest.mark.parametrize("checkpoints", ["one/cp", "/data//x/../cp", "gcs://b/cp", "s3a://b/cp"])
+def test_what_spark_names_is_below_what_is_recorded(storage: str, checkpoints: str) -> None:
+    told = plain_url(spark_url(storage, f"{checkpoints}/streaming/q"))
+
+    assert f"{address_of(storage, checkpoints)}/streaming/q" == told == address_of(storage, told)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from understudy.errors import UnderstudyError
+from understudy.errors import CheckpointError, UnderstudyError
 from understudy.spark import queries as module
 from understudy.spark.queries import Queries
 
@@ -26,6 +27,8 @@ class FakeQuery:
         self.stubborn = stubborn
         self.error: Exception | None = None
         self.reports: list[str] = []
+        self.location = "file:/here"
+        self.query_name: str | None = None
         self.over = threading.Event()
 
     def runId(self) -> FakeQuery:  # noqa: N802 -- the names are Spark's
@@ -36,8 +39,8 @@ class FakeQuery:
     def toString(self) -> str:  # noqa: N802
         return self.run_id
 
-    def name(self) -> None:
-        return None
+    def name(self) -> str | None:
+        return self.query_name
 
     def isActive(self) -> bool:  # noqa: N802
         return not self.over.is_set()
@@ -60,7 +63,7 @@ class FakeQuery:
         return self
 
     def resolvedCheckpointRoot(self) -> str:  # noqa: N802
-        return "file:/here"
+        return self.location
 
     def recentProgress(self) -> list[Any]:  # noqa: N802
         return [type("Report", (), {"json": lambda _, text=text: text})() for text in self.reports]
@@ -77,9 +80,25 @@ def queries() -> Any:
 def begin(run_id: str, session: str = "ours", **more: Any) -> tuple[FakeQuery, StreamingQuery]:
     """Start a query as PySpark does."""
     java = FakeQuery(run_id, **more)
+    return java, start(java, session)
+
+
+def start(java: FakeQuery, session: object) -> StreamingQuery:
+    """Hand out a query of a session as PySpark does."""
     writer = DataStreamWriter.__new__(DataStreamWriter)
     writer._spark = session  # type: ignore[assignment]
-    return java, writer._sq(java)
+    return writer._sq(java)
+
+
+class FakeSession:
+    """A session, as far as its setting is asked for."""
+
+    def __init__(self, location: str, name: str = "ours") -> None:
+        self.conf = {"spark.sql.streaming.checkpointLocation": location} if location else {}
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Settling:
@@ -186,6 +205,37 @@ def test_a_failure_that_came_from_awaiting_any_is_the_functions_business(queries
     assert 7 == Settling(queries, 7).end()
 
 
+def test_a_failure_that_the_function_only_looked_at_fails_the_job(
+    queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java, query = begin("1")
+    java.fail("no such column")
+    caught = SimpleNamespace(
+        toString=lambda: "Failed: no such column", getStackTrace=list, getCause=lambda: None
+    )
+    found = SimpleNamespace(isDefined=lambda: True, get=lambda: caught)
+    monkeypatch.setattr(java, "exception", lambda: found, raising=False)
+    monkeypatch.setattr(  # The original asks a JVM for its stack.
+        "pyspark.sql.streaming.query.CapturedStreamingQueryException", lambda text, *_: text
+    )
+    looked_at: object = query.exception()
+
+    assert "no such column" == looked_at
+    assert "no such column" == Settling(queries, 7).end()
+
+
+@pytest.mark.parametrize("shape", [lambda one: one, lambda one: [one]])
+def test_a_failure_of_a_query_that_the_function_returns_fails_the_job(
+    queries: Queries, shape: Callable[[Any], Any]
+) -> None:
+    java, query = begin("1")
+    java.fail("no such column")
+    with pytest.raises(RuntimeError):
+        query.awaitTermination()
+
+    assert "no such column" == Settling(queries, shape(query)).end()
+
+
 def test_a_query_of_another_session_is_not_the_jobs(queries: Queries) -> None:
     begin("1", "other")
 
@@ -221,6 +271,42 @@ def test_a_query_that_does_not_stop_is_told(
     begin("1", stubborn=True)
     with pytest.raises(UnderstudyError, match="did not stop within"):
         queries.stop()
+
+
+RANDOM = "file:/all/0f0e8a52-6c4e-4c0c-9d6e-1f2f7f0a9b3c"
+
+
+def test_a_query_at_a_location_that_is_another_each_time_is_stopped_and_refused(
+    queries: Queries,
+) -> None:
+    java = FakeQuery("1")
+    java.location = RANDOM
+    with pytest.raises(CheckpointError, match=r"\.queryName.*ctx\.checkpoint_location"):
+        start(java, FakeSession("/all"))
+
+    assert not java.isActive()
+    assert 7 == Settling(queries, 7).end()
+
+
+@pytest.mark.parametrize(
+    ("location", "name", "setting", "session"),
+    [
+        ("file:/all/orders", "orders", "/all", "ours"),
+        (RANDOM, "orders", "/all", "ours"),
+        ("file:/mine", None, "/all", "ours"),
+        (RANDOM, None, "", "ours"),
+        (RANDOM, None, "/all", "other"),
+    ],
+)
+def test_a_query_is_not_refused_for_its_location(
+    queries: Queries, location: str, name: str | None, setting: str, session: str
+) -> None:
+    java = FakeQuery("1")
+    java.location, java.query_name = location, name
+    start(java, FakeSession(setting, session))
+
+    assert java.isActive()
+    assert (session == "ours") == queries.any
 
 
 def test_each_report_is_seen_once_and_the_last_after_the_end(queries: Queries) -> None:

@@ -16,6 +16,7 @@ from tests.streaming.ground import QUERY, Told
 from understudy.config import options
 from understudy.core import query_log
 from understudy.errors import CheckpointError
+from understudy.runtime.query_location import look
 
 RECORDED = 4
 NOBODY = 65534
@@ -82,6 +83,46 @@ def _drop(*names: str) -> Damage:
     return drop
 
 
+def _compact(place: Path, source: int, number: int) -> None:
+    """Let a source's log be compacted as Spark does it, and what is not needed then be removed."""
+    log = place / "sources" / str(source)
+    for one in range(number + 1):
+        (log / str(one)).unlink()
+    ground.write_source(log / f"{number}.compact", *range(number + 1))
+
+
+def _compact_early(place: Path) -> None:
+    _compact(place, 0, 3)
+
+
+def _one_by_one(*damages: Damage) -> Damage:
+    def do(place: Path) -> None:
+        for one in damages:
+            one(place)
+
+    return do
+
+
+def _write_state(place: Path) -> None:
+    """Write state of an aggregation and of a join, with what lies beside it and does not count."""
+    for name, size in {
+        "0/0/5.delta": 0,  # An old one, which Spark does not read any more.
+        "0/0/6.delta": 9,
+        "0/0/6.snapshot": 9,
+        "0/1/6.delta": 9,
+        "0/1/.7.delta.c0ffee.tmp": 0,
+        "0/1/.6.delta.crc": 0,
+        "0/1/6.delta.crc": 0,
+        "0/_metadata/metadata": 0,
+        "1/0/left/6_ab.zip": 9,
+        "1/0/left/6_ab.changelog": 9,
+        "1/0/SSTs/1.sst": 0,
+    }.items():
+        file = place / "state" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x" * size)
+
+
 HALF = (
     'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1502872590006,"conf":{}}\n{"logOffset":5}\n{"log'
 )
@@ -126,6 +167,56 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "empty commit": (_cut("commits/5", 0), "its file 'commits/5' is empty", "batch 5"),
     "half a commit": (_cut("commits/5", 10), "'commits/5' is truncated", "batch 5"),
     "only a version": (_cut("commits/5", 2), "'commits/5' is truncated", "batch 5"),
+    "a source's newest file missing": (
+        _drop("sources/1/6", "sources/1/5"),
+        "its file 'sources/1/5' or 'sources/1/5.compact' is missing",
+        "batch 5",
+    ),
+    "a source's file missing before others": (
+        _drop("sources/0/4"),
+        "its file 'sources/0/4' or 'sources/0/4.compact' is missing",
+        "batch 5",
+    ),
+    "no sources": (
+        lambda place: shutil.rmtree(place / "sources"),
+        "its file 'sources/0/5' or 'sources/0/5.compact' is missing",
+        "batch 5",
+    ),
+    "a source's newest file empty": (
+        _cut("sources/0/6", 0),
+        "its file 'sources/0/6' is empty",
+        "batch 5",
+    ),
+    "a source's file cut": (
+        _cut("sources/0/5", 20),
+        "its file 'sources/0/5' is truncated: it is no JSON",
+        "batch 5",
+    ),
+    "a source's file without a version": (
+        _put("sources/0/5", "{}"),
+        "its file 'sources/0/5' is damaged: it does not begin with a version",
+        "batch 5",
+    ),
+    "a cut compact file": (
+        _one_by_one(_compact_early, _cut("sources/0/3.compact", 70)),
+        "its file 'sources/0/3.compact' is truncated",
+        "batch 5",
+    ),
+    "no compact file": (
+        _one_by_one(_compact_early, _drop("sources/0/3.compact")),
+        "its file 'sources/0/3' or 'sources/0/3.compact' is missing",
+        "batch 5",
+    ),
+    "an empty version of a state": (
+        _one_by_one(_write_state, _cut("state/0/1/6.delta", 0)),
+        "its file 'state/0/1/6.delta' is empty",
+        "batch 5",
+    ),
+    "an empty version of a join's state": (
+        _one_by_one(_write_state, _cut("state/1/0/left/6_ab.zip", 0)),
+        "its file 'state/1/0/left/6_ab.zip' is empty",
+        "batch 5",
+    ),
     "committed, no offsets": (
         _drop("offsets/5"),
         "batch 5 was committed, but its 'offsets/5' is missing",
@@ -215,6 +306,97 @@ def test_a_batch_that_spark_has_purged_is_not_missed(tmp_path: Path, place: Path
     told = verify(tmp_path, place, purge)
 
     assert [5] == [one.batch_id for one in told.checkpoints]
+
+
+def _give_out_ahead(place: Path) -> None:
+    """Give out files for batches that were never begun, so that the log was compacted since."""
+    log = place / "sources/0"
+    ground.write_source(log / "7", 7)
+    _compact(place, 0, 7)
+
+
+SOUND: dict[str, Damage] = {
+    "compacted": _compact_early,
+    "compacted with the last batch": lambda place: _compact(place, 0, 5),
+    "compacted, old files still there": lambda place: ground.write_source(
+        place / "sources/0/3.compact", 0, 1, 2, 3
+    ),
+    "given out ahead": _give_out_ahead,
+    "nothing given out ahead": _drop("sources/0/6", "sources/1/6", "offsets/6"),
+    "drafts and checksums": lambda place: [
+        _put(f"sources/0/{name}", "")(place) for name in (".7.c0ffee.tmp", ".5.crc", "5.crc")
+    ],
+    "state": _write_state,
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_spark_leaves_is_not_refused(tmp_path: Path, place: Path, name: str) -> None:
+    told = verify(tmp_path, place, SOUND[name])
+
+    assert [5] == [one.batch_id for one in told.checkpoints]
+
+
+SEVERAL = {
+    "a source that is read twice": (
+        ['{"logOffset":2}', '{"logOffset":2}', '{"logOffset":0}'],
+        ["sources/0/2", "sources/1/0"],
+    ),
+    "sources that keep nothing": (['{"endOffset":7}', "7", '{"logOffset":"x"}'], []),
+    "Kafka's": (['{"topic":{"0":5}}', '{"logOffset":0}'], ["sources/1/0"]),
+    "named": (['orders:{"logOffset":0}', 'more:{"a":1}'], ["sources/orders/0"]),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_each_kind_of_source_is_looked_for_where_it_is(tmp_path: Path, name: str) -> None:
+    offsets, files = SEVERAL[name]
+    place = tmp_path / "orders"
+    ground.write_query(place)
+    ground.write_batch(place, 0, sources=0)
+    version = "v2" if name == "named" else "v1"
+    (place / "offsets/0").write_text("\n".join([version, ground.HEAD, *offsets]))
+    for file in files:
+        (place / file).parent.mkdir(exist_ok=True)
+        for number in range(int(file[-1]) + 1):
+            ground.write_source((place / file).with_name(str(number)), number)
+    order = ground.deploy(ground.recorded(place, 0))
+    ground.keeper(tmp_path / "ha", Told(), order).verify()
+    for file in files:
+        (place / file).unlink()
+
+    if files:
+        with pytest.raises(CheckpointError, match=r"its file 'sources/.* is missing"):
+            ground.keeper(tmp_path / "ha", Told(), order).verify()
+
+
+def test_a_sources_file_is_not_taken_wherever_it_is_cut(place: Path) -> None:
+    file = place / "sources/0/5"
+    ground.write_source(file, 5, 5)
+    whole = file.read_bytes()
+    lines_end = {size for size in range(len(whole)) if whole[size : size + 1] == b"\n"}
+    taken = set()
+    for size in range(len(whole) + 1):
+        file.write_bytes(whole[:size])
+        found = look(str(place), RECORDED)
+        one = ground.recorded(place, RECORDED)
+        if not query_log.problem(one, found, one.digest):
+            taken.add(size)
+
+    # Between two entries nothing tells: there, the checksum beside it tells Spark.
+    assert {len(whole)} | lines_end - {2} == taken
+
+
+def test_a_large_file_of_a_source_is_not_looked_into(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_log, "SOURCE_BYTES_MAX", 100)
+    _compact(place, 0, 3)
+
+    assert [5] == [
+        one.batch_id
+        for one in verify(tmp_path, place, _cut("sources/0/3.compact", 120)).checkpoints
+    ]
 
 
 def test_offsets_that_are_not_json_are_sparks_own_business(tmp_path: Path, place: Path) -> None:

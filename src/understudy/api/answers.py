@@ -49,16 +49,16 @@ def as_text(data: bytes, headers: Mapping[str, str]) -> Response:
     return Response(data, headers={**fixed, **headers})
 
 
-def error(status: int, message: str) -> Response:
-    """Return a refusal in Flink's shape."""
+def error(status: int, message: str, **more: object) -> Response:
+    """Return a refusal in Flink's shape; ``more`` stands beside it."""
     return Response(
-        views.encode({"errors": [message]}), status, {"content-type": "application/json"}
+        views.encode({"errors": [message], **more}), status, {"content-type": "application/json"}
     )
 
 
-def unavailable(message: str = ELECTION) -> Response:
+def unavailable(message: str = ELECTION, **more: object) -> Response:
     """Return what is said while nobody leads, or nobody can tell: ask again."""
-    response = error(503, message)
+    response = error(503, message, **more)
     response.headers["retry-after"] = str(RETRY_AFTER_S)
     return response
 

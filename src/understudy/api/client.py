@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -36,7 +37,7 @@ PAUSE_S = 0.2
 """Fifty times: ten seconds, in which an election on one host is over many times."""
 
 QUICK_S = 2.0
-"""How long a leader of this host may take to accept a connection."""
+"""How long a leader of this host may take to accept a connection, and the next one to lead."""
 
 
 class ClusterClient:
@@ -47,8 +48,15 @@ class ClusterClient:
         services: HighAvailabilityServices,
         timeout_s: float,
         security: RestSecurity = OPEN,
+        *,
+        await_leader_s: float = 0.0,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``tell`` is called once, when ``await_leader_s`` begins for what must reach a leader."""
         self._services = services
+        self._await_leader_s = await_leader_s
+        self._tell = tell
+        self._told = False
         self._directory = Directory(services, SystemClock())
         self._http = security.client(httpx.Timeout(timeout_s, connect=QUICK_S))
 
@@ -56,17 +64,39 @@ class ClusterClient:
         """Close connections."""
         await self._http.aclose()
 
-    async def get(self, path: str) -> Json:
-        """Return the leader's answer; raises `NoLeaderError` where nobody serves."""
-        return await self._ask("GET", path)
+    async def get(self, path: str, *, awaits_leader: bool = False) -> Json:
+        """Return the leader's answer; raises `NoLeaderError` where nobody serves.
+
+        What storage can answer instead awaits nobody.
+        """
+        return await (self._ask_the_next if awaits_leader else self._ask)("GET", path)
 
     async def post(self, path: str, body: Json | None = None) -> Json:
-        """Ask the leader to do something that may be asked twice."""
-        return await self._ask("POST", path, body)
+        """Ask the leader, or the next one, to do something that may be asked twice."""
+        return await self._ask_the_next("POST", path, body)
 
     async def patch(self, path: str) -> Json:
-        """Ask the leader to change something that may be asked twice."""
-        return await self._ask("PATCH", path)
+        """Ask the leader, or the next one, to change something that may be asked twice."""
+        return await self._ask_the_next("PATCH", path)
+
+    async def _ask_the_next(self, method: str, path: str, body: Json | None = None) -> Json:
+        """Ask whoever leads; where nobody does, wait until somebody leads what is unfinished."""
+        limit = f"{options.AWAIT_LEADER.key} ({self._await_leader_s:g} s)"
+        loop = asyncio.get_running_loop()
+        until: float | None = None
+        while True:
+            try:
+                return await self._ask(method, path, body)
+            except NoLeaderError as error:
+                until = loop.time() + self._await_leader_s if until is None else until
+                if loop.time() >= until:
+                    raise NoLeaderError(f"{error}, within {limit}") from error
+                if await self._has_ended():
+                    raise
+                if not self._told:
+                    self._told = True
+                    self._tell(f"{error}: waiting for a leader, up to {limit}")
+            await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
         """Ask whoever leads; ask again while that changes, as long as somebody may lead."""
@@ -74,12 +104,14 @@ class ClusterClient:
         for _ in range(TRIES_MAX):
             leader = await self._leader()
             if leader is None:
+                if await self._is_followed(None):
+                    continue
                 raise NoLeaderError("nobody leads this cluster just now")
             try:
                 answer = await self._request(method, path, leader, body)
             except httpx.ConnectError as refused:
                 _refuse_bad_tls(leader, refused)
-                if await self._is_gone(leader):
+                if not await self._is_followed(leader):
                     raise NoLeaderError("the last leader is gone, and nobody follows") from refused
                 error = refused
             except httpx.HTTPError as failed:
@@ -87,9 +119,11 @@ class ClusterClient:
             else:
                 if answer.status_code != 503:
                     return _judged(answer)
+                error = None
             await asyncio.sleep(PAUSE_S)
-        why = str(error or "") or "an election goes on"
-        raise UnreachableError(f"the leader does not answer: {why}")
+        if error is None:
+            raise NoLeaderError("nobody leads this cluster just now: an election goes on")
+        raise UnreachableError(f"the leader does not answer: {str(error) or 'timeout'}")
 
     async def _request(
         self, method: str, path: str, leader: LeaderRecord, body: Json | None
@@ -106,14 +140,40 @@ class ClusterClient:
     async def _leader(self) -> LeaderRecord | None:
         try:
             return await serving_leader(self._services.register)
-        except (OSError, TimeoutError, DataError):
+        except (OSError, TimeoutError, DataError) as error:
+            why = str(error) or "the register does not answer"
+            raise NoLeaderError(f"nobody can tell who leads: {why}") from error
+
+    async def _is_followed(self, leader: LeaderRecord | None) -> bool:
+        """Wait a moment; say whether somebody leads after this one, or it has renewed its lease.
+
+        A line of contenders says at once that nobody will; who has left no record, and has no
+        line, may have ended for good.
+        """
+        was = leader and (leader.term, leader.renewals)
+        for _ in range(round(QUICK_S / PAUSE_S)):
+            line = await self._line()
+            if not (leader if line is None else line):
+                return False
+            await asyncio.sleep(PAUSE_S)
+            now = await self._leader()
+            if now is not None and (now.term, now.renewals) != was:
+                return True
+        return False
+
+    async def _line(self) -> list[str] | None:
+        try:
+            return await self._services.line()
+        except (OSError, TimeoutError):
             return None
 
-    async def _is_gone(self, leader: LeaderRecord) -> bool:
-        """Say whether the record is that of a leader which nobody has followed for a while."""
-        await asyncio.sleep(QUICK_S)
-        now = await self._leader()
-        return now is not None and (now.term, now.renewals) == (leader.term, leader.renewals)
+    async def _has_ended(self) -> bool:
+        """Say whether no run is unfinished, so that nobody need lead any more."""
+        try:
+            registry = await self._directory.registry()
+        except (OSError, TimeoutError, DataError):
+            return False
+        return registry is None or not registry.applications
 
     # --- without a leader -------------------------------------------------------------------------
 
@@ -184,6 +244,17 @@ class ClusterClient:
             for record in records:
                 if whole or record.job_id.startswith(wanted):
                     found.append(views.recorded_result(record))
+        return found
+
+    async def stored_jobs(self) -> list[Json]:
+        """Return the jobs that storage knows and that can be read, as they stand in lists."""
+        registry = await self._directory.registry()
+        facts = await self._directory.stored(registry) if registry else []
+        found = [views.job_details(one, job_id) for one in facts for job_id in one.entries]
+        for stone in registry.tombstones.values() if registry else ():
+            with contextlib.suppress(DataError, NotFoundError):
+                records = (await self._directory.buried(stone)).jobs
+                found += [views.recorded_job(record, stone) for record in records]
         return found
 
     async def stored_checkpoints(self, wanted: str) -> Json:

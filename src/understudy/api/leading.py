@@ -14,6 +14,7 @@ from starlette.responses import Response
 from understudy.api import answers, directory
 from understudy.api.directory import Directory
 from understudy.api.views import ApplicationFacts, Json
+from understudy.config import options
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
 from understudy.runtime.job_manager import JobManager
@@ -53,6 +54,14 @@ class Leading:
             and manager.leadership
             and manager.leadership.addresses[0]
         )
+
+    def register(self) -> Json:
+        """Return what this JobManager's backend tells of itself, whoever leads."""
+        around = self.manager.around
+        return {
+            **around.services.register.status(),
+            "type": around.configuration.get(options.HA_TYPE),
+        }
 
     def json(self, body: object, status: int = 200) -> Response:
         """Return an answer in the name of this term."""

@@ -28,7 +28,7 @@ from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
 from understudy.api.rest_checkpoints import CheckpointRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
-from understudy.api.rest_cluster import ClusterRoutes
+from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.api.routes import Handler
@@ -113,7 +113,7 @@ class Rest:
                 except DataError as error:
                     return answers.error(500, str(error))
                 except (OSError, TimeoutError) as error:
-                    return answers.unavailable(_NO_STORES.format(str(error) or "timeout"))
+                    return self._unavailable(request, _NO_STORES.format(str(error) or "timeout"))
                 except LeadershipLost as error:
                     _log.info("a request is handed on: %s", error)
                 except AttributeError:
@@ -124,13 +124,19 @@ class Rest:
 
         return endpoint
 
+    def _unavailable(self, request: Request, message: str = answers.ELECTION) -> Response:
+        """Say that nobody serves; and how it stands with the register, to who asks just that."""
+        if request.url.path.removeprefix("/v1") == HA_STATUS:
+            return answers.unavailable(message, register=self._leading.register())
+        return answers.unavailable(message)
+
     async def _hand_on(self, request: Request) -> Response:
         leader = self._manager.leader
         if leader is None and self._manager.waits_for_run:
-            return answers.unavailable(answers.NO_RUN)
+            return self._unavailable(request, answers.NO_RUN)
         mine = leader is not None and leader.holder == self._manager.me.holder
         if leader is None or mine or HANDED_ON in request.headers:
-            return answers.unavailable()
+            return self._unavailable(request)
         if self._forwarder is None:
             # Imported by who hands on, and beside its loop: it takes a quarter of a second.
             module = await asyncio.to_thread(importlib.import_module, "understudy.api.forwarder")
@@ -143,9 +149,9 @@ class Rest:
             {HANDED_ON: self._manager.me.name, answers.MEANT_FOR: leader.holder},
         )
         if answer is None:
-            return answers.unavailable()
+            return self._unavailable(request)
         if answer.headers.get(answers.GIVEN_BY) != leader.holder:
-            return answers.unavailable()
+            return self._unavailable(request)
         headers = {
             name: text
             for name, text in answer.headers.items()

@@ -9,10 +9,11 @@ from understudy.api import answers, directory, logs, views
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import read_log
 from understudy.api.routes import Routes
-from understudy.config import options
 from understudy.errors import NotFoundError
 from understudy.model import Tombstone
 from understudy.version import VERSION
+
+HA_STATUS = "/ha/status"
 
 
 class ClusterRoutes:
@@ -28,7 +29,7 @@ class ClusterRoutes:
             ("GET", "/taskmanagers", self._taskmanagers),
             ("GET", "/jobmanager/config", self._config),
             ("GET", "/jobmanager/log", self._log),
-            ("GET", "/ha/status", self._ha_status),
+            ("GET", HA_STATUS, self._ha_status),
         ]
 
     async def _overview(self, request: Request) -> Response:
@@ -124,14 +125,6 @@ class ClusterRoutes:
                 "standbys": standbys,
                 "history": [views.span(item) for item in (registry.history if registry else ())],
                 "attention": views.attention(await dispatcher.problems()),
-                "register": self._register(),
+                "register": self._leading.register(),
             }
         )
-
-    def _register(self) -> views.Json:
-        """Return what this JobManager's backend tells of itself."""
-        around = self._leading.manager.around
-        return {
-            **around.services.register.status(),
-            "type": around.configuration.get(options.HA_TYPE),
-        }

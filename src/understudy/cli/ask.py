@@ -257,12 +257,11 @@ def _application_or_job(wanted: str) -> Ask:
                 job: JsonObject = await client.get(f"/jobs/{wanted}")
                 return job
             except NoLeaderError:
-                found = await client.stored_results(wanted)
+                stored = await client.stored_jobs()
+                found = [one for one in stored if one["jid"].startswith(wanted)]
                 if len(found) != 1:
                     raise missing from None
-                answer: JsonObject = found[0]["job-execution-result"]
-                state = answer["application-status"].replace("SUCCEEDED", "FINISHED")
-                return {"jid": answer["id"], "name": answer["name"], "state": state}
+                return found[0]
 
     return ask
 
@@ -271,7 +270,11 @@ async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -
     """Ask one cluster."""
     timeout_s = configuration.get(options.CLIENT_TIMEOUT)
     client = ClusterClient(
-        open_services(configuration, cluster_id), timeout_s, rest_security(configuration)
+        open_services(configuration, cluster_id),
+        timeout_s,
+        rest_security(configuration),
+        await_leader_s=configuration.get(options.AWAIT_LEADER),
+        tell=lambda words: typer.echo(f"understudy: {words}", err=True),
     )
     try:
         return await ask(client)

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy.config import options
+from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
+from understudy.config.security import is_everywhere
 from understudy.errors import UsageError
 
 MASTERS = "masters"
@@ -115,9 +116,36 @@ def reachable_as(
     return {key: text for key, text in settings.items() if key not in said}
 
 
+def shown_as(
+    host: str | None, configuration: Configuration, overrides: Iterable[str] | None
+) -> dict[str, str]:
+    """Return the settings of a TaskManager whose host others call ``host``.
+
+    What the ``overrides`` say, ``key=value`` each, stays as it is; so does, wherever it is said,
+    where metrics are served. Others may scrape them there only if they have to show a token.
+    """
+    if host is None:
+        return {}
+    settings: dict[str, str] = {}
+    if options.TASKMANAGER_HOST.key not in {
+        one.partition("=")[0].strip() for one in overrides or ()
+    }:
+        settings[options.TASKMANAGER_HOST.key] = host
+    said = options.TASKMANAGER_BIND_HOST.key in configuration.settings
+    if configuration.find(options.SECRET_FILE) and not said and not is_loopback(host):
+        settings[options.TASKMANAGER_BIND_HOST.key] = host
+    return settings
+
+
 def check_host(host: str) -> str:
     """Return a host's name or address without brackets; raises ``ValueError`` for what is none."""
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if is_everywhere(bare):
+        raise ValueError(
+            "this is every address of a host, not one that others reach: name one that they do; "
+            f"{options.BIND_HOST.key}, {options.REST_BIND_ADDRESS.key} and "
+            f"{options.TASKMANAGER_BIND_HOST.key} take it"
+        )
     try:
         return str(ipaddress.ip_address(bare))
     except ValueError:
@@ -175,6 +203,8 @@ def _checked(place: str, host: str) -> str:
         return check_host(host)
     except ValueError as error:
         hint = "; for several processes, repeat the line" if " " in host else ""
+        if "@" in host:
+            hint = f"; name the user in {options.SSH_OPTIONS.key}, as '-l USER'"
         raise UsageError(f"{place}: {quoted(host)}: {error}{hint}") from None
 
 

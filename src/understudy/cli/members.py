@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from understudy.cli.spec import (
 )
 from understudy.config import Configuration, options
 from understudy.config.configuration import state_home
-from understudy.errors import UnderstudyError
+from understudy.errors import UnderstudyError, UsageError
 from understudy.ha import layout
 from understudy.runtime import processes
 from understudy.runtime.memory import check_drivers_fit
@@ -40,6 +40,8 @@ UP_S = 90.0
 
 END_S = STOP_GRACE_S + 10.0
 """How long a process may take to end: its guardian kills what does not close in time."""
+
+ROLES = ("jobmanager", "taskmanager")
 
 LOG_LINES = 5
 """So many last lines of its log are told of a process that did not come up."""
@@ -53,6 +55,8 @@ class Wanted(msgspec.Struct, frozen=True):
     role: str
     number: int
     settings: tuple[tuple[str, str], ...] = ()
+    under: str = ""
+    """The name of its host that it was started under, if it is another one than the order's."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -69,6 +73,8 @@ class Order(msgspec.Struct, frozen=True):
     application: ApplicationSpec | None = None
     """Only on the host where the command was typed: elsewhere the stores have it."""
     changes: Changes = NO_CHANGES
+    asked: tuple[str, ...] = ()
+    """All processes that the files ask for, on any host, as `name` calls them."""
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -84,6 +90,8 @@ class Account(msgspec.Struct, frozen=True):
     incarnation: str = ""
     rest: str = ""
     why: str = ""
+    under: str = ""
+    """The name of its host that it was started under, where the files do not ask for it."""
 
     def __str__(self) -> str:
         """Say which one it is."""
@@ -94,7 +102,7 @@ def carry_out(order: Order) -> list[Account]:
     """Do what is ordered on this host. Blocks until it is done, a minute and a half at most."""
     place = _directory(order)
     if order.verb == "status":
-        return [_seen(order, one) for one in order.members]
+        return [_seen(order, one) for one in order.members] + _others(order)
     with background.alone(place):
         if order.verb == "stop":
             with ThreadPoolExecutor(max(1, len(order.members))) as pool:
@@ -107,9 +115,11 @@ def carry_out(order: Order) -> list[Account]:
 
 def _start(order: Order) -> list[Account]:
     """Start what does not run yet, then wait until all of it is up."""
+    others = _others(order)
     found = {one: _seen(order, one) for one in order.members}
     missing = [one for one, account in found.items() if account.state != "runs"]
     try:
+        _check_names(order, missing, others)
         configurations = {one: _checked(order, one) for one in missing}
         taskmanagers = [one for one in order.members if one.role == "taskmanager"]
         for one in taskmanagers[:1]:
@@ -123,12 +133,24 @@ def _start(order: Order) -> list[Account]:
         return [
             _account(order, one, "failed", why=str(error)) if one in missing else account
             for one, account in found.items()
-        ]
+        ] + others
     listening = {one: _launch(order, one, configurations[one]) for one in missing}
     with ThreadPoolExecutor(max(1, len(missing))) as pool:
         came = pool.map(lambda one: _up(order, one, *listening[one]), missing)
         told = dict(zip(missing, came, strict=True))
-    return [told.get(one, account) for one, account in found.items()]
+    return [told.get(one, account) for one, account in found.items()] + others
+
+
+def _check_names(order: Order, missing: list[Wanted], others: list[Account]) -> None:
+    """Refuse to start what may run already, under another name of this host."""
+    roles = {one.role for one in missing}
+    for one in others:
+        if one.role in roles and one.under != order.host:
+            raise UsageError(
+                f"process {one.pid} is {one.role} {one.number} of this host by another name, "
+                f"{one.under}: write that name, or end all with `understudy cluster stop`, with "
+                "the same options"
+            )
 
 
 def _checked(order: Order, wanted: Wanted) -> Configuration:
@@ -209,6 +231,26 @@ def _seen(order: Order, wanted: Wanted) -> Account:
     )
 
 
+def _others(order: Order) -> list[Account]:
+    """Return what lives of the cluster on this host, and no file asks for: lines change."""
+    found: list[Account] = []
+    for record in sorted(_directory(order).glob("*.json")):
+        role, _, rest = record.stem.partition("-")
+        host, _, number = rest.rpartition("-")
+        if record.stem in order.asked or role not in ROLES or not (host and number.isdecimal()):
+            continue
+        account = _seen(order, Wanted(role, int(number), under=host))
+        if account.state == "runs":
+            found.append(account)
+    return found
+
+
+def unasked(accounts: Iterable[Account]) -> list[Account]:
+    """Return each process once that no file asks for: its host may have been asked by two names."""
+    found = {one.incarnation or str(one): one for one in reversed([*accounts]) if one.under}
+    return [*reversed(found.values())]
+
+
 def _ended(order: Order, wanted: Wanted) -> Account:
     record = _record(order, wanted)
     found = background.recorded(record)
@@ -232,7 +274,10 @@ def _account(
 ) -> Account:
     pid = found.pid if found else 0
     incarnation = found.about.get("incarnation", "") if found else ""
-    return Account(order.host, wanted.role, wanted.number, state, pid, incarnation, rest, why)
+    role, number, under = wanted.role, wanted.number, wanted.under
+    if under and not why:
+        why = f"masters and workers do not ask for {role} {number} on {under}"
+    return Account(order.host, role, number, state, pid, incarnation, rest, why, under)
 
 
 def _directory(order: Order) -> Path:
@@ -241,9 +286,13 @@ def _directory(order: Order) -> Path:
     return base / layout.cluster_directory(order.cluster_id)
 
 
-def _name(order: Order, wanted: Wanted) -> str:
+def name(host: str, role: str, number: int) -> str:
     """Return what a process's files are called; hosts may share their directory."""
-    return f"{wanted.role}-{order.host}-{wanted.number}"
+    return f"{role}-{host}-{number}"
+
+
+def _name(order: Order, wanted: Wanted) -> str:
+    return name(wanted.under or order.host, wanted.role, wanted.number)
 
 
 def _record(order: Order, wanted: Wanted) -> Path:

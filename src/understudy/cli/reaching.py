@@ -98,7 +98,9 @@ def _unreachable(order: Order, why: str) -> list[Account]:
 
 
 def _one(order: Order, wanted: Wanted, why: str) -> Account:
-    return Account(order.host, wanted.role, wanted.number, "unreachable", why=why)
+    return Account(
+        order.host, wanted.role, wanted.number, "unreachable", why=why, under=wanted.under
+    )
 
 
 def answer_to(data: bytes) -> str:

@@ -23,7 +23,7 @@ from understudy.cli.common import (
     configured,
 )
 from understudy.cli.compose import EXIT_CODES, open_services, release_registers, scratch_base
-from understudy.cli.hosts import check_host, reachable_as
+from understudy.cli.hosts import check_host, is_loopback, reachable_as, shown_as
 from understudy.cli.joining import START_WAY_OUT, check_startable_here
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
@@ -48,6 +48,7 @@ from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted, redact
+from understudy.config.security import links_over_tcp
 from understudy.errors import (
     DataError,
     ForeignDataError,
@@ -58,6 +59,7 @@ from understudy.errors import (
 from understudy.ha import layout
 from understudy.model import ApplicationStatus, RegistryBody, TombstoneFile
 from understudy.runtime import processes
+from understudy.runtime.given_files import check_storable
 from understudy.runtime.memory import check_drivers_fit
 from understudy.runtime.redeployment import NO_CHANGES
 from understudy.runtime.retention import read_tombstone
@@ -188,6 +190,8 @@ def jobmanager(
         _check_without_application(configuration, said, rerun, restore)
     else:
         spec = application_spec(app, args or (), said)
+        if _serves_other_hosts(configuration):
+            check_storable(spec.conf)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
@@ -219,8 +223,8 @@ def taskmanager(
 ) -> None:
     """Be a TaskManager, in the foreground: it finds the leader by retrieval, and follows it."""
     name = _checked_host(host)
-    shown = _said({options.TASKMANAGER_HOST.key: name} if name else {})
-    configuration = configured(config_dir, [*shown, *(overrides or [])])
+    said = configured(config_dir, overrides)
+    configuration = Configuration({**said.settings, **shown_as(name, said, overrides)})
     check_drivers_fit(configuration)
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
@@ -251,6 +255,11 @@ def _checked_host(host: str | None) -> str | None:
         return None if host is None else check_host(host)
     except ValueError as error:
         raise UsageError(f"--host {quoted(host or '')}: {error}") from None
+
+
+def _serves_other_hosts(configuration: Configuration) -> bool:
+    address = configuration.find(options.BIND_HOST) or configuration.get(options.RPC_ADDRESS)
+    return links_over_tcp(configuration) and not is_loopback(address)
 
 
 def _said(settings: dict[str, str]) -> list[str]:

@@ -143,7 +143,7 @@ async def _completed(
     began = time.monotonic()
     while True:
         try:
-            answer = await client.get(f"/jobs/{job_id}/savepoints/{trigger}")
+            answer = await client.get(f"/jobs/{job_id}/savepoints/{trigger}", awaits_leader=True)
         except (NoLeaderError, NotFoundError, UnreachableError):
             try:
                 await asyncio.to_thread(savepoints.read, location)
@@ -176,7 +176,7 @@ def _job_named(wanted: str, leaderless: list[NoLeaderError]) -> Ask:
             listed = (await client.get("/jobs/overview"))["jobs"]
         except NoLeaderError as error:
             leaderless.append(error)
-            raise NotFoundError(str(error)) from error
+            listed = await client.stored_jobs()
         by_id = [one for one in listed if one["jid"] == wanted]
         named = [one for one in listed if one["name"] == wanted]
         begun = [one for one in listed if len(wanted) >= 4 and one["jid"].startswith(wanted)]

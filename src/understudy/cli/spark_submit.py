@@ -13,6 +13,7 @@ import typer
 
 from understudy.errors import UsageError
 from understudy.runtime.archives import check_archive
+from understudy.runtime.given_files import FILE_SETTINGS
 
 SETTINGS = {
     "master": "spark.master",
@@ -31,9 +32,6 @@ SETTINGS = {
     "queue": "spark.yarn.queue",
 }
 """Flags that are settings."""
-
-FILE_SETTINGS = {"files": "spark.files", "jars": "spark.jars", "archives": "spark.archives"}
-"""... and those that are settings whose value is a list of files."""
 
 OTHERS = {
     "name": "What the application is called.",

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +33,17 @@ from understudy.cli.common import (
 )
 from understudy.cli.compose import open_services
 from understudy.cli.hosts import (
+    MASTERS,
+    WORKERS,
     Member,
     is_loopback,
     is_this_host,
     reachable_as,
     read_masters,
     read_workers,
+    shown_as,
 )
-from understudy.cli.members import Account, Order, wanted_of
+from understudy.cli.members import Account, Order, Wanted, name, unasked, wanted_of
 from understudy.cli.reaching import answer_to, give
 from understudy.cli.redeploying import changes_of
 from understudy.cli.restoring import (
@@ -72,6 +75,7 @@ from understudy.ha import layout
 from understudy.ha.retrieval import retrieve, serving_leader
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import LeaderRecord
+from understudy.runtime.given_files import check_storable
 from understudy.runtime.redeployment import Changes
 from understudy.runtime.reporter import printable_lines
 
@@ -82,6 +86,9 @@ LEADS_S = 30.0
 """How long the first JobManager may take to lead before the others are started all the same."""
 
 FAILED = ("failed", "unreachable")
+
+BESIDE = Path("conf")
+"""Where people keep the files: it is read only when it is named."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,12 @@ class Standing:
         """Return the hosts that are not this one."""
         hosts = dict.fromkeys(one.host for one in (*self.masters, *self.workers))
         return [host for host in hosts if not is_this_host(host)]
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Return what the files ask for, as each host calls it in its records."""
+        members = (*self.masters, *self.workers)
+        return tuple(name(one.host, one.role, one.number) for one in members)
 
 
 def register(app: typer.Typer) -> None:
@@ -139,6 +152,8 @@ def start(
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)
     _check_hosts(standing)
+    if standing.others:
+        check_storable(spec.conf)
     here = [one for one in standing.masters if is_this_host(one.host)]
     if not here:
         raise UsageError(
@@ -154,12 +169,15 @@ def start(
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
     # The first one brings the application, and leads: the others find it.
-    told = _tell(run.start(here[:1]))
+    accounts = run.start(here[:1])
+    told = _tell(_asked(accounts))
     if told[0].state in FAILED:
         raise UnderstudyError("the first JobManager does not run, so no other process was started")
     if not asyncio.run(_somebody_leads(standing)):
         typer.echo(f"understudy: nobody leads yet, after {LEADS_S:g} s; see its log", err=True)
-    told += _tell(run.start([one for one in standing.masters if one != here[0]] + standing.workers))
+    accounts += run.start([one for one in standing.masters if one != here[0]] + standing.workers)
+    told += _tell(_asked(accounts)[len(told) :])
+    _tell(unasked(accounts))
     failed = [one for one in told if one.state in FAILED]
     if failed:
         raise UnderstudyError(
@@ -199,6 +217,7 @@ class _Run:
                 self.run_id,
                 self.spec if is_this_host(host) else None,
                 self.changes,
+                self.standing.asked,
             )
             for host, theirs in _by_host(members).items()
         ]
@@ -209,10 +228,7 @@ class _Run:
         overrides = self.standing.overrides
         if member.role == "jobmanager":
             return reachable_as(host, member.port, [*overrides, *self._bound()])
-        said = {one.partition("=")[0].strip() for one in overrides}
-        if host is None or options.TASKMANAGER_HOST.key in said:
-            return {}
-        return {options.TASKMANAGER_HOST.key: host}
+        return shown_as(host, self.standing.configuration, overrides)
 
     def _bound(self) -> list[str]:
         """Return which addresses of the hosts the configuration says are to be listened on.
@@ -257,20 +273,15 @@ def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     Exit code: 0 nothing of it runs any more, 1 otherwise.
     """
     standing = _standing(config_dir, overrides)
-    members = [*standing.masters, *standing.workers]
-    found = _ask(standing, "status", members)
+    found = _status(standing)
     leader = asyncio.run(_leader(standing))
-    leads = {
-        (one.host, one.role, one.number)
-        for one in found
-        if leader and one.incarnation == leader.holder
-    }
+    jobmanagers = [one for one in found if one.role == "jobmanager"]
     # Standbys first, so that none takes over meanwhile; and TaskManagers last: while nobody leads,
     # the end of their drivers is no failure of a job.
-    last = [one for one in standing.masters if (one.host, one.role, one.number) in leads]
-    standbys = [one for one in standing.masters if one not in last]
+    last = [one for one in jobmanagers if leader and one.incarnation == leader.holder]
+    standbys = [one for one in jobmanagers if one not in last]
     told: list[Account] = []
-    for some in (standbys, last, standing.workers):
+    for some in (standbys, last, [one for one in found if one not in jobmanagers]):
         told += _tell(_ask(standing, "stop", some))
     failed = [one for one in told if one.state in FAILED]
     if failed:
@@ -292,7 +303,7 @@ def status(
     Exit code: 0 all run, 1 some do not.
     """
     standing = _standing(config_dir, overrides)
-    found = _ask(standing, "status", [*standing.masters, *standing.workers])
+    found = _status(standing)
     leader = asyncio.run(_leader(standing))
     slots = _slots(standing) if leader else {}
     rows = [_row(one, leader, slots) for one in found]
@@ -362,6 +373,13 @@ def _standing(config_dir: Path | None, overrides: list[str] | None) -> Standing:
     configuration = configured(config_dir, overrides)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
+    beside = [one for one in (BESIDE / MASTERS, BESIDE / WORKERS) if one.is_file()]
+    if config_dir is None and beside:
+        typer.echo(
+            f"understudy: {beside[0]} is not read without `--config-dir {BESIDE}` (or "
+            f"UNDERSTUDY_CONF_DIR={BESIDE})",
+            err=True,
+        )
     masters, workers = read_masters(config_dir), read_workers(config_dir)
     return Standing(configuration, cluster_id, tuple(overrides or ()), masters, workers)
 
@@ -398,10 +416,25 @@ def _check_hosts(standing: Standing) -> None:
         )
 
 
-def _ask(standing: Standing, verb: str, members: list[Member]) -> list[Account]:
+def _status(standing: Standing) -> list[Account]:
+    """Return what the files ask for, and then what else of the cluster lives on those hosts."""
+    found = _ask(standing, "status", [*standing.masters, *standing.workers])
+    return _asked(found) + unasked(found)
+
+
+def _asked(accounts: list[Account]) -> list[Account]:
+    return [one for one in accounts if not one.under]
+
+
+def _ask(standing: Standing, verb: str, members: Sequence[Member | Account]) -> list[Account]:
+    hosts: dict[str, list[Wanted]] = {}
+    for one in members:
+        under = one.under if isinstance(one, Account) else ""
+        hosts.setdefault(one.host, []).append(Wanted(one.role, one.number, under=under))
+    handed, asked = _handed_over(standing), standing.asked
     orders = [
-        Order(verb, host, standing.cluster_id, _handed_over(standing), wanted_of(theirs, {}))
-        for host, theirs in _by_host(members).items()
+        Order(verb, host, standing.cluster_id, handed, tuple(theirs), asked=asked)
+        for host, theirs in hosts.items()
     ]
     return give(standing.configuration, orders)
 
@@ -437,6 +470,7 @@ def _tell(accounts: list[Account]) -> list[Account]:
         where = f" (process {one.pid})" if one.pid else ""
         what = words.get(one.state) or f"{one.state}: {one.why}"
         rest = f", {one.rest}" if one.rest else ""
-        line = printable_lines(f"{one.host}: {one.role} {one.number}{where} {what}{rest}")
-        typer.echo(line, err=one.state in FAILED)
+        why = f"; {one.why}" if one.why and one.state in words else ""
+        line = printable_lines(f"{one.host}: {one.role} {one.number}{where} {what}{rest}{why}")
+        typer.echo(line, err=one.state in FAILED or (bool(why) and one.state == "runs"))
     return accounts

@@ -12,7 +12,7 @@ from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.core.matching import NAME_BYTES_MAX
 from understudy.errors import UsageError
-from understudy.runtime import code
+from understudy.runtime import code, given_files
 from understudy.runtime.code import SourceFile
 from understudy.runtime.submission import Submission
 
@@ -73,7 +73,7 @@ def target_of(spec: ApplicationSpec) -> str:
 
 def source_files(spec: ApplicationSpec) -> list[SourceFile]:
     """Return the application's files; raises `UsageError`."""
-    given = code.py_files(spec.py_files)
+    given = [*code.py_files(spec.py_files), *given_files.gathered(spec.conf)]
     if not _is_function(spec.app):
         return [*code.beside(Path(spec.app)), *given]
     module = spec.app.partition(":")[0]

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from understudy.config import flink, options, security, zookeeper
-from understudy.config.option import Option
+from understudy.config.option import Option, local_path
 from understudy.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class Configuration:
     @property
     def storage_dir(self) -> str:
         """Return ``high-availability.storageDir`` or its default."""
-        return self.find(options.STORAGE_DIR) or str(state_home() / "ha")
+        return self.find(options.STORAGE_DIR) or local_path(str(state_home() / "ha"))
 
     @property
     def log_dir(self) -> Path:
@@ -357,10 +357,12 @@ def _flattened(
         raise ConfigurationError(f"{path}: {quoted(prefix)} is nested deeper than {NESTED_MAX}")
     for name, value in node.items():
         key = f"{prefix}{name}"
-        if isinstance(value, dict):
+        option = _BY_KEY.get(flink.SUCCESSORS.get(key, key))
+        if isinstance(value, dict) and option and option.kind.takes_maps:
+            yield key, ",".join(f"{name}:{text}" for name, text in value.items())
+        elif isinstance(value, dict):
             yield from _flattened(f"{key}.", value, path, deeper - 1)
         elif isinstance(value, list):
-            option = _BY_KEY.get(flink.SUCCESSORS.get(key, key))
             if option and not option.kind.takes_lists:
                 raise ConfigurationError(f"{path}: {key} must be one value, not a list")
             if not all(isinstance(item, str) for item in value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class Kind(Generic[T]):
     """Raises ``ValueError`` with what was expected."""
     takes_lists: bool = False
     """A list in a file is its items with commas between."""
+    takes_maps: bool = False
+    """A mapping in a file is its pairs, name:value, with commas between."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,25 @@ def _text(text: str) -> str:
     if len(text) > _TEXT_CHARS_MAX:
         raise ValueError(f"at most {_TEXT_CHARS_MAX:,} characters")
     return text
+
+
+def local_path(path: str) -> str:
+    """Return a path of this host as Spark spells it, absolute and normalised.
+
+    So what is recorded of a place is known again, whoever tells of it.
+    """
+    return os.path.abspath(re.sub("^/+", "/", path))  # noqa: PTH100 -- `..` is to go
+
+
+def _place(text: str) -> str:
+    """Return a URL as it is, and a local path as everybody spells it."""
+    path = _text(text).removeprefix("file://").removeprefix("local://")
+    return local_path(path) if path and "://" not in path else path
+
+
+def _shared_place(text: str) -> str:
+    """Return the same of what means the same in every directory; a relative path stays."""
+    return _place(text) if text.startswith("/") or "://" in text else _text(text)
 
 
 def _hex_id(text: str) -> str:
@@ -236,6 +258,8 @@ def _http_url(text: str) -> str:
 
 def _quorum(text: str) -> tuple[tuple[str, int], ...]:
     servers = []
+    if "/" in text:
+        raise ValueError("servers only: a path goes into high-availability.zookeeper.path.root")
     for word in _words(text):
         match = _SERVER.fullmatch(word)
         port = int(match[2] or ZOOKEEPER_PORT) if match else 0
@@ -259,6 +283,10 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 TEXT = Kind("String", _text)
+PLACE = Kind("String", _place)
+"""A local path or a URL."""
+SHARED_PLACE = Kind("String", _shared_place)
+"""The same where several processes must mean one place: a relative path is no such."""
 HEX_ID = Kind("String (32 hexadecimal digits)", _hex_id)
 BOOLEAN = Kind("Boolean", _boolean)
 INTEGER = Kind("Integer", _integer)
@@ -274,6 +302,7 @@ HTTP_URL = Kind("URL (http or https)", _http_url)
 QUORUM = Kind("List of host:port", _quorum, takes_lists=True)
 ZNODE = Kind("Path of a znode", _znode)
 WORDS = Kind("List<String>", _words, takes_lists=True)
+PAIRS = Kind("Map", _words, takes_lists=True, takes_maps=True)
 
 
 def bounded(lowest: int, highest: int) -> Kind[int]:

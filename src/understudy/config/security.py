@@ -27,6 +27,13 @@ _NUMBER = re.compile(r"(.*\.)?([0-9]+|0[xX][0-9A-Fa-f]*)\.?")
 
 _SHOWN_CHARS_MAX = 80
 
+_PUBLISHED: tuple[tuple[Option[str], Option[str]], ...] = (
+    (options.RPC_ADDRESS, options.BIND_HOST),
+    (options.REST_ADDRESS, options.REST_BIND_ADDRESS),
+    (options.TASKMANAGER_HOST, options.TASKMANAGER_BIND_HOST),
+)
+"""What others are told, and where the process listens."""
+
 _HOSTS: tuple[Option[str], ...] = (
     options.BIND_HOST,
     options.RPC_ADDRESS,
@@ -55,6 +62,13 @@ def check(configuration: Configuration) -> None:
         text = configuration.settings.get(option.key)
         if text is not None:
             _check_host(option, text.strip())
+    for published, bound in _PUBLISHED:
+        address = configuration.find(published) or ""
+        if is_everywhere(address):
+            raise ConfigurationError(
+                f"{published.key} is {address!r}, which is every address of this host, not one "
+                f"that others reach: set it to one that they do; {bound.key} takes {address!r}"
+            )
     if not configuration.find(options.SECRET_FILE):
         _check_metrics(configuration)
         for option in _without_secret(configuration):
@@ -80,9 +94,10 @@ def check(configuration: Configuration) -> None:
 def is_everywhere(address: str) -> bool:
     """Say whether an address to listen at stands for all addresses of the host."""
     try:
-        return ipaddress.ip_address(address).is_unspecified
+        found = ipaddress.ip_address(address)
     except ValueError:
         return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_unspecified
 
 
 def links_over_tcp(configuration: Configuration) -> bool:

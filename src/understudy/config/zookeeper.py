@@ -53,10 +53,13 @@ def check(configuration: Configuration) -> None:
 def _check_identity(configuration: Configuration) -> None:
     mechanism = configuration.get(options.ZK_SASL_MECHANISM)
     words = configuration.find(options.ZK_AUTHORIZATION) or ()
-    if configuration.get(options.ZK_ACL) == "creator" and mechanism == "none" and not words:
+    shown = configuration.find(options.ZK_SSL_CERTIFICATE)
+    known = mechanism != "none" or words or shown
+    if configuration.get(options.ZK_ACL) == "creator" and not known:
         raise ConfigurationError(
             f"{options.ZK_ACL.key} is creator, but nothing says who the creator is: set "
-            f"{options.ZK_AUTHORIZATION.key} or {options.ZK_SASL_MECHANISM.key}, or leave it open"
+            f"{options.ZK_AUTHORIZATION.key}, {options.ZK_SASL_MECHANISM.key} or "
+            f"{options.ZK_SSL_CERTIFICATE.key}, or leave it open"
         )
     for option in (options.ZK_SASL_USERNAME, options.ZK_SASL_PASSWORD):
         if mechanism == "DIGEST-MD5" and not configuration.find(option):

@@ -149,7 +149,10 @@ def is_retained(retention: Retention, status: JobStatus) -> bool:
 def _retained(completed: list[Checkpoint], num_retained: int) -> tuple[Checkpoint, ...]:
     last = {slot(one): one.number for one in completed}
     needed = set(last.values())
-    newest = {one.number for one in completed[-num_retained:]}
+    # A state that was replaced is deleted at once: nothing of it is left to be remembered.
+    newest = {
+        one.number for one in completed[-num_retained:] if one.kind is not CheckpointKind.STATE
+    }
     return tuple(one for one in completed if one.number in needed | newest)
 
 

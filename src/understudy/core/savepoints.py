@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_STATE = re.compile(r"^(\d+)[^/]*\.(delta|snapshot|zip|changelog)$")
+STATE_VERSION = re.compile(r"^(\d+)[^/]*\.(delta|snapshot|zip|changelog)$")
 _WHOLE = frozenset({"snapshot", "zip"})
 _BATCH = re.compile(r"^\d+$")
 
@@ -29,7 +29,7 @@ def needed(paths: Iterable[str], batch_id: int) -> list[str]:
         directory, _, name = path.rpartition("/")
         if name.startswith("."):
             continue  # A draft of Spark's, or the checksum of one of its files.
-        if path.startswith("state/") and (version := _STATE.match(name)):
+        if path.startswith("state/") and (version := STATE_VERSION.match(name)):
             whole = version[2] in _WHOLE
             state.setdefault(directory, []).append((int(version[1]), whole, path))
         elif _batch(path, "commits") <= batch_id and _batch(path, "offsets") <= batch_id + 1:

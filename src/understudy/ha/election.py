@@ -335,7 +335,7 @@ class Election:
                     # already would not count as a renewal for them: read before writing again.
                     await self._look()
                     if self._state.leading is None:
-                        return "somebody else wrote the lease"
+                        return self._what_was_seen()
                 rest, rpc = leadership.addresses
                 mine = replace(self._me, rest=rest, rpc=rpc)
                 action = lease.decide(self._state, mine, self._clock.now())
@@ -349,6 +349,12 @@ class Election:
             self._version = None
             return f"the register does not answer: {str(error) or 'timeout'}"
         return ""
+
+    def _what_was_seen(self) -> str:
+        """Say what was found in place of our own record."""
+        if self._version is None:
+            return "the record by which it is found is gone"
+        return "somebody else wrote the lease"
 
     def _left_s(self) -> float:
         """Return how long this process may still act: no waiting is to outlast that."""

@@ -52,3 +52,7 @@ class HasLatch(Protocol):
     def latch(self, me: str, note: bytes) -> Latch:
         """Open it for one contender; ``note`` is shown to people."""
         ...
+
+    async def line(self) -> list[str]:
+        """Return who stands in it, the first one first, without standing in it oneself."""
+        ...

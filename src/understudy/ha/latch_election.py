@@ -127,7 +127,11 @@ class LatchElection(Election):
             async with asyncio.timeout(self._left_s()):
                 await self._confirm(leadership.term)
                 entry = await self._register.load(LEADER_KEY)
-        except (OSError, TimeoutError, DataError) as error:
+        except DataError as error:
+            # Whom nobody can find does not lead, however well it stands in line.
+            self._state = replace(self._state, leading=None)
+            return str(error)
+        except (OSError, TimeoutError) as error:
             return f"the backend does not answer: {str(error) or 'timeout'}"
         if entry is None or entry.version != self._version:
             # Somebody else wrote or removed the record by which we are found: put it right, or go.

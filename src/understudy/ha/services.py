@@ -94,6 +94,10 @@ class HighAvailabilityServices:
         note = {"name": me.name, "host": me.host, "pid": me.pid, "rest": me.rest}
         return self.backend.latch(me.holder, json.dumps(note).encode())
 
+    async def line(self) -> list[str] | None:
+        """Return who stands in the line of contenders; None where the backend keeps none."""
+        return await self.backend.line() if isinstance(self.backend, HasLatch) else None
+
     def plans(self, application: StoredApplication) -> ExecutionPlanStore:
         """Open the jobs of one application."""
         return ExecutionPlanStore(self.register, self.storage, self.locations.cluster, application)

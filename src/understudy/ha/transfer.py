@@ -18,21 +18,6 @@ from understudy.ha.storage import BlockingStorage, open_storage, published
 PIECE_BYTES = 4 << 20
 """Read and written at once: large enough for a store over the network."""
 
-_SPARKS = {"s3a": "s3", "s3n": "s3", "wasbs": "abfs"}
-"""What Hadoop calls some stores, and fsspec."""
-
-
-def address_of(storage_url: str, path: str) -> str:
-    """Return the one address of a path of a storage, or of a path or URL that stands for itself."""
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme == "file":
-        return f"/{rest.strip('/')}"
-    if "://" in path:
-        return f"{_SPARKS.get(scheme, scheme)}:{rest}".rstrip("/")
-    if path.startswith("/"):
-        return path.rstrip("/")
-    return f"{storage_url.removeprefix('file://').rstrip('/')}/{path}".rstrip("/")
-
 
 def split(address: str) -> tuple[str, str]:
     """Return the directory that an address lies in, and its name there."""

@@ -34,6 +34,7 @@ from understudy.model import (
     Pointer,
 )
 from understudy.rpc import messages
+from understudy.runtime import given_files
 from understudy.runtime.application_jobs import ApplicationJobs
 from understudy.runtime.job_master import JobContext
 from understudy.runtime.main_desk import MainDesk
@@ -196,7 +197,9 @@ class Application:
             cwd=record.cwd,
             code=self._settings.code_root,
             python_path=self._settings.python_path,
-            conf=record.profile.conf,
+            conf=given_files.resolved(
+                record.profile.conf, self._settings.code_root, record.artifacts
+            ),
             storage=self._services.storage.url,
             plans=f"{self.context.cluster}/applications/{body.directory}/plans",
             term=self.context.term,

@@ -238,6 +238,8 @@ class CheckpointCoordinator:
             try:
                 numbered = await self._add([message for _, message in heard])
             except (TooLargeError, CheckpointError) as error:
+                if isinstance(error, TooLargeError):
+                    _log.error("job %s: checkpoints are not recorded: %s", self._job_id, error)
                 for taskmanager, message in heard:
                     self._refuse(taskmanager, message, str(error))
                 return

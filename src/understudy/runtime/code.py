@@ -1,8 +1,9 @@
 """The application's code: gathered beside the script, stored as blobs, laid out to be imported.
 
 Laid out, ``app/`` holds the script and the modules beside it, ``files/`` what ``--py-files`` gave;
-a wheel becomes a directory of its name, so that packages find their data files. A layout is named
-by the digest of its artifact list, is published whole, and is shared by all processes of a host.
+a wheel becomes a directory of its name, so that packages find their data files. What Spark is given
+(`runtime.given_files`) lies beside those two. A layout is named by the digest of its artifact list,
+is published whole, and is shared by all processes of a host.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def changed(stored: Iterable[Artifact], files: Iterable[SourceFile]) -> list[str
     before = {item.name: item.digest for item in stored}
     now = {file.name: digest(file.path.read_bytes()) for file in files}
     names = (name for name in {*before, *now} if before.get(name) != now.get(name))
-    return sorted(name.partition("/")[2] for name in names)
+    return sorted({name.partition("/")[2] for name in names})
 
 
 def store(blobs: BlobStore, files: Iterable[SourceFile]) -> tuple[Artifact, ...]:

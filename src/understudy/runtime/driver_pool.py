@@ -26,7 +26,7 @@ from understudy.model import Incarnation, Term
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
-from understudy.runtime import channels, guardian
+from understudy.runtime import channels, code, given_files, guardian
 from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
 from understudy.runtime.processes import Death, Process, Processes, Spec
 
@@ -147,13 +147,13 @@ class DriverPool:
         processes: Processes,
         clock: Clock,
         listener: Listener,
-        python_path: Callable[[Prepare], Awaitable[tuple[str, ...]]],
+        lay_out: Callable[[Prepare], Awaitable[str]],
     ) -> None:
         self._settings = settings
         self._processes = processes
         self._clock = clock
         self._listener = listener
-        self._python_path = python_path
+        self._lay_out = lay_out
         self.counts = DriverCounts()
         self._drivers: dict[Incarnation, Driver] = {}
         self._wanted: Prepare | None = None
@@ -271,7 +271,8 @@ class DriverPool:
             self._changed.set()
 
     async def _start(self, prepare: Prepare, slot: int | None) -> None:
-        path = await self._python_path(prepare)
+        directory = await self._lay_out(prepare)
+        path = code.python_path(directory, prepare.artifacts) if directory else ()
         incarnation = Incarnation(uuid.uuid4().hex)
         scratch = self._settings.scratch / incarnation
         mine, theirs = channels.pair()
@@ -291,7 +292,7 @@ class DriverPool:
             messages.StartSession(
                 kind=self._settings.kind,
                 application_id=prepare.application_id,
-                conf=prepare.profile.conf,
+                conf=given_files.resolved(prepare.profile.conf, directory, prepare.artifacts),
                 python_path=path,
                 scratch=str(scratch),
                 storage=self._settings.storage,

@@ -84,10 +84,7 @@ class JobWrites:
             self._transact(writing, mode, name, batch)
             return
         if writing.format not in spark.FILE_FORMATS:
-            raise CheckpointError(
-                f"format={writing.format!r} cannot be written safely: what it does is done twice "
-                f"where a job is restarted; choose {', '.join(sorted(spark.FILE_FORMATS))} or delta"
-            )
+            raise CheckpointError(spark.unsafe(writing.format))
         if mode is Mode.OVERWRITE and writing.dynamic:
             mode = Mode.PARTITIONS
         target: Path = spark.local_path(session, writing.path)

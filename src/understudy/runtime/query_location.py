@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +28,10 @@ class Location(Protocol):
 
     def names(self, path: str) -> list[str]:
         """List a directory below it; absent is empty."""
+        ...
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Return the bytes of each file below it, named from there; absent is empty."""
         ...
 
     def read(self, path: str) -> bytes | None:
@@ -53,6 +59,17 @@ class LocalLocation:
             return os.listdir(self._path / path)
         except FileNotFoundError:
             return []
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `Location.sizes`."""
+        top = self._path / path
+        found: dict[str, int] = {}
+        for above, _, names in os.walk(top, onerror=_unless_absent):
+            for name in names:
+                file = Path(above, name)
+                with contextlib.suppress(FileNotFoundError):
+                    found[file.relative_to(top).as_posix()] = file.stat().st_size
+        return found
 
     def read(self, path: str) -> bytes | None:
         """See `Location.read`."""
@@ -82,6 +99,10 @@ class RemoteLocation:
         """See `Location.names`."""
         return self._files.names(path)
 
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `Location.sizes`."""
+        return self._files.sizes(path)
+
     def read(self, path: str) -> bytes | None:
         """See `Location.read`."""
         try:
@@ -110,13 +131,44 @@ def look(location: str, first: int) -> Found:
         wanted = sorted(number for number in {*started, *committed} if number >= first)
         batches = {number: read_batch(place, number) for number in wanted}
         query_id = query_log.query_id(metadata) if metadata is not None else ""
+        last = batches.get(committed[-1]) if committed else None
+        reads_files = last is not None and query_log.reads_files(last.offsets or b"")
+        sources = _read_sources(place) if reads_files else {}
+        state = place.sizes("state")
     except NotADirectoryError:
         return Found(unreadable="something else than a directory lies in its place")
     except (PermissionError, IsADirectoryError, UnsupportedError) as error:
         return Found(unreadable=f"it cannot be read: {error}")
     except UnreadableLog as error:
         return Found(unreadable=str(error))
-    return Found(query_id, started, committed, batches)
+    return Found(query_id, started, committed, batches, sources, state)
+
+
+def _read_sources(place: Location) -> dict[str, dict[str, bytes | None]]:
+    """Return the logs of the sources: by directory, the files that Spark reads."""
+    sizes: dict[str, dict[str, int]] = defaultdict(dict)
+    for path, size in place.sizes("sources").items():
+        source, _, name = path.partition("/")
+        sizes[source][name] = size
+    return {
+        source: {
+            name: _read_log(place, f"sources/{source}/{name}", found[name])
+            for name in query_log.source_files(found)
+        }
+        for source, found in sizes.items()
+    }
+
+
+def _read_log(place: Location, path: str, size: int) -> bytes | None:
+    """Return a file of a source's log; None where it is too large to be looked into."""
+    if size > query_log.SOURCE_BYTES_MAX:
+        return None
+    return place.read(path) or b""
+
+
+def _unless_absent(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def read_batch(place: Location, number: int) -> Batch:

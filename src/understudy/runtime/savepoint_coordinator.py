@@ -47,7 +47,7 @@ from understudy.model import (
 )
 from understudy.runtime import savepoint_files
 from understudy.runtime.persist import PATIENCE_S, persist
-from understudy.runtime.savepoint_files import Directories, HaltError
+from understudy.runtime.savepoint_files import Directories, HaltError, UnderWayError
 from understudy.version import VERSION
 
 PROBE = "savepoint-probe"
@@ -57,6 +57,13 @@ MISSED_MAX = 5
 
 PAUSE_S = 0.5
 """Before another try after a storage has failed, or a file went while it was copied."""
+
+UNDER_WAY_S = 10.0
+"""So long a savepoint of a job that goes on waits for a write that is being published: it takes a
+few renames, and a job that always writes has pauses between."""
+
+UNDER_WAY_PAUSE_MAX_S = 2.0
+"""The pauses between its tries grow up to here."""
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +154,8 @@ class SavepointCoordinator:
         """Note durably that a savepoint is wanted; the same id again answers the same one.
 
         Raises `UsageError` for a directory that cannot be written to, `CheckpointError` where the
-        job keeps nothing, `NotFoundError` where it has ended.
+        job keeps nothing, or keeps it where no savepoint has it, `NotFoundError` where it has
+        ended.
         """
         await self._recovered.wait()
         async with self._triggering:
@@ -163,8 +171,10 @@ class SavepointCoordinator:
                 )
             if any(one.is_pending and one.then for one in self._checkpoints.body.savepoints):
                 raise CheckpointError(f"job {self._about.job_name!r} is being stopped already")
+            # It would fail with this later, when a job that is to end is stopped already.
+            savepoint_files.located(core.latest(self._checkpoints.body), self._directories)
             await asyncio.to_thread(_refuse_unwritable, directory)
-            location = _in(directory, name_of(self._job_id, trigger))
+            location = await asyncio.to_thread(self._free, directory, trigger)
             wanted = Savepoint(trigger=trigger, location=location, directory=directory, then=then)
             body = await self._change("note a savepoint that is wanted", partial(_added, wanted))
             wanted = next(one for one in body.savepoints if one.trigger == trigger)
@@ -222,8 +232,6 @@ class SavepointCoordinator:
         try:
             wanted, told = await self._written(wanted)
         except HaltError:
-            with contextlib.suppress(OSError):
-                await asyncio.to_thread(_remove_tree, wanted.location)
             return False
         except LeadershipLost:
             raise
@@ -247,10 +255,10 @@ class SavepointCoordinator:
 
     async def _written(self, wanted: Savepoint) -> tuple[Savepoint, tuple[str, int]]:
         """Write a savepoint; return it with its place, digest and size."""
-        until, missed = self._clock.now() + PATIENCE_S, 0
+        began, missed, pause_s = self._clock.now(), 0, PAUSE_S
         while True:
             found = await asyncio.to_thread(_whole, wanted.location)
-            if found and _is_of(found.manifest, self._job_id, self._about):
+            if found and self._is_own(found):
                 size = sum(file.size for file in found.manifest.files)
                 return wanted, (found.digest, size)
             half = await asyncio.to_thread(_half, wanted.location)
@@ -259,12 +267,19 @@ class SavepointCoordinator:
                 wanted = await self._elsewhere(wanted)
             try:
                 return wanted, await self._write(wanted)
+            except UnderWayError:
+                # Of an attempt that is dead, nobody publishes it.
+                over = wanted.then or self._over
+                if over or self._clock.now() + pause_s > began + UNDER_WAY_S:
+                    raise
+                pause_s = min(pause_s * 2, UNDER_WAY_PAUSE_MAX_S)
             except (NotFoundError, OSError, TimeoutError, StorageError) as error:
                 missed += isinstance(error, NotFoundError)
-                if self._clock.now() + PAUSE_S > until or missed > MISSED_MAX or self._over:
+                late = self._clock.now() + PAUSE_S > began + PATIENCE_S
+                if late or missed > MISSED_MAX or self._over:
                     raise
                 _log.warning("a savepoint is tried again: %s", str(error) or "timeout")
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(pause_s)
 
     async def _write(self, wanted: Savepoint) -> tuple[str, int]:
         body = self._checkpoints.body
@@ -280,20 +295,38 @@ class SavepointCoordinator:
             taken_at=self._clock.wall(),
             versions=_versions(),
         )
-        return await asyncio.to_thread(
-            savepoint_files.write,
-            core.latest(body),
-            self._directories,
-            about,
-            wanted.location,
-            self._halt,
-        )
+        try:
+            return await asyncio.to_thread(
+                savepoint_files.write,
+                core.latest(body),
+                self._directories,
+                about,
+                wanted.location,
+                self._halt,
+            )
+        except Exception:
+            # Nothing lay there before, and what is no savepoint nobody can dispose of.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(_remove_tree, wanted.location)
+            raise
+
+    def _free(self, directory: str, trigger: str) -> str:
+        """Return where nothing lies yet, unless it is this very savepoint. Blocking."""
+        address = _in(directory, name_of(self._job_id, trigger))
+        if not _half(address):
+            return address
+        found = _whole(address)
+        return address if found and self._is_own(found) else _again(address)
+
+    def _is_own(self, found: savepoints.Found) -> bool:
+        manifest = found.manifest
+        return (manifest.job_id, manifest.run_id) == (self._job_id, self._about.run_id)
 
     async def _elsewhere(self, wanted: Savepoint) -> Savepoint:
         """Choose another name, and remove what is half-written under the one before."""
         before = wanted.location
-        name = f"{name_of(self._job_id, wanted.trigger)}-{secrets.token_hex(3)}"
-        wanted = replace(wanted, location=_in(wanted.directory, name))
+        address = _in(wanted.directory, name_of(self._job_id, wanted.trigger))
+        wanted = replace(wanted, location=_again(address))
         await self._keep(wanted)
         if not await asyncio.to_thread(_whole, before):
             with contextlib.suppress(OSError):
@@ -362,6 +395,11 @@ def name_of(job_id: str, trigger: str) -> str:
     return f"savepoint-{job_id[:6]}-{trigger[:12]}"
 
 
+def _again(address: str) -> str:
+    """Return another address for a savepoint whose own is taken."""
+    return f"{address}-{secrets.token_hex(3)}"
+
+
 def _in(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}"
 
@@ -388,10 +426,6 @@ def _replaced(changed: Savepoint, body: Checkpoints) -> Checkpoints:
             changed if one.trigger == changed.trigger else one for one in body.savepoints
         ),
     )
-
-
-def _is_of(manifest: Manifest, job_id: JobId, about: About) -> bool:
-    return (manifest.job_id, manifest.run_id) == (job_id, about.run_id)
 
 
 def _whole(address: str) -> savepoints.Found | None:

@@ -18,8 +18,9 @@ from understudy.errors import CheckpointError, NotFoundError
 from understudy.ha import savepoints
 from understudy.ha.format import digest
 from understudy.ha.savepoints import MANIFEST, Found, Manifest, SavepointFile, manifests
-from understudy.ha.transfer import Place, address_of
+from understudy.ha.transfer import Place
 from understudy.model import Checkpoint, CheckpointKind
+from understudy.spark.urls import address_of
 
 STREAMING = "checkpoints/streaming"
 """A query's location is said by its name: it is the same in every job that begins with it."""
@@ -30,6 +31,10 @@ TAKEN_OVER = "from-savepoint"
 
 class HaltError(Exception):
     """Nobody wants the savepoint any more."""
+
+
+class UnderWayError(CheckpointError):
+    """A write of the job's is under way: what is recorded says more once it is through."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,19 @@ class Directories:
 # --- taking ---------------------------------------------------------------------------------------
 
 
+def located(
+    checkpoints: Sequence[Checkpoint], directories: Directories
+) -> list[tuple[Checkpoint, str]]:
+    """Return each checkpoint with where it lies in a savepoint; raises `CheckpointError`.
+
+    That is nowhere for a write: its rows lie in a table of the user's.
+    """
+    return [
+        (one, "" if one.kind is CheckpointKind.WRITE else directories.relative(one))
+        for one in checkpoints
+    ]
+
+
 def write(
     checkpoints: Sequence[Checkpoint],
     directories: Directories,
@@ -82,19 +100,22 @@ def write(
 ) -> tuple[str, int]:
     """Copy what the checkpoints need, then publish the manifest; return its digest, and all bytes.
 
-    Raises `CheckpointError`; `NotFoundError` where a file went while it was copied: what is
-    recorded may be newer by now; `HaltError`; and ``OSError``.
+    Raises `CheckpointError`, and `UnderWayError` for what may pass; `NotFoundError` where a file
+    went while it was copied: what is recorded may be newer by now; `HaltError`; and ``OSError``.
     """
+    wanted = [  # All are looked at before anything is copied.
+        (one, relative)
+        for one, relative in located(checkpoints, directories)
+        if relative or _is_published(one)
+    ]
     target = Place(address)
     kept: list[Checkpoint] = []
     urls: list[int] = []
     files: dict[str, SavepointFile] = {}
-    for checkpoint in checkpoints:
-        if checkpoint.kind is CheckpointKind.WRITE:
-            if _is_published(checkpoint):
-                kept.append(checkpoint)  # Its rows lie in a table of the user's.
+    for checkpoint, relative in wanted:
+        if not relative:
+            kept.append(checkpoint)
             continue
-        relative = directories.relative(checkpoint)
         root, _, path = relative.partition("/")
         source = directories.place(root)
         for name in _chosen(checkpoint, source, path):
@@ -138,12 +159,12 @@ def _chosen(checkpoint: Checkpoint, source: Place, path: str) -> Iterator[str]:
 def _is_published(write: Checkpoint) -> bool:
     """Say whether a write is through; False where nothing of it can be in its target yet.
 
-    Raises `CheckpointError` where only what lies beside the target can tell: that goes with the
+    Raises `UnderWayError` where only what lies beside the target can tell: that goes with the
     job, and another one would write the rows again, or leave them out.
     """
     note = msgspec.json.decode(write.note) or {}
     if note.get("state") == "prepared":
-        raise CheckpointError(
+        raise UnderWayError(
             f"the job's write to {note.get('target') or write.name} was under way: ask again once "
             "it is through"
         )

@@ -108,7 +108,7 @@ class TaskManager:
         self._leaders = leaders
         self.leader: LeaderRecord | None = None
         """Who serves, as last retrieved."""
-        self._pool = DriverPool(settings.pool, processes, clock, self, self._python_path)
+        self._pool = DriverPool(settings.pool, processes, clock, self, self._lay_out)
         self._highest_term: Term = 0
         self._link: Link[LinkMessage] | None = None
         self._ended: dict[tuple[JobId, int], messages.AttemptEnded] = {}
@@ -155,15 +155,20 @@ class TaskManager:
 
     async def _follow_leaders(self) -> None:
         serving: asyncio.Task[None] | None = None
+        served: LeaderRecord | None = None
         try:
             async for leader in self._leaders():
                 self.leader = leader
+                # Who cannot be found any more may lead on, when only the register is out of our
+                # reach: a link that lives is kept until another leads. Terms fence what it says.
+                if serving and not serving.done() and (leader is None or _is_same(leader, served)):
+                    continue
                 if serving:
                     serving.cancel()
                     await asyncio.gather(serving, return_exceptions=True)
                     serving = None
                 if leader and leader.term >= self._highest_term:
-                    serving = asyncio.create_task(self._serve(leader))
+                    serving, served = asyncio.create_task(self._serve(leader)), leader
                 elif leader:
                     _log.warning(
                         "the leader's term is %d, but there was one of term %d: it is not followed "
@@ -176,8 +181,8 @@ class TaskManager:
                 serving.cancel()
 
     async def _serve(self, leader: LeaderRecord) -> None:
-        """Stay connected to one leader until it is followed by another."""
-        while True:
+        """Stay connected to one leader, as long as it is named or can be talked to."""
+        while self.leader:
             try:
                 link = await self._network.connect(leader.rpc, self._me.incarnation)
             except UnreachableError as error:
@@ -426,10 +431,10 @@ class TaskManager:
         """See `Listener.cannot_start`."""
         self._send(messages.CannotStart(application_id=prepare.application_id, reason=reason))
 
-    async def _python_path(self, prepare: Prepare) -> tuple[str, ...]:
-        """Lay the application's code out on this host; return what goes on Python's path."""
+    async def _lay_out(self, prepare: Prepare) -> str:
+        """Lay the application's code out on this host; return where, empty if there is none."""
         if not prepare.artifacts:
-            return ()
+            return ""
         directory = await asyncio.to_thread(
             code.lay_out,
             self._storage,
@@ -437,4 +442,12 @@ class TaskManager:
             prepare.directory,
             prepare.artifacts,
         )
-        return code.python_path(str(directory), prepare.artifacts)
+        return str(directory)
+
+
+def _is_same(leader: LeaderRecord, other: LeaderRecord | None) -> bool:
+    return other is not None and (leader.holder, leader.term, leader.rpc) == (
+        other.holder,
+        other.term,
+        other.rpc,
+    )

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -130,8 +131,8 @@ def _command(
     )
     # An empty line ends what JVM options may have printed; the command line follows.
     _, _, printed = launched.stdout.partition(b"\0\n")
-    command = [part.decode() for part in printed.split(b"\0") if part]
-    if launched.returncode != 0 or not command:
+    command = [os.fsdecode(part) for part in printed.split(b"\0") if part]
+    if launched.returncode != 0 or not command or not shutil.which(command[0]):
         said = launched.stderr.decode(errors="replace").strip() or "it printed no command line"
         raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}")
     if not java.has_vector_module:

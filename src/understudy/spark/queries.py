@@ -11,6 +11,7 @@ import functools
 import json
 import queue
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +21,15 @@ from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from understudy.core.query_log import SeenQuery
-from understudy.errors import UnderstudyError
+from understudy.errors import CheckpointError, UnderstudyError
 
 STOP_S = 30.0
 """How long queries may take to stop: a batch that is in a Python function is not interrupted."""
 
 _TEMPORARY = "temporary-"
 """How the names of the locations begin that Spark makes up for queries without one."""
+
+_LOCATION_KEY = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass
@@ -55,7 +58,7 @@ class Queries:
         self._turn = threading.Lock()
         self._started: dict[str, _Started] = {}
         self._told: set[str] = set()
-        """Runs whose failure the job's function has been told: it is its own business."""
+        """Runs whose failure was raised to the job's function: it is its own business."""
         self._ends: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
         _hook()
         _jobs.append(self)
@@ -83,12 +86,12 @@ class Queries:
             query._jsq.stop()
 
     def told(self, run_id: str) -> None:
-        """Note that the function knows how this run has ended."""
+        """Note that this run's failure was raised to the function."""
         with self._turn:
             self._told.add(run_id)
 
     def told_all(self) -> None:
-        """Note that the function knows of every query that has failed so far."""
+        """Note that the function was raised what every query has failed of so far."""
         for one in self._all():
             if not one.query._jsq.isActive():
                 self.told(one.run_id)
@@ -96,9 +99,11 @@ class Queries:
     def settle(self, value: Any) -> Any:
         """Wait until all queries have ended; raise the error of the first that fails.
 
-        Returns what the function has returned; None instead of queries.
+        Returns what the function has returned; None instead of queries. What it returns it leaves
+        to us, whatever it was told of it.
         """
         returned = _returned(value)
+        ours = {one.runId for one in returned}
         for one in returned:
             self.started(one)
         awaited: set[str] = set()
@@ -112,7 +117,7 @@ class Queries:
                 return None if returned else value
             run_id, error = self._ends.get()
             ended += bool(run_id)
-            if error is not None and run_id not in self._told:
+            if error is not None and (run_id in ours or run_id not in self._told):
                 raise error
 
     def _await(self, begun: _Started) -> None:
@@ -207,13 +212,16 @@ _jobs: list[Queries] = []
 
 @functools.cache
 def _hook() -> None:
-    """Let `Queries` hear of what PySpark starts, and of what a function is told of its end."""
+    """Let `Queries` hear of what PySpark starts, and of what a function is raised."""
     wrap = DataStreamWriter._sq
 
     def _sq(self: DataStreamWriter, jsq: Any) -> StreamingQuery:
         query = wrap(self, jsq)
-        for job in [one for one in _jobs if one.is_ours(self._spark)]:
+        ours = [one for one in _jobs if one.is_ours(self._spark)]
+        for job in ours:
             job.started(query)
+        if ours:
+            _refuse_random_location(query, self._spark)
         return query
 
     DataStreamWriter._sq = _sq  # type: ignore[method-assign]
@@ -221,7 +229,6 @@ def _hook() -> None:
         StreamingQuery.awaitTermination,
         StreamingQueryManager.awaitAnyTermination,
     )
-    exception = StreamingQuery.exception
 
     def await_termination(self: StreamingQuery, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -238,15 +245,31 @@ def _hook() -> None:
                 job.told_all()
             raise
 
-    def find_exception(self: StreamingQuery) -> Any:
-        found = exception(self)
-        if found is not None:
-            _tell(self)
-        return found
-
     StreamingQuery.awaitTermination = functools.wraps(await_one)(await_termination)  # type: ignore[method-assign]
-    StreamingQuery.exception = functools.wraps(exception)(find_exception)  # type: ignore[method-assign]
     StreamingQueryManager.awaitAnyTermination = functools.wraps(await_any)(await_any_termination)  # type: ignore[method-assign]
+
+
+def _refuse_random_location(query: StreamingQuery, session: SparkSession) -> None:
+    """Stop a query whose location no other attempt would find, and raise `CheckpointError`.
+
+    Below the location that a session is set to, Spark makes up a new name each time where a query
+    has none. It has run for a moment by then: what it was given is known to its JVM only.
+    """
+    if query.name:
+        return
+    location = str(query._jsq.streamingQuery().resolvedCheckpointRoot())
+    try:
+        uuid.UUID(location.rpartition("/")[2])
+    except ValueError:
+        return
+    if session.conf.get(_LOCATION_KEY, ""):
+        query._jsq.stop()
+        raise CheckpointError(
+            f"a streaming query without a name would begin from scratch in each attempt: with "
+            f"{_LOCATION_KEY} Spark keeps it at {location}, and elsewhere the next time. It was "
+            "stopped. Give it .queryName(...), or .option('checkpointLocation', "
+            "ctx.checkpoint_location)"
+        )
 
 
 def _tell(query: StreamingQuery) -> None:

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import shutil
 import tempfile
-from pathlib import Path
+
+from understudy.config.option import local_path
 
 _MEMORY = "memory://"
+_FILE = "file:"
 
-_HADOOP = {"s3": "s3a", "gcs": "gs", "az": "abfs"}
-"""Schemes that Hadoop, and so Spark, calls otherwise than fsspec; what is not here is the same."""
+_STORES = (
+    ("s3", "s3a", ("s3n",)),
+    ("gs", "gs", ("gcs",)),
+    ("abfs", "abfs", ("az",)),
+)
+"""Schemes as Python is told them, as Spark is, and what else a person may write; what is not here
+is the same everywhere."""
 
-_FSSPEC = {"s3a": "s3", "s3n": "s3"}
+_PYTHONS = {name: python for python, spark, more in _STORES for name in (python, spark, *more)}
+_SPARKS = {name: spark for python, spark, more in _STORES for name in (python, spark, *more)}
 
 
 def spark_url(storage_url: str, path: str) -> str:
@@ -27,31 +34,43 @@ def spark_url(storage_url: str, path: str) -> str:
     has, is out of Spark's reach: what it would hold lies in a directory that ends with this
     process.
     """
-    if "://" in path or path.startswith("/"):
-        return _with_scheme_of(_HADOOP, _without_scheme(path))
-    if storage_url.startswith(_MEMORY):
+    if storage_url.startswith(_MEMORY) and not _stands_for_itself(path):
         return f"{_scratch()}/{path}"
-    root = _without_scheme(storage_url)
-    if "://" in root:
-        return _with_scheme_of(_HADOOP, f"{root.rstrip('/')}/{path}")
-    return os.path.normpath(Path(root).absolute() / path)  # As Spark will spell it.
+    return _with_scheme_of(_SPARKS, _whole(storage_url, path))
 
 
 def plain_url(location: str) -> str:
     """Return where Python finds what Spark calls so: a local path, or a URL that fsspec opens."""
-    return _with_scheme_of(_FSSPEC, _without_scheme(location))
+    return _with_scheme_of(_PYTHONS, location)
+
+
+def address_of(storage_url: str, path: str) -> str:
+    """Return the one address of a path of a storage, or of a path or URL that stands for itself.
+
+    It is where Python finds it, and ends with no slash: addresses can be compared.
+    """
+    return plain_url(_whole(storage_url, path)).rstrip("/")
+
+
+def _whole(storage_url: str, path: str) -> str:
+    return path if _stands_for_itself(path) else f"{storage_url.rstrip('/')}/{path}"
+
+
+def _stands_for_itself(path: str) -> bool:
+    return path.startswith(("/", _FILE)) or "://" in path
 
 
 def _with_scheme_of(schemes: dict[str, str], location: str) -> str:
+    """Return a URL with its scheme's other name, and a local path as Spark spells it.
+
+    Of a ``file`` URL Hadoop has three spellings.
+    """
+    if location.startswith(_FILE):
+        location = "/" + location.removeprefix(_FILE).lstrip("/")
     scheme, separator, rest = location.partition("://")
-    return f"{schemes.get(scheme, scheme)}{separator}{rest}" if separator else location
-
-
-def _without_scheme(location: str) -> str:
-    """Return a local path for a ``file`` URL, of which Hadoop has three spellings."""
-    if not location.startswith("file:"):
-        return location
-    return "/" + location.removeprefix("file:").lstrip("/")
+    if separator:
+        return f"{schemes.get(scheme, scheme)}{separator}{rest}"
+    return local_path(location)
 
 
 @functools.cache

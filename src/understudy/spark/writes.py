@@ -68,6 +68,14 @@ _sessions: dict[int, Fence] = {}
 _patched = threading.Lock()
 
 
+def unsafe(format: str) -> str:  # noqa: A002 -- Spark's own name
+    """Return why a format is refused."""
+    return (
+        f"format={format!r} cannot be written safely: what it does is done twice where a job is "
+        f"restarted; choose {', '.join(sorted(FILE_FORMATS))} or delta"
+    )
+
+
 def check(df: object, session: SparkSession) -> None:
     """Raise `CheckpointError` unless this is a DataFrame of this process's Spark."""
     if not isinstance(df, DataFrame):
@@ -304,6 +312,8 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         format_ = str(named if name == "save" else name).lower()
         if format_ == "noop":
             return original(self, *args, **kwargs)
+        if format_ not in FILE_FORMATS and format_ != "delta":
+            raise CheckpointError(unsafe(format_))  # A path would not help it.
         options = {**noted["options"], **{k.lower(): str(v) for k, v in _more(given).items()}}
         path = given.get("path")
         if path is None or "path" in options:

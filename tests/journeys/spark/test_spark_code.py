@@ -58,7 +58,8 @@ def test_modules_beside_the_script_and_given_ones_are_there_in_every_process(
         ),
     )
     run.running("compute")
-    for name in (*MODULES[:2], "given/brought.py", "given/library.zip", f"given/{WHEEL}"):
+    given = ("brought.py", "library.zip", WHEEL, "model.zip", "data.txt")
+    for name in (*MODULES[:2], *(f"given/{one}" for one in given)):
         (ground / name).unlink()  # They are stored: nobody needs them any more.
     code = run.finish()
     left = left_behind(ground)

@@ -17,12 +17,14 @@ DAMAGES = {
     "removed": "there is no such directory .*found: none",
     "rolled back": r"it was rolled back .*found: batch 1\)",
     "swapped": r"it belongs to another query: .*found: batch 3\)",
+    "source cut": r"its file 'sources/0/3' is truncated: .*found: batch 3\)",
+    "source removed": r"its file 'sources/0/3' .*is missing .*found: batch 3\)",
 }
 
 
 @pytest.fixture(scope="module")
 def damaged(begin: Begin, ground: Path) -> Run:
-    """Lose the driver and what it has left, three times."""
+    """Lose the driver and what it has left, again and again."""
     run = begin("damaged.py", options=FEW)
     for name in DAMAGES:
         run.wait("checkpoint-completed", name=name, of="orders", batch_id=3)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from understudy.config.option import BOOLEAN, POSITIVE, TEXT, Option, choice
+from understudy.config.option import BOOLEAN, POSITIVE, SHARED_PLACE, TEXT, Option, choice
 
 CHECKPOINTS_DIR = Option(
     "execution.checkpointing.dir",
-    TEXT,
+    SHARED_PLACE,
     None,
     "Where the checkpoints of jobs lie: an absolute path, or a URL that Spark and Python reach, "
     "the same for all processes. Each job has a directory there, named by its id, and keeps the "

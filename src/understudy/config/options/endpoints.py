@@ -101,7 +101,8 @@ AWAIT_LEADER = Option(
     "rest.await-leader-timeout",
     DURATION,
     "30 s",
-    "How long a client waits for somebody to lead.",
+    "How long a command that only a leader can carry out waits for somebody to lead, while a run "
+    "of the cluster is unfinished. What storage can tell too is read from it.",
     SAME,
 )
 NOTIFY_URL = Option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.config.option import BOOLEAN, DURATION, SAME, TEXT, Option
+from understudy.config.option import BOOLEAN, DURATION, PLACE, SAME, TEXT, Option
 
 HA_TYPE = Option(
     "high-availability.type",
@@ -24,7 +24,7 @@ CLUSTER_ID = Option(
 )
 STORAGE_DIR = Option(
     "high-availability.storageDir",
-    TEXT,
+    PLACE,
     None,
     "Where the cluster keeps what must survive its processes: a local path, or any fsspec URL "
     "where the backend is not 'filesystem'. Unset: $XDG_STATE_HOME/understudy/ha, where "

@@ -5,11 +5,11 @@ from __future__ import annotations
 from understudy.config.option import (
     BOOLEAN,
     COUNT,
+    PAIRS,
     PERIOD,
     QUORUM,
     SAME,
     TEXT,
-    WORDS,
     ZNODE,
     Option,
     choice,
@@ -73,11 +73,11 @@ ZK_ACL = Option(
 )
 ZK_AUTHORIZATION = Option(
     "high-availability.zookeeper.client.authorization",
-    WORDS,
+    PAIRS,
     None,
     "What a connection authenticates with: scheme:credential, for example digest:user:password, "
-    "with commas between. Never shown.",
-    "a map there",
+    "with commas between, or a mapping in the file. Never shown.",
+    SAME,
 )
 ZK_TOLERATE_SUSPENDED = Option(
     "high-availability.zookeeper.client.tolerate-suspended-connections",

@@ -4,7 +4,8 @@
 created, in one transaction with the key's own node; replacing a value is one ``set`` that names
 the version of that node. A version of a node alone is no fence, as it begins at 0 again when the
 node is deleted and made anew: the nonce, which never comes back, makes it one. So a writer that was
-paused for an hour can only fail.
+paused for an hour can only fail. A key's node without anything below it is none of ours: hands have
+deleted the value, and the key is absent.
 
 ``/<root>/<cluster-id>/latch`` is the line of contenders (`zookeeper_latch`). Readers never create
 anything; whoever deletes the last node of a cluster deletes its parents too.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import json
 import re
 import sys
@@ -23,13 +25,19 @@ from operator import methodcaller
 from typing import Any
 
 from kazoo import exceptions
+from kazoo.protocol.states import WatchedEvent
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
-from understudy.errors import CorruptDataError
+from understudy.errors import ConfigurationError, CorruptDataError
 from understudy.ha.backends import zookeeper_release
 from understudy.ha.backends.names import quoted, unquoted
-from understudy.ha.backends.zookeeper_latch import Parents, ZooKeeperLatch
+from understudy.ha.backends.zookeeper_latch import (
+    Parents,
+    ZooKeeperLatch,
+    contender,
+    nodes_in_line,
+)
 from understudy.ha.backends.zookeeper_session import (
     Bell,
     Identity,
@@ -48,6 +56,12 @@ RACES_MAX = 1_000
 """Each lost race means that another writer won one; nobody can lose so many in a row."""
 
 REGISTER, LATCH = "register", "latch"
+
+SASL_MODULES = {
+    "DIGEST-MD5": {"puresasl": "pure-sasl"},
+    "GSSAPI": {"puresasl": "pure-sasl", "kerberos": "kerberos"},
+}
+"""What kazoo imports for a mechanism, and the packages that bring it."""
 
 OURS = b"understudy"
 """What the nodes above the values hold that we made: only such are removed when they are empty."""
@@ -79,6 +93,12 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> ZooKeeperRegi
 
 
 def _sasl(configuration: Configuration, mechanism: str) -> dict[str, str]:
+    for module, package in SASL_MODULES[mechanism].items():
+        if importlib.util.find_spec(module) is None:
+            raise ConfigurationError(
+                f"{options.ZK_SASL_MECHANISM.key} is {mechanism}, but Python's package {package} "
+                f"is not installed here: pip install {package}"
+            )
     given = {
         "mechanism": mechanism,
         "service": configuration.get(options.ZK_SASL_SERVICE),
@@ -95,7 +115,9 @@ def _tls(configuration: Configuration) -> dict[str, Any]:
         "use_ssl": True,
         "ca": configuration.find(options.ZK_SSL_CA),
         "certfile": configuration.find(options.ZK_SSL_CERTIFICATE),
-        "keyfile": configuration.find(options.ZK_SSL_KEY),
+        # kazoo shows no certificate without a key; one PEM may hold both.
+        "keyfile": configuration.find(options.ZK_SSL_KEY)
+        or configuration.find(options.ZK_SSL_CERTIFICATE),
         "keyfile_password": configuration.find(options.ZK_SSL_KEY_PASSWORD),
         "verify_certs": True,
         "check_hostname": configuration.get(options.ZK_SSL_CHECK_HOSTNAME),
@@ -109,6 +131,7 @@ class ZooKeeperRegister:
         """``tolerant``: a leader whose connection broke goes on while its session surely lives."""
         self._base = base
         self._root = f"{base}/{REGISTER}"
+        self._line_path = f"{base}/{LATCH}"
         self._tolerant = tolerant
         self._session = Session(settings)
         self._nonces: dict[str, str] = {}
@@ -121,12 +144,16 @@ class ZooKeeperRegister:
         """Open the line of those who would lead; ``note`` is what people read in our node."""
         return ZooKeeperLatch(
             self._session,
-            f"{self._base}/{LATCH}",
+            self._line_path,
             me,
             note,
             Parents(self._make, self._prune),
             tolerant=self._tolerant,
         )
+
+    async def line(self) -> list[str]:
+        """See `HasLatch.line`."""
+        return [contender(node) for node in await nodes_in_line(self._session, self._line_path)]
 
     def on_release(self, tell: Callable[[Release], None]) -> None:
         """See `Releasable.on_release`: what is given up is the session."""
@@ -171,6 +198,7 @@ class ZooKeeperRegister:
             "session_age_seconds": _ago(now, session.opened),
             "acknowledged_write_age_seconds": _ago(now, session.acknowledged),
             "connections_lost_total": session.losses,
+            "retries_total": session.retries,
         }
 
     async def load(self, key: str) -> Entry | None:
@@ -209,7 +237,8 @@ class ZooKeeperRegister:
 
     async def keys(self, prefix: str) -> list[str]:
         """See `Register.keys`."""
-        return [key for key in await self._children(self._root) if key.startswith(prefix)]
+        found = [key for key in await self._children(self._root) if key.startswith(prefix)]
+        return [key for key in found if await self._is_there(key)]
 
     async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
@@ -237,16 +266,21 @@ class ZooKeeperRegister:
         try:
             nonce = self._nonces.get(key) or await self._find_nonce(key)
         except CorruptDataError:  # Whoever loads it is told; a person may mend it.
-            with contextlib.suppress(exceptions.NoNodeError):
-                await session.read(methodcaller("get_children_async", path, watch=ring))
-                return True
-            return False
+            return await self._watch_below(path, ring)
         watched = f"{path}/{nonce}" if nonce else path
         there = await session.read(methodcaller("exists_async", watched, ring))
         if (there is None) == (nonce is None):
             return True
         self._nonces.pop(key, None)
-        return False
+        return nonce is None and await self._watch_below(path, ring)
+
+    async def _watch_below(self, path: str, ring: Callable[[WatchedEvent], None]) -> bool:
+        """Watch what hands have left below a key's node; False if it is sound, or not there."""
+        try:
+            names = await self._session.read(methodcaller("get_children_async", path, watch=ring))
+        except exceptions.NoNodeError:
+            return False
+        return sum(1 for name in names if _NONCE.fullmatch(name)) != 1
 
     async def _children(self, path: str) -> list[str]:
         """Return what lies directly below a node, as it was named before it was quoted."""
@@ -260,11 +294,13 @@ class ZooKeeperRegister:
         return f"{self._root}/{quoted(key)}"
 
     async def _find_nonce(self, key: str) -> str | None:
-        """Return the nonce of a key that is there, None where it is absent."""
+        """Return the nonce of a key that is there, None where it is absent or was emptied."""
         path = self._path(key)
         try:
             names = await self._session.read(synced("get_children_async", path))
         except exceptions.NoNodeError:
+            return None
+        if not names:
             return None
         nonces: list[str] = [name for name in names if _NONCE.fullmatch(name)]
         if len(nonces) != 1:
@@ -274,18 +310,38 @@ class ZooKeeperRegister:
             )
         return nonces[0]
 
+    async def _is_there(self, key: str) -> bool:
+        """Say whether a key has a value, and remove what is left of one that hands have emptied.
+
+        Keys with a nonce are never created again, so nobody else would do that.
+        """
+        path = self._path(key)
+        stat = await self._session.read(methodcaller("exists_async", path))
+        if stat is None or stat.numChildren:
+            return stat is not None
+        # Never with a value: a node that has anything below it is not deleted.
+        if await self._transact([("delete", path)]) is None:
+            await self._prune(self._root)
+        return False
+
     async def _create(self, key: str, value: bytes) -> str:
         path, nonce = self._path(key), _new_nonce()
+        anew: list[Step] = [("create", path, b""), ("create", f"{path}/{nonce}", value)]
+        steps = anew
         for _ in range(RACES_MAX):
-            steps = [("create", path, b""), ("create", f"{path}/{nonce}", value)]
             problem = await self._transact(steps)
             if problem is None:
                 self._nonces[key] = nonce
                 return f"{nonce}.0"
             if isinstance(problem, exceptions.NodeExistsError):
+                # An emptied one is replaced; one that has a value is not deleted.
+                steps = [("delete", path), *anew]
+                continue
+            if isinstance(problem, exceptions.NotEmptyError):
                 raise Conflict(f"{key}: expected to be absent")
             if not isinstance(problem, exceptions.NoNodeError):
                 raise self._session.understood(problem)
+            steps = anew
             await self._make(self._root)
         raise OSError(errno.EBUSY, f"{self._root} was removed {RACES_MAX} times meanwhile")
 

@@ -75,7 +75,7 @@ class ZooKeeperLatch:
             place = line.index(mine)
             self._node, self._number = mine, number
             self._watched = line[place - 1] if place else None
-            return _contender(self._watched) if self._watched else None
+            return contender(self._watched) if self._watched else None
         raise OSError(f"{self._path} was removed {RACES_MAX} times meanwhile")
 
     async def moved(self) -> None:
@@ -90,7 +90,7 @@ class ZooKeeperLatch:
     async def dismiss(self, dead: str) -> None:
         """See `Latch.dismiss`."""
         for node in await self._line():
-            if _contender(node) == dead:
+            if contender(node) == dead:
                 await self._remove(node)
 
     async def renew(self) -> float:
@@ -121,7 +121,7 @@ class ZooKeeperLatch:
         """See `Latch.leave`."""
         self._node = None
         for node in await self._line():
-            if _contender(node) == self._me:
+            if contender(node) == self._me:
                 await self._remove(node)
         await self._parents.prune(self._path)
 
@@ -143,12 +143,7 @@ class ZooKeeperLatch:
         return found is not None
 
     async def _line(self) -> list[str]:
-        """Return all nodes of the line, the first one first."""
-        try:
-            names = await self._session.read(synced("get_children_async", self._path))
-        except exceptions.NoNodeError:
-            return []
-        return sorted(filter(_NODE.fullmatch, names), key=lambda name: int(name.rpartition("-")[2]))
+        return await nodes_in_line(self._session, self._path)
 
     async def _mine(self, line: list[str], session: int) -> str | None:
         """Return our node, if that session of ours holds one; those of a lost one are removed.
@@ -157,7 +152,7 @@ class ZooKeeperLatch:
         """
         mine = None
         for node in line:
-            if _contender(node) != self._me:
+            if contender(node) != self._me:
                 continue
             stat = await self._session.read(methodcaller("exists_async", f"{self._path}/{node}"))
             if stat is None:
@@ -184,5 +179,15 @@ class ZooKeeperLatch:
             return
 
 
-def _contender(node: str) -> str:
+async def nodes_in_line(session: Session, path: str) -> list[str]:
+    """Return all nodes of the line, the first one first."""
+    try:
+        names = await session.read(synced("get_children_async", path))
+    except exceptions.NoNodeError:
+        return []
+    return sorted(filter(_NODE.fullmatch, names), key=lambda name: int(name.rpartition("-")[2]))
+
+
+def contender(node: str) -> str:
+    """Return whose node of the line it is."""
     return node.rpartition("-")[0]

@@ -112,6 +112,8 @@ class Session:
         self.opened: float | None = None
         self.losses = 0
         """How often the connection was lost."""
+        self.retries = 0
+        """How often a read was sent again, since its connection broke."""
         self._patience_s = settings.connection_s
         """How long a request waits for a connection."""
         self._clock = SystemClock()
@@ -160,6 +162,7 @@ class Session:
         for _ in range(self.settings.reads):
             with contextlib.suppress(ConnectionResetError):
                 return await self._call(request)
+            self.retries += 1
         return await self._call(request)
 
     async def write(self, request: Callable[[_Client], Any]) -> Any:
@@ -394,6 +397,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             if isinstance(error.__cause__, exceptions.ConnectionDropped):
                 raise error.__cause__ from None
             raise
+        except exceptions.SASLException as error:
+            # As when no KDC answers just now: unhandled, it would end kazoo's thread for good.
+            _log.warning("SASL: %s", error.__cause__ or error)
+            raise exceptions.ConnectionDropped(str(error)) from error
 
 
 class _Client(KazooClient):  # type: ignore[misc]

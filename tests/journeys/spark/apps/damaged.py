@@ -48,6 +48,13 @@ def live(ctx: JobContext, name: str) -> None:
 
 
 def damage(name: str, orders: str, other: str, early: Path) -> None:
+    newest = Path(orders, "sources", "0", "3")
+    if name == "source cut":
+        os.truncate(newest, newest.stat().st_size - 5)
+        return
+    if name == "source removed":
+        newest.unlink()
+        return
     shutil.rmtree(orders)
     if name == "rolled back":
         shutil.copytree(early, orders)
@@ -57,7 +64,7 @@ def damage(name: str, orders: str, other: str, early: Path) -> None:
 
 if __name__ == "__main__":
     env = understudy.get_environment()
-    for name in ("removed", "rolled back", "swapped"):
+    for name in ("removed", "rolled back", "swapped", "source cut", "source removed"):
         try:
             env.execute(live, name, name=name)
         except JobFailed as error:
