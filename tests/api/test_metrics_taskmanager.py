@@ -120,7 +120,7 @@ def test_what_is_known_of_the_leader_follows_the_story() -> None:
     told = run_virtual(story())
     ages = [age for *_, age in told if age is not None]
 
-    assert [(0, 0, 0), (1, 0, 0), (1, 1, 3), (0, 0, 3)] == [one[:3] for one in told]
+    assert [(0, 0, 0), (1, 0, 0), (1, 1, 3), (0, 1, 3)] == [one[:3] for one in told]
     assert 2 == len(ages)
     assert 0 < ages[0] < HEARTBEAT_S
     assert 10.0 == pytest.approx(ages[1] - ages[0])
