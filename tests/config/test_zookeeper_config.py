@@ -97,10 +97,23 @@ def test_a_member_is_named_by_its_file_or_the_command(
     assert found == read(tmp_path, f"dataDir=data\nclientPort=2181\n{THREE}", wanted).my_id
 
 
+def test_a_member_that_nobody_names_is_the_only_one_on_its_host(tmp_path: Path) -> None:
+    file = tmp_path / "zoo.cfg"
+    file.write_text(f"dataDir=data\nclientPort=2181\n{THREE}")
+    hosts = [member.host for member in read_config(file, 1).members.values()]
+
+    found = [read_config(file, is_here=here.__eq__) for here in hosts]
+
+    assert [1, 2, 3] == [one.my_id for one in found]
+    with pytest.raises(ConfigurationError, match="2 of them on this host"):
+        read_config(file, is_here=lambda host: host != hosts[0])
+    assert 3 == read_config(file, 3, lambda host: host == hosts[0]).my_id
+
+
 @pytest.mark.parametrize(
     ("written", "wanted", "said"),
     [
-        (None, None, "data/myid is missing"),
+        (None, None, "0 of them on this host, and .*data/myid is missing"),
         (None, 7, "member 7 has no line in"),
         ("7", None, "member 7 has no line in"),
         ("2", 3, "says that this is member 2"),

@@ -22,6 +22,7 @@ from understudy.cli import background
 from understudy.cli.ask import print_json
 from understudy.cli.background import Background
 from understudy.cli.common import Json
+from understudy.cli.hosts import is_this_host
 from understudy.errors import ConfigurationError, UnderstudyError
 from understudy.runtime.reporter import printable_lines
 from understudy.spark import zookeeper_config, zookeeper_server
@@ -57,7 +58,12 @@ ConfigFile = Annotated[
 ]
 MyId = Annotated[
     int | None,
-    typer.Option("--myid", metavar="N", help="Which server.N this is.", show_default=False),
+    typer.Option(
+        "--myid",
+        metavar="N",
+        help="Which server.N this is; where it is not said: the one on this host.",
+        show_default=False,
+    ),
 ]
 Foreground = Annotated[
     bool, typer.Option("--foreground", help="Be the server; its log goes to stderr.")
@@ -164,7 +170,7 @@ def status(config_file: ConfigFile = None, as_json: Json = False) -> None:
 def _read(file: Path | None, my_id: int | None, *, write: bool = False) -> ServerConfig:
     """Read the configuration; the one of our own is written where there is none yet."""
     if file is not None:
-        return zookeeper_config.read_config(file, my_id)
+        return zookeeper_config.read_config(file, my_id, is_this_host)
     directory = zookeeper_config.default_directory()
     server = zookeeper_config.default_server(directory)
     if not server.file.exists():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,8 +99,12 @@ class ServerConfig:
         return ",".join(map(str, found if self.has_quorum else [self.address]))
 
 
-def read_config(file: Path, my_id: int | None = None) -> ServerConfig:
-    """Read a ``zoo.cfg``, and the member's number from the file ``myid`` or from the argument.
+def read_config(
+    file: Path, my_id: int | None = None, is_here: Callable[[str], bool] = lambda host: False
+) -> ServerConfig:
+    """Read a ``zoo.cfg``, and which member this is: by the file ``myid``, else by the argument.
+
+    Where neither says so, it is the only one whose host ``is_here``.
 
     Raises `ConfigurationError` that names the file, and what is wrong with it.
     """
@@ -123,7 +128,7 @@ def read_config(file: Path, my_id: int | None = None) -> ServerConfig:
         if key.startswith("server.")
     }
     if len(members) > 1:
-        my_id = _my_id(file, data_dir, members, my_id)
+        my_id = _my_id(file, data_dir, members, my_id, is_here)
     elif my_id is not None:
         raise ConfigurationError(
             f"--myid {my_id}: {file} names no members; a quorum has a line "
@@ -216,7 +221,13 @@ def _member(file: Path, key: str, value: str) -> Member:
     return Member(parts["host"].strip("[]"), int(parts["quorum"]), int(parts["election"]), client)
 
 
-def _my_id(file: Path, data_dir: Path, members: dict[int, Member], wanted: int | None) -> int:
+def _my_id(
+    file: Path,
+    data_dir: Path,
+    members: dict[int, Member],
+    wanted: int | None,
+    is_here: Callable[[str], bool],
+) -> int:
     """Return which member this is: what ``myid`` says, which an argument must not contradict."""
     place = data_dir / "myid"
     known = ", ".join(map(str, sorted(members)))
@@ -228,10 +239,13 @@ def _my_id(file: Path, data_dir: Path, members: dict[int, Member], wanted: int |
         why = getattr(error, "strerror", None) or "it is not text"
         raise ConfigurationError(f"{place}: cannot be read: {why}") from error
     if found is None and wanted is None:
-        raise ConfigurationError(
-            f"{file} names the members {known}, and {place} is missing: which of them is this one? "
-            "Say --myid N"
-        )
+        here = [number for number, member in members.items() if is_here(member.host)]
+        if len(here) != 1:
+            raise ConfigurationError(
+                f"{file} names the members {known}, {len(here)} of them on this host, and {place} "
+                "is missing: which of them is this one? Say --myid N"
+            )
+        wanted = here[0]
     if found is not None and wanted not in {None, found}:
         raise ConfigurationError(
             f"--myid {wanted}: {place} says that this is member {found}; the data of a member "
