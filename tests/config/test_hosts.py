@@ -10,7 +10,6 @@ import pytest
 from understudy.cli.hosts import (
     Member,
     check_host,
-    is_loopback,
     is_this_host,
     reachable_as,
     read_masters,
@@ -18,6 +17,7 @@ from understudy.cli.hosts import (
     shown_as,
 )
 from understudy.config import Configuration
+from understudy.config.security import is_loopback
 from understudy.errors import UsageError
 
 

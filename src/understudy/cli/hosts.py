@@ -18,7 +18,7 @@ from pathlib import Path
 
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
-from understudy.config.security import is_everywhere
+from understudy.config.security import is_everywhere, is_loopback
 from understudy.errors import UsageError
 
 MASTERS = "masters"
@@ -30,7 +30,6 @@ LINES_MAX = 1_000
 LOCALHOST = "localhost"
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_LOOPBACK_NAMES = {LOCALHOST, "localhost.localdomain", "ip6-localhost", "ip6-loopback"}
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,6 @@ def read_workers(directory: Path | None) -> list[Member]:
     for place, line in _lines(directory, WORKERS):
         found.append(_next("taskmanager", _checked(place, line), found, None))
     return found
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether a name means another host wherever it is used."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() in _LOOPBACK_NAMES
 
 
 @functools.cache

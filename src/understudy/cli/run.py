@@ -23,7 +23,7 @@ from understudy.cli.common import (
     configured,
 )
 from understudy.cli.compose import EXIT_CODES, open_services, release_registers, scratch_base
-from understudy.cli.hosts import check_host, is_loopback, reachable_as, shown_as
+from understudy.cli.hosts import check_host, reachable_as, shown_as
 from understudy.cli.joining import START_WAY_OUT, check_startable_here
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
@@ -48,7 +48,7 @@ from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted, redact
-from understudy.config.security import links_over_tcp
+from understudy.config.security import is_loopback, links_over_tcp
 from understudy.errors import (
     DataError,
     ForeignDataError,

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from understudy.api.authentication import RestSecurity, rest_security
 from understudy.config import Configuration, options
-from understudy.config.security import THIS_HOST, links_over_tcp
+from understudy.config.security import is_loopback, links_over_tcp
 from understudy.errors import ConfigurationError
 from understudy.rpc.addresses import address_at, bind
 from understudy.rpc.certificates import PemFiles, is_pinned
@@ -115,7 +115,7 @@ def standalone_rpc(configuration: Configuration) -> str:
 def warn_of_open_token(configuration: Configuration, security: RestSecurity) -> None:
     """Log that the token can be overheard, where it can."""
     address = configuration.get(options.REST_BIND_ADDRESS)
-    if security.files is None and address not in THIS_HOST:
+    if security.files is None and not is_loopback(address):
         _log.warning(
             "REST is served at %s without TLS: who can listen on the network can read the token "
             "of each request, and use it; set %s to true",

@@ -36,7 +36,6 @@ from understudy.cli.hosts import (
     MASTERS,
     WORKERS,
     Member,
-    is_loopback,
     is_this_host,
     reachable_as,
     read_masters,
@@ -69,6 +68,7 @@ from understudy.cli.spec import ApplicationSpec, check_handed_on
 from understudy.cli.submitting import application_spec
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
+from understudy.config.security import is_loopback
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
 from understudy.ha import layout

@@ -210,10 +210,11 @@ class Configuration:
             ]
         if not security.links_over_tcp(self):
             idle = [options.JOBMANAGER_PORT.key]
-            idle += [] if self.is_standalone else [options.RPC_ADDRESS.key]
+            if not self.is_standalone and not security.is_loopback(self.get(options.RPC_ADDRESS)):
+                idle.append(options.RPC_ADDRESS.key)
             self.warnings += [
-                f"{key} does nothing here: {options.BIND_HOST.key} is not set, so links are "
-                "Unix sockets"
+                f"{key} does nothing here: {options.BIND_HOST.key} names no address that others "
+                "reach, so links are Unix sockets"
                 for key in idle
                 if key in self.settings
             ]

@@ -18,8 +18,7 @@ from understudy.errors import ConfigurationError
 if TYPE_CHECKING:
     from understudy.config.configuration import Configuration
 
-THIS_HOST = ("localhost", "127.0.0.1", "::1")
-"""Where a REST endpoint may be open to those who prove nothing."""
+_LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"}
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?")
 _NUMBER = re.compile(r"(.*\.)?([0-9]+|0[xX][0-9A-Fa-f]*)\.?")
@@ -100,32 +99,41 @@ def is_everywhere(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_unspecified
 
 
+def is_loopback(host: str) -> bool:
+    """Say whether a name or address is reached from its own host only, and is another on each."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in _LOOPBACK_NAMES
+
+
 def links_over_tcp(configuration: Configuration) -> bool:
     """Say whether a JobManager of this configuration listens on TCP.
 
+    On loopback only with a secret: a Unix socket reaches as far, and is closed to other users.
     Without high availability the others must conclude it too, from where they are to find it.
     """
-    if configuration.find(options.BIND_HOST):
+    host = configuration.find(options.BIND_HOST)
+    if host and (configuration.find(options.SECRET_FILE) or not is_loopback(host)):
         return True
-    elsewhere = configuration.get(options.RPC_ADDRESS) not in THIS_HOST
+    elsewhere = not is_loopback(configuration.get(options.RPC_ADDRESS))
     return configuration.is_standalone and elsewhere
 
 
 def _without_secret(configuration: Configuration) -> Iterator[Option[str]]:
     """Yield the options that may not be what they are without a secret."""
-    if configuration.find(options.BIND_HOST):
-        yield options.BIND_HOST
-    elif links_over_tcp(configuration):
-        yield options.RPC_ADDRESS
-    if configuration.get(options.REST_BIND_ADDRESS) not in THIS_HOST:
+    if links_over_tcp(configuration):
+        bound = configuration.find(options.BIND_HOST)
+        yield options.BIND_HOST if bound and not is_loopback(bound) else options.RPC_ADDRESS
+    if not is_loopback(configuration.get(options.REST_BIND_ADDRESS)):
         yield options.REST_BIND_ADDRESS
-    if configuration.is_standalone and configuration.get(options.REST_ADDRESS) not in THIS_HOST:
+    if configuration.is_standalone and not is_loopback(configuration.get(options.REST_ADDRESS)):
         yield options.REST_ADDRESS
 
 
 def _check_metrics(configuration: Configuration) -> None:
     host = configuration.get(options.TASKMANAGER_BIND_HOST)
-    if options.PROMETHEUS in configuration.get(options.REPORTERS) and host not in THIS_HOST:
+    if options.PROMETHEUS in configuration.get(options.REPORTERS) and not is_loopback(host):
         raise ConfigurationError(
             f"{options.TASKMANAGER_BIND_HOST.key} is {host!r}, where others could read the metrics "
             f"of TaskManagers: set {options.SECRET_FILE.key}, or leave it at 127.0.0.1"

@@ -39,8 +39,9 @@ BIND_HOST = Option(
     "jobmanager.bind-host",
     TEXT,
     None,
-    "Unset: TaskManagers and standbys of the same host and user reach the JobManager over Unix "
-    "sockets, others do not. Set: it listens there on TCP, and security.secret-file is needed. "
+    "Unset, or loopback without a secret: TaskManagers and standbys of the same host and user "
+    "reach the JobManager over Unix sockets, others do not. Else it listens there on TCP, and "
+    "security.secret-file is needed. "
     "0.0.0.0 and :: are all addresses of the host, and need jobmanager.rpc.address.",
     "default 0.0.0.0 there, open to everybody",
 )
