@@ -95,10 +95,13 @@ def test_a_standby_does_not_run_again_what_ended_normally(place: Path, start: St
     assert 1 == len((place / "main.txt").read_text().splitlines())
 
 
-def test_single_processes_form_a_cluster_and_survive_their_leader(place: Path) -> None:
+@pytest.mark.parametrize("host", [[], ["--host", "127.0.0.1"]])
+def test_single_processes_form_a_cluster_and_survive_their_leader(
+    place: Path, host: list[str]
+) -> None:
     script = harness.put_app(place, "three.py")
-    members = [_foreground(place, "jobmanager", str(script), name=f"jm{n}") for n in (1, 2)]
-    members.append(_foreground(place, "taskmanager", name="tm"))
+    members = [_foreground(place, "jobmanager", *host, str(script), name=f"jm{n}") for n in (1, 2)]
+    members.append(_foreground(place, "taskmanager", *host, name="tm"))
     try:
         until(lambda: (place / "jobs.txt").exists() and "long 1" in _text(place / "jobs.txt"))
         until(lambda: len((place / "main.txt").read_text().splitlines()) == 1)

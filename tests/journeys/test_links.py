@@ -207,7 +207,7 @@ def test_a_taskmanager_with_another_secret_is_named_in_both_logs_and_goes_on_try
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (["jobmanager.bind-host=127.0.0.1"], "jobmanager.bind-host is '127.0.0.1', but security."),
+        (["jobmanager.bind-host=10.0.0.1"], "jobmanager.bind-host is '10.0.0.1', but security."),
         (["rest.bind-address=10.0.0.1"], "rest.bind-address is '10.0.0.1', but security.secret-"),
         (["security.secret-file=none"], "security.secret-file: none does not exist: make one"),
         (
