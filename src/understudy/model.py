@@ -1,8 +1,7 @@
 """The nouns: frozen records that cross rooms, processes and failovers, JSON both ways.
 
 Times are seconds since 1970 (wall clock, for people only); no decision is taken from them.
-Digests are ``sha256:`` and 64 hexadecimal digits. Ids of applications and jobs are 32 hexadecimal
-digits, as in Flink.
+Digests are ``sha256:`` and 64 hexadecimal digits; ids of applications and jobs 32, as in Flink.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ Incarnation = NewType("Incarnation", str)
 
 Term = int
 """The fencing token: grows with every grant of leadership, one holder each."""
-
 
 NULL = msgspec.Raw(b"null")
 
@@ -380,6 +378,8 @@ class ApplicationDocument(Record, frozen=True):
     left_behind: tuple[str, ...] = ()
     """The storage paths of what was."""
     result: ApplicationResultEntry | None = None
+    tombstone: Pointer | None = None
+    """Its tombstone's file; without a digest where a person has accepted that there is none."""
 
 
 class Segment(Record, frozen=True):

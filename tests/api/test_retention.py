@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.ha import ground
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
 from understudy.ha import layout
+from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
@@ -19,6 +21,7 @@ from understudy.model import (
     ApplicationStatus,
     Pointer,
     RunId,
+    Term,
     Tombstone,
     TombstoneFile,
 )
@@ -28,45 +31,50 @@ from understudy.runtime.retention import (
     forget_expired,
     sweep_tombstones,
     tombstones,
-    tombstones_directory,
 )
 
 NOW = 1_000_000.0
 TTL_S = 100.0
 
 
-def path_of(run: str) -> str:
-    return layout.tombstone_path(ground.CLUSTER, run)
+def path_of(run: str, term: Term = 1) -> str:
+    return layout.tombstone_path(ground.CLUSTER, run, term)
+
+
+def result_of(run: str, age_s: float = 0.0) -> ApplicationResult:
+    return ApplicationResult(
+        application_id=ApplicationId(f"{run:0>32}"),
+        application_name="flights",
+        run_id=RunId(run),
+        status=ApplicationStatus.FINISHED,
+        start_time=NOW - age_s - 1,
+        end_time=NOW - age_s,
+    )
 
 
 async def bury(stores: HighAvailabilityServices, run: str, age_s: float) -> Tombstone:
     """Leave what remains of an application that ended so long ago."""
-    application, status = ApplicationId(f"{run:0>32}"), ApplicationStatus.FINISHED
-    result = ApplicationResult(
-        application_id=application,
-        application_name="flights",
-        run_id=RunId(run),
-        status=status,
-        start_time=NOW - age_s - 1,
-        end_time=NOW - age_s,
-    )
+    result = result_of(run, age_s)
     data = tombstones.dump(TombstoneFile(result=result))
     await stores.storage.publish(path_of(run), data)
     stone = Tombstone(
-        application_id=application,
-        run_id=RunId(run),
+        application_id=result.application_id,
+        run_id=result.run_id,
         name="flights",
-        status=status,
+        status=result.status,
         started_at=NOW - age_s - 1,
         ended_at=NOW - age_s,
         file=Pointer(path=path_of(run), digest=digest(data), size=len(data)),
     )
-    await stores.registry.bury(1, application, stone)
+    await stores.registry.bury(1, stone.application_id, stone)
     return stone
 
 
-async def listed(stores: HighAvailabilityServices) -> list[str]:
-    return await stores.storage.names(tombstones_directory(stores))
+async def sweep(stores: HighAvailabilityServices, term: Term = 1) -> None:
+    """Do what a leader does about the files of tombstones."""
+    registry = await stores.registry.claim(term, ephemeral=False)
+    recovered = await stores.applications.recover(term, registry)
+    await sweep_tombstones(stores, term, registry, recovered)
 
 
 def left(durable: Durable) -> list[str]:
@@ -96,7 +104,7 @@ def test_expired_tombstones_go_with_their_files_at_the_next_grant() -> None:
         return await runs(stores)
 
     assert ["young"] == run_virtual(main())
-    assert ["young.json"] == left(durable)
+    assert ["young~1.json"] == left(durable)
 
 
 def test_the_tombstone_that_is_about_to_be_told_is_kept() -> None:
@@ -109,7 +117,7 @@ def test_the_tombstone_that_is_about_to_be_told_is_kept() -> None:
         return await runs(stores)
 
     assert ["old", "young"] == run_virtual(main())
-    assert ["old.json", "young.json"] == left(durable)
+    assert ["old~1.json", "young~1.json"] == left(durable)
 
 
 def test_a_file_that_outlived_its_tombstone_goes_with_the_sweep() -> None:
@@ -117,41 +125,81 @@ def test_a_file_that_outlived_its_tombstone_goes_with_the_sweep() -> None:
 
     async def main() -> None:
         stores, _ = await buried(durable)
-        registry = await stores.registry.forget(1, [RunId("old")])
-        await sweep_tombstones(stores, registry, await listed(stores))
+        await stores.registry.forget(1, [RunId("old")])
+        await sweep(stores)
 
     run_virtual(main())
 
-    assert ["older.json", "young.json"] == left(durable)
+    assert ["older~1.json", "young~1.json"] == left(durable)
 
 
-def test_the_file_of_an_application_that_is_being_buried_stays() -> None:
+async def being_buried(stores: HighAvailabilityServices) -> StoredApplication:
+    """Leave an application that points to the file of its tombstone, and one of a late leader."""
+    stored = await ground.submitted(stores)
+    data = tombstones.dump(TombstoneFile(result=result_of(ground.RUN)))
+    for term in (2, 3):
+        await stores.storage.publish(path_of(ground.RUN, term), data)
+    pointer = Pointer(path=path_of(ground.RUN, 2), digest=digest(data), size=len(data))
+    await stored.update(3, lambda body: replace(body, tombstone=pointer))
+    return stored
+
+
+def test_the_file_that_an_application_points_to_stays_and_the_one_of_a_late_leader_goes() -> None:
     durable = Durable()
 
     async def main() -> None:
         stores = ground.services(durable)
-        await ground.submitted(stores)
-        await bury(stores, ground.RUN, 0.0)
-        registry = await stores.registry.forget(1, [ground.RUN])
-        await sweep_tombstones(stores, registry, await listed(stores))
+        await being_buried(stores)
+        await sweep(stores, 4)
 
     run_virtual(main())
 
-    assert f"{ground.RUN}.json" in left(durable)
+    assert ["application.json", f"{ground.RUN}~2.json"] == left(durable)
 
 
-@pytest.mark.parametrize("name", ["notes.json", "older-copy.json", "readme.txt"])
+def test_what_a_later_leader_writes_is_not_swept_by_an_earlier_one() -> None:
+    durable = Durable()
+
+    async def main() -> None:
+        stores, stones = await buried(durable)
+        registry = await stores.registry.claim(2, ephemeral=False)
+        recovered = await stores.applications.recover(2, registry)
+        sound = await stores.storage.read(stones[0].file.path)
+        for term in (2, 3):
+            await stores.storage.publish(path_of("old", term), sound)
+        await sweep_tombstones(stores, 2, registry, recovered)
+
+    run_virtual(main())
+
+    assert ["older~1.json", "old~1.json", "old~3.json", "young~1.json"] == left(durable)
+
+
+def test_while_an_application_cannot_be_read_the_files_of_its_run_stay() -> None:
+    durable = Durable()
+
+    async def main() -> None:
+        stores = ground.services(durable)
+        stored = await being_buried(stores)
+        entry = await stores.register.load(stored.key)
+        assert entry is not None
+        await stores.register.swap(stored.key, b"damaged", entry.version)
+        await sweep(ground.services(durable), 4)
+
+    run_virtual(main())
+
+    assert ["application.json", f"{ground.RUN}~2.json", f"{ground.RUN}~3.json"] == left(durable)
+
+
+@pytest.mark.parametrize("name", ["notes~1.json", "older-copy~1.json", "older.json", "readme.txt"])
 def test_what_is_no_tombstones_file_is_left_in_place(name: str) -> None:
     durable = Durable()
 
     async def main() -> None:
         stores, stones = await buried(durable)
         copied = await stores.storage.read(stones[1].file.path)
-        data = copied if "copy" in name else b"{}"
+        data = copied if "older" in name else b"{}"
         await stores.storage.publish(f"{ground.CLUSTER}/tombstones/{name}", data)
-        registry = await stores.registry.read()
-        assert registry is not None
-        await sweep_tombstones(stores, registry, await listed(stores))
+        await sweep(stores)
 
     run_virtual(main())
 

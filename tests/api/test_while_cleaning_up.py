@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,11 +19,12 @@ from understudy.clock import SystemClock
 from understudy.errors import LeadershipLost
 from understudy.ha import layout
 from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage
 from understudy.model import (
-    ApplicationDocument,
     ApplicationId,
+    ApplicationRecord,
     ApplicationResult,
     ApplicationStatus,
     Incarnation,
@@ -33,6 +36,7 @@ from understudy.model import (
     LeaderRecord,
     Pointer,
     RunId,
+    Tombstone,
     TombstoneFile,
 )
 from understudy.runtime.retention import RESULT_LOST, tombstones
@@ -41,10 +45,20 @@ GONE = Pointer(path="gone", digest="sha256:0", size=0)
 JOB, RUN = JobId("j"), RunId("r")
 
 
-def test_a_result_whose_file_is_cleaned_up_is_told_from_the_tombstones_file() -> None:
-    outcome, missing = _told(note="")
+@pytest.mark.parametrize("buried", [False, True])
+def test_a_result_whose_file_is_cleaned_up_is_told_from_the_tombstones_file(
+    *, buried: bool
+) -> None:
+    outcome, missing = _told(note="", buried=buried)
 
     assert ("7", "") == (outcome, missing)
+
+
+def test_a_tombstones_file_to_which_nobody_points_tells_nothing() -> None:
+    outcome, missing = _told(note="", pointed=False)
+
+    assert outcome is None
+    assert "removed or altered" in missing
 
 
 def test_a_result_that_was_lost_before_is_not_told_as_null() -> None:
@@ -63,7 +77,11 @@ def test_a_request_to_who_leads_no_more_is_not_an_error_of_the_server() -> None:
     assert 503 == _answered(LeadershipLost("term 2 is newer than 1"))
 
 
-def _told(note: str) -> tuple[str | None, str]:
+def _told(note: str, *, buried: bool = False, pointed: bool = True) -> tuple[str | None, str]:
+    return asyncio.run(_looked_at(note, buried=buried, pointed=pointed))
+
+
+async def _looked_at(note: str, *, buried: bool, pointed: bool) -> tuple[str | None, str]:
     storage = MemoryStorage()
     services = HighAvailabilityServices(
         EmbeddedRegister(), InlineStorage(storage, 5.0), "c", Locations("c", "jobs", "apps")
@@ -78,18 +96,32 @@ def _told(note: str) -> tuple[str | None, str]:
         status=ApplicationStatus.FINISHED, start_time=1, end_time=2,
     )  # fmt: skip
     file = TombstoneFile(result=result, jobs=(record,))
-    storage.publish(layout.tombstone_path("c", RUN), tombstones.dump(file))
+    path, data = layout.tombstone_path("c", RUN, 3), tombstones.dump(file)
+    storage.publish(path, data)
+    pointer = Pointer(path=path, digest=digest(data), size=len(data))
     committed = JobResultEntry(status=JobStatus.FINISHED, attempt=1, source=GONE)
     entry = JobEntry(
         job_id=JOB, name="load", occurrence=0, plan=GONE, submitted_at=1, result=committed
     )
-    body = ApplicationDocument(
-        application_id=ApplicationId("a"), run_id=RUN, name="app", directory="d", record=GONE,
-        status=ApplicationStatus.FINISHED, created_at=1,
+    submitted = ApplicationRecord(
+        application_id=result.application_id, run_id=RUN, name="app", target="", script="",
+        submitted_at=1,
     )  # fmt: skip
-    facts = ApplicationFacts(body, {JOB: entry}, ApplicationStatus.FINISHED, 3.0)
+    await services.registry.claim(3, ephemeral=False)
+    stored = await services.applications.put(3, submitted, "d")
+    before = stored.body  # As it was looked at: the leader has gone on since.
+    if pointed:
+        await stored.update(3, lambda body: replace(body, tombstone=pointer))
+    if buried:
+        stone = Tombstone(
+            application_id=result.application_id, run_id=RUN, name="app", status=result.status,
+            started_at=1, ended_at=2, file=pointer,
+        )  # fmt: skip
+        await services.registry.bury(3, result.application_id, stone)
+        await stored.delete(3)
+    facts = ApplicationFacts(before, {JOB: entry}, ApplicationStatus.FINISHED, 3.0)
     directory = Directory(services, SystemClock())
-    outcome, missing = asyncio.run(directory.outcome(facts, JOB))
+    outcome, missing = await directory.outcome(facts, JOB)
     return (bytes(outcome.value).decode() if outcome else None), missing
 
 

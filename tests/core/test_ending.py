@@ -49,7 +49,7 @@ def jobs(*hows: str) -> list[JobEntry]:
     return [job(name, how) for name, how in zip("ABCDEF", hows, strict=False)]
 
 
-def application(how: str) -> ApplicationDocument:
+def application(how: str, *, tombstone: bool = False) -> ApplicationDocument:
     return ApplicationDocument(
         application_id=ApplicationId("app"),
         run_id=RunId("run"),
@@ -59,6 +59,7 @@ def application(how: str) -> ApplicationDocument:
         status=ApplicationStatus.RUNNING,
         created_at=1.0,
         result=None if how == OPEN else replace(RESULT, clean=how == CLEAN),
+        tombstone=POINTER if tombstone else None,
     )
 
 
@@ -71,40 +72,48 @@ def clean(*names: str) -> list[Task]:
 
 
 @pytest.mark.parametrize(
+    ("how", "entries", "expected"),
+    [
+        (OPEN, jobs(), []),
+        (OPEN, jobs(OPEN), []),
+        (OPEN, jobs(OPEN, DIRTY, CLEANED, DIRTY), clean("B", "D")),
+        (OPEN, jobs(CLEANED), []),
+        (DIRTY, jobs(DIRTY, CLEANED), clean("A")),
+        (DIRTY, jobs(DIRTY, OPEN), clean("A")),
+        (DIRTY, jobs(CLEANED, OPEN), []),
+        (DIRTY, jobs(CLEANED, CLEANED), end(Kind.WRITE_TOMBSTONE)),
+        (DIRTY, jobs(), end(Kind.WRITE_TOMBSTONE)),
+    ],
+)
+def test_what_is_to_be_done_next_follows_from_what_is_durable(
+    how: str, entries: list[JobEntry], expected: list[Task]
+) -> None:
+    actual = next_tasks(application(how), entries)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
     ("how", "entries", "done", "expected"),
     [
-        (OPEN, jobs(), [], []),
-        (OPEN, jobs(OPEN), [], []),
-        (OPEN, jobs(OPEN, DIRTY, CLEANED, DIRTY), [], clean("B", "D")),
-        (OPEN, jobs(CLEANED), [], []),
-        (DIRTY, jobs(DIRTY, CLEANED), [], clean("A")),
-        (DIRTY, jobs(DIRTY, OPEN), [], clean("A")),
-        (DIRTY, jobs(CLEANED, OPEN), [], []),
-        (DIRTY, jobs(CLEANED, CLEANED), [], end(Kind.WRITE_TOMBSTONE)),
-        (DIRTY, jobs(CLEANED), [Kind.WRITE_TOMBSTONE], end(Kind.MARK_JOBS_CLEAN)),
-        (DIRTY, jobs(CLEAN, CLEANED), [], end(Kind.WRITE_TOMBSTONE)),
-        (DIRTY, jobs(CLEAN, CLEANED), [Kind.WRITE_TOMBSTONE], end(Kind.MARK_JOBS_CLEAN)),
-        (DIRTY, jobs(CLEAN), [Kind.WRITE_TOMBSTONE], end(Kind.CLEAN_APPLICATION)),
+        (DIRTY, jobs(CLEANED), [], end(Kind.MARK_JOBS_CLEAN)),
+        (DIRTY, jobs(CLEAN, CLEANED), [], end(Kind.MARK_JOBS_CLEAN)),
         (DIRTY, jobs(CLEAN), [], end(Kind.CLEAN_APPLICATION)),
         (DIRTY, jobs(CLEAN), [Kind.CLEAN_APPLICATION], end(Kind.MARK_APPLICATION_CLEAN)),
-        (DIRTY, jobs(), [], end(Kind.WRITE_TOMBSTONE)),
-        (DIRTY, jobs(), [Kind.WRITE_TOMBSTONE], end(Kind.CLEAN_APPLICATION)),
-        (
-            DIRTY,
-            jobs(),
-            [Kind.WRITE_TOMBSTONE, Kind.CLEAN_APPLICATION],
-            end(Kind.MARK_APPLICATION_CLEAN),
-        ),
+        (DIRTY, jobs(), [], end(Kind.CLEAN_APPLICATION)),
+        (DIRTY, jobs(), [Kind.CLEAN_APPLICATION], end(Kind.MARK_APPLICATION_CLEAN)),
         (CLEAN, jobs(CLEAN), [], end(Kind.BURY)),
         (CLEAN, jobs(), [], end(Kind.BURY)),
     ],
 )
-def test_what_is_to_be_done_next_follows_from_what_is_durable(
+def test_nothing_but_jobs_is_cleaned_up_before_the_application_points_to_its_tombstones_file(
     how: str, entries: list[JobEntry], done: list[Kind], expected: list[Task]
 ) -> None:
-    actual = next_tasks(application(how), entries, frozenset(done))
+    first = next_tasks(application(how), entries, frozenset(done))
+    then = next_tasks(application(how, tombstone=True), entries, frozenset(done))
 
-    assert expected == actual
+    assert end(Kind.WRITE_TOMBSTONE) == first
+    assert expected == then
 
 
 def test_jobs_may_come_from_any_iterable() -> None:
@@ -130,7 +139,6 @@ class World:
     application: ApplicationDocument
     jobs: dict[JobId, JobEntry]
     plans: set[JobId] = field(default_factory=set)
-    tombstone: bool = False
     directory: bool = True
     documents: bool = True
     noted: set[JobId] = field(default_factory=set)
@@ -165,12 +173,12 @@ class World:
                 yield f"clean {task.job_id}"
                 self.noted.add(task.job_id)
             case EndApplication(Kind.WRITE_TOMBSTONE):
-                assert self.tombstone or self.directory, "there is nothing left to write it from"
+                assert self.directory, "there is nothing left to write it from"
                 assert not self.plans, "a job is not cleaned up"
-                self.tombstone = True
+                self.application = replace(self.application, tombstone=POINTER)
                 yield "tombstone"
             case EndApplication(Kind.MARK_JOBS_CLEAN):
-                assert self.tombstone, "what the jobs returned would be lost"
+                assert self.application.tombstone, "what the jobs returned would be lost"
                 assert self.application.result, "no application result is dirty yet"
                 for job_id, entry in self.jobs.items():
                     assert entry.result
@@ -178,7 +186,7 @@ class World:
                     self.jobs[job_id] = replace(entry, result=marked)
                     yield f"mark {job_id}"
             case EndApplication(Kind.CLEAN_APPLICATION):
-                assert self.tombstone, "the result would be lost"
+                assert self.application.tombstone, "the result would be lost"
                 assert self.all_jobs_clean()
                 self.directory = False
                 yield "clean application"
@@ -211,10 +219,9 @@ def world(how: str, *hows: str) -> World:
     }
     # Jobs are marked clean once the tombstone is there, and the application after its directory.
     return World(
-        application(how),
+        application(how, tombstone=how == CLEAN or CLEAN in hows),
         entries,
         plans,
-        tombstone=how == CLEAN or CLEAN in hows,
         directory=how != CLEAN,
     )
 
@@ -232,7 +239,6 @@ def in_the_end(done: World) -> tuple[object, ...]:
         done.application,
         done.jobs,
         done.plans,
-        done.tombstone,
         done.directory,
         done.documents,
     )
@@ -244,9 +250,8 @@ def test_from_every_beginning_the_end_is_reached_in_order(beginning: tuple[str, 
     done = world(how, *hows)
     expected = in_the_end(
         World(
-            application(CLEAN),
+            application(CLEAN, tombstone=True),
             {entry.job_id: entry for entry in jobs(*[CLEAN] * len(hows))},
-            tombstone=True,
             directory=False,
             documents=False,
         )

@@ -56,7 +56,7 @@ OUTCOME = outcome(ENTRY)
 STAGED = Pointer(
     path=f"{CLUSTER}/applications/d/staged/1.json", digest=digest(OUTCOME), size=len(OUTCOME)
 )
-TOMBSTONE = layout.tombstone_path(CLUSTER, RUN)
+TOMBSTONE = layout.tombstone_path(CLUSTER, RUN, 1)
 
 
 @dataclass
@@ -108,7 +108,8 @@ async def sweep(ground: Ground) -> None:
     await record_grant(ground)
     registry = await ground.stores.registry.claim(1, ephemeral=False)
     await ground.stores.registry.sweep(1)
-    await sweep_tombstones(ground.stores, registry, ())
+    recovered = await ground.stores.applications.recover(1, registry)
+    await sweep_tombstones(ground.stores, 1, registry, recovered)
     await ground.stores.job_results.prune()
 
 

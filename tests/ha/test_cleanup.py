@@ -198,10 +198,10 @@ def calls(jobs: int, *, keep: bool) -> list[Call]:
     return faults.calls
 
 
-def remains(durable: Durable, *, jobs: int, keep: bool) -> tuple[list[str], list[str]]:
-    """Return what is to remain: of the register, and of the storage."""
+def remains(tombstone: str, *, jobs: int, keep: bool) -> tuple[list[str], list[str]]:
+    """Return what is to remain: of the register, and of the storage; the one file with a name."""
     cluster = ground.CLUSTER
-    left = [f"{cluster}/", f"{cluster}/tombstones/", f"{cluster}/tombstones/{ground.RUN}.json"]
+    left = [f"{cluster}/", f"{cluster}/tombstones/", tombstone]
     if keep:
         for store in ("application-result-store", "job-result-store"):
             if store == "application-result-store" or jobs:
@@ -215,15 +215,18 @@ async def check_end(durable: Durable, *, jobs: int, keep: bool, case: str) -> No
     """Nothing is left but what may be, and no result is lost."""
     stores = ground.services(durable)
     registry = await stores.registry.read()
-    expected_keys, expected_files = remains(durable, jobs=jobs, keep=keep)
 
-    assert expected_keys == await stores.register.keys(""), case
-    assert expected_files == durable.storage.everything(), case
     assert registry is not None
     assert {} == registry.applications, case
     assert [ground.RUN] == list(registry.tombstones), case
 
-    file = await read_tombstone(stores, registry.tombstones[ground.RUN])
+    tombstone = registry.tombstones[ground.RUN]
+    expected_keys, expected_files = remains(tombstone.file.path, jobs=jobs, keep=keep)
+
+    assert expected_keys == await stores.register.keys(""), case
+    assert expected_files == durable.storage.everything(), case
+
+    file = await read_tombstone(stores, tombstone)
 
     assert ApplicationStatus.FINISHED is file.result.status, case
     assert [(entry.job_id, entry.name, b'{"rows":336776}', "") for entry in JOBS[:jobs]] == [

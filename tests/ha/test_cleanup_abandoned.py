@@ -199,6 +199,24 @@ def test_results_stay_where_no_tombstone_can_be_written() -> None:
     story(main)
 
 
+def test_what_is_tried_again_to_be_written_of_a_tombstone_is_what_was_read_first() -> None:
+    async def main() -> None:
+        durable, faults = Durable(), Faults()
+        stored = await ended(durable, faults)
+        cleanup = cleanup_of(stored, HOURLY)
+        faults.lasting = writing_of("/tombstones/")
+        finishing = asyncio.ensure_future(cleanup.finish())
+        await asyncio.sleep(1)
+        for entry in JOBS:
+            durable.storage.publish(stored[0].job_results.dirty_path(entry.job_id), b"altered")
+        faults.lasting = lambda _: False
+        cleanup.retry()
+
+        await shows_all_results(stored[0], await finishing)
+
+    story(main)
+
+
 def test_the_next_leader_goes_on_leaving_behind_what_fails() -> None:
     async def main() -> None:
         durable, faults = Durable(), Faults()

@@ -185,7 +185,7 @@ def test_an_application_whose_results_bytes_are_lost_ends_with_what_the_register
         assert [(job_id, b'{"rows":336776}')] == [
             (job.job_id, bytes(job.value)) for job in file.jobs
         ], "what is known of its jobs is kept"
-        assert [f"{ground.RUN}.json"] == files(durable)
+        assert [f"{ground.RUN}~1.json"] == files(durable)
         assert ["registry"] == await stores.register.keys("")
 
     run_virtual(main())

@@ -22,6 +22,7 @@ from understudy.errors import (
     NotFoundError,
     UnreadableDataError,
 )
+from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.backends.filesystem import FilesystemRegister
 from understudy.ha.blobs import BlobStore
@@ -133,7 +134,7 @@ async def keep(root: Path) -> Kept:
             end_time=2.0,
         )
         data = tombstones.dump(TombstoneFile(result=result, jobs=()), pretty=True)
-        path = f"{ground.CLUSTER}/tombstones/{run}.json"
+        path = layout.tombstone_path(ground.CLUSTER, run, 1)
         await services.storage.publish(path, data)
         stone = Tombstone(
             application_id=result.application_id,

@@ -17,6 +17,7 @@ from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.config import Configuration
 from understudy.errors import LeadershipLost, SubmissionError
+from understudy.ha import layout
 from understudy.ha.blobs import BlobStore
 from understudy.ha.election import Leadership
 from understudy.ha.format import digest
@@ -123,7 +124,7 @@ async def buried(stores: HighAvailabilityServices, run: str, jobs: tuple[JobReco
         end_time=2e9,
     )
     data = tombstones.dump(TombstoneFile(result=result, jobs=jobs))
-    path = f"{ground.CLUSTER}/tombstones/{run}.json"
+    path = layout.tombstone_path(ground.CLUSTER, run, 1)
     await stores.storage.publish(path, data)
     stone = Tombstone(
         application_id=ground.APPLICATION,

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import ParamSpec, TypeVar, cast
 
+import pytest
+from msgspec.structs import replace
+
 from tests.ha import ground
-from tests.ha.test_cleanup import NoLocks
+from tests.ha.test_cleanup import JOBS, STRATEGY, NoLocks, begin, commit_application
 from tests.support.faulty_register import Durable
 from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.config import Configuration
 from understudy.core import job
 from understudy.core.restart import Strategy
-from understudy.errors import LeadershipLost
+from understudy.errors import LeadershipLost, NotFoundError
+from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.blobs import BlobStore
@@ -48,13 +53,14 @@ from understudy.model import (
 from understudy.runtime.application import Application, ApplicationSettings
 from understudy.runtime.checkpoint_coordinator import CheckpointSettings
 from understudy.runtime.checkpoint_news import CheckpointNews
+from understudy.runtime.cleanup import Cleanup
 from understudy.runtime.dispatcher import Binding, Dispatcher, Surroundings
 from understudy.runtime.job_master import JobContext, JobMaster
 from understudy.runtime.liveness_lock import Locks
 from understudy.runtime.main_process import MainProcesses
 from understudy.runtime.reporter import Silent
 from understudy.runtime.resource_manager import ResourceManager
-from understudy.runtime.retention import read_tombstone, tombstones
+from understudy.runtime.retention import RESULT_LOST, forget_expired, read_tombstone, tombstones
 from understudy.runtime.submission import Submission
 
 P = ParamSpec("P")
@@ -146,6 +152,20 @@ def paused(durable: Durable, pause: Pause) -> HighAvailabilityServices:
     )
 
 
+async def ended(durable: Durable) -> None:
+    """Leave what a leader of term 1 leaves when everything has ended and is not cleaned up."""
+    await begin(durable, len(JOBS))
+    stores = ground.services(durable)
+    stored, plans = await ground.taken_over(stores, 1)
+    for job_id, entry in list(plans.entries.items()):
+        path = ground.staged(stored.body.directory, entry)
+        committed = ground.with_result(entry, path, await stores.storage.read(path)).result
+        assert committed is not None
+        await plans.update(1, job_id, functools.partial(replace, result=committed))
+        await stores.job_results.publish_dirty(job_id, committed.source)
+    await commit_application(stores, 1, stored)
+
+
 def resources(term: int) -> ResourceManager:
     """Return a ResourceManager without TaskManagers."""
     return ResourceManager(term, 40.0, cast("Locks", NoLocks()), virtual_clock(), lambda: None)
@@ -196,7 +216,7 @@ async def bury(stores: HighAvailabilityServices, term: int, run: str) -> Tombsto
         end_time=2.0,
     )
     data = tombstones.dump(TombstoneFile(result=result))
-    path = f"{ground.CLUSTER}/tombstones/{run}.json"
+    path = layout.tombstone_path(ground.CLUSTER, run, term)
     await stores.storage.publish(path, data)
     stone = Tombstone(
         application_id=application,
@@ -244,6 +264,81 @@ def test_a_late_leader_sweeps_nothing_that_belongs_to_a_later_one() -> None:
     came = [run_virtual(main(before)) for before in range(1, 30)]
 
     assert came.index(False) > 10, "each call of the sweep was paused at"
+
+
+async def end_of_run(
+    stores: HighAvailabilityServices, term: int, stored: StoredApplication
+) -> None:
+    """Clean up after an application whose jobs have ended, as its leader does."""
+    plans = stores.plans(stored)
+    await plans.claim(term)
+    await Cleanup(stored, plans, stores, term, STRATEGY, keep_results=False).finish()
+
+
+@pytest.mark.parametrize("altered", [False, True], ids=["sound results", "an altered result"])
+def test_a_late_leader_writes_over_no_tombstones_file_of_a_later_one(*, altered: bool) -> None:
+    async def main(before: int) -> bool:
+        durable = Durable()
+        await ended(durable)
+
+        async def take_over() -> None:
+            dirty = f"{ground.LOCATIONS.job_results}/{JOBS[0].job_id}_DIRTY.json"
+            if altered and dirty in durable.storage.files:
+                durable.storage.publish(dirty, b"{}")
+            stores = ground.services(durable)
+            registry = await stores.registry.claim(3, ephemeral=False)
+            for found in (await stores.applications.recover(3, registry)).sound:
+                await end_of_run(stores, 3, found)
+
+        pause = Pause(before, take_over)
+        late = paused(durable, pause)
+        pause.armed = False
+        registry = await late.registry.claim(2, ephemeral=False)
+        (stored,) = (await late.applications.recover(2, registry)).sound
+        pause.armed = True
+        with contextlib.suppress(LeadershipLost, NotFoundError):
+            await end_of_run(late, 2, stored)
+        await lead(ground.services(durable), 4)
+        stores = ground.services(durable)
+        tombstone = (await stores.registry.claim(5, ephemeral=False)).tombstones[ground.RUN]
+        file = await read_tombstone(stores, tombstone)
+        lost = [job.name for job in file.jobs if job.note.startswith(RESULT_LOST)]
+
+        assert lost in ([], [JOBS[0].name] if altered else [])
+        assert [tombstone.file.path] == list(durable.storage.files), f"paused before call {before}"
+        return pause.came
+
+    came = [run_virtual(main(before)) for before in range(1, 60)]
+
+    assert came.index(False) > 20, "each call of the end was paused at"
+
+
+def test_a_late_leader_removes_no_tombstones_file_of_a_later_run_of_the_same_id() -> None:
+    async def main(before: int) -> bool:
+        durable = Durable()
+        stores = ground.services(durable)
+        await stores.registry.claim(1, ephemeral=False)
+        old = await bury(stores, 1, "sunday")
+
+        async def take_over() -> None:
+            stores = ground.services(durable)
+            registry = await stores.registry.claim(3, ephemeral=False)
+            await forget_expired(stores, 3, registry, 10.0, old.ended_at + 11)
+            await bury(stores, 3, "sunday")
+
+        pause = Pause(before, take_over)
+        late = paused(durable, pause)
+        with contextlib.suppress(LeadershipLost):
+            registry = await late.registry.claim(2, ephemeral=False)
+            await forget_expired(late, 2, registry, 10.0, old.ended_at + 11)
+        registry = await stores.registry.claim(4, ephemeral=False)
+        if pause.came:
+            await read_tombstone(stores, registry.tombstones[RunId("sunday")])
+        return pause.came
+
+    came = [run_virtual(main(before)) for before in range(1, 12)]
+
+    assert came.index(False) > 3, "each call was paused at"
 
 
 def test_two_leaders_that_submit_the_same_run_make_one_application_of_it() -> None:

@@ -40,7 +40,7 @@ STONE = Tombstone(
     status=ApplicationStatus.FINISHED,
     started_at=1.0,
     ended_at=2.0,
-    file=Pointer(path="tombstones/run-1.json", digest="sha256:0", size=1),
+    file=Pointer(path="tombstones/run-1~1.json", digest="sha256:0", size=1),
 )
 
 

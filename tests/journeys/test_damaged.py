@@ -195,7 +195,7 @@ def test_an_ended_run_whose_tombstone_was_damaged_is_answered_and_not_run_again(
     start: Start, place: Path
 ) -> None:
     start("mains.py", "exit-0", options=NAMED).finish()
-    path = only(place, "tombstones/monday.json")
+    path = only(place, "tombstones/monday~*.json")
     flipped(path)
     again = start("mains.py", "exit-0", options=NAMED)
     code = again.finish()

@@ -301,7 +301,7 @@ MUTANTS = (
     ),
     _mutant(
         "no tombstone is written", 2, ENDING,
-        "if Kind.WRITE_TOMBSTONE not in done and not _all_clean(jobs):",
+        "if application.tombstone is None:",
         "if False:",
         CORE + "ending.py",
     ),
@@ -429,11 +429,22 @@ MUTANTS = (
         HA + "cleanup.py", HA + "cleanup_tasks.py",
     ),
     _mutant(
-        "a tombstone is written anew by each leader", 8, CLEANUP,
-        "        if existing := await self._existing_tombstone():\n"
-        "            self._tombstone = existing\n            return\n",
-        "",
-        HA + "cleanup.py", HA + "cleanup_tasks.py",
+        "all leaders write one tombstone's file", 1, "ha/layout.py",
+        "tombstones/{run_id}~{term}.json",
+        "tombstones/{run_id}~1.json",
+        HA + "late_leader.py",
+    ),
+    _mutant(
+        "the file of a later leader's tombstone is swept", 1, "runtime/retention.py",
+        "if by > term or run in unknown:",
+        "if run in unknown:",
+        "tests/api/test_retention.py",
+    ),
+    _mutant(
+        "the file to which an application points is swept", 2, "runtime/retention.py",
+        "    named |= {",
+        "    _ = {",
+        "tests/api/test_retention.py",
     ),
     _mutant(
         "cleanup is tried without bound", 8, "runtime/effort.py",
@@ -449,7 +460,7 @@ MUTANTS = (
     ),
     _mutant(
         "results go though no tombstone could be written", 7, CLEANUP,
-        "return self._keep or self._tombstone_path in self.left_behind",
+        "return self._keep or (written is not None and not written.digest)",
         "return self._keep",
         HA + "cleanup_abandoned.py",
     ),

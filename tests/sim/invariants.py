@@ -252,6 +252,8 @@ class Watch:
             assert isinstance(known, ApplicationDocument)
             clean = known.result is not None and known.result.clean
             self.demand(clean, "an application is buried before its result is clean")
+            pointer = body.tombstones[link.run_id].file
+            self.demand(pointer == known.tombstone, f"{link.run_id} is buried with another file")
             self.world.tell(f"run {link.run_id} is buried")
 
     def _application(self, before: Body | None, body: ApplicationDocument) -> None:
@@ -423,7 +425,10 @@ class Watch:
             return True
         if any(path in files and digest(files[path]) == result.source.digest for path in paths):
             return True
-        return any(path.startswith(f"{here.cluster}/tombstones/") for path in files)
+        registry = self._the_registry()
+        pointers = [stone.file for stone in registry.tombstones.values()] if registry else []
+        pointers += [one.body.tombstone for one in self.applications() if one.body.tombstone]
+        return any(one.path in files and digest(files[one.path]) == one.digest for one in pointers)
 
     # --- attempts, and main -----------------------------------------------------------------------
 

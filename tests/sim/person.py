@@ -220,7 +220,7 @@ class Person:
             f"{here.job_results}/{'0' * 32}_DIRTY.json",
             f"{here.job_results}/stranger.txt",
             f"{here.application_results}/{'0' * 32}.json",
-            f"{cluster}/tombstones/stranger.json",
+            f"{cluster}/tombstones/stranger~1.json",
             f"{cluster}/stranger.txt",
             *(f"{directory}/staged/{'0' * 32}-1.json" for directory in directories),
         ]

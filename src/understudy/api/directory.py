@@ -38,7 +38,7 @@ from understudy.model import (
 )
 from understudy.runtime import attention
 from understudy.runtime.attention import Problems
-from understudy.runtime.retention import RESULT_LOST, read_tombstone, tombstones
+from understudy.runtime.retention import RESULT_LOST, read_end, read_tombstone
 from understudy.runtime.submission import configuration_of
 
 if TYPE_CHECKING:
@@ -122,9 +122,8 @@ class Directory:
     async def _recorded(self, facts: ApplicationFacts, job_id: JobId) -> Outcome | None:
         """Return what the tombstone's file says: it is written before the result files go."""
         body = facts.body
-        path = layout.tombstone_path(self._services.locations.cluster, body.run_id)
         with contextlib.suppress(NotFoundError, DataError):
-            file = tombstones.load(await self._services.storage.read(path), path)
+            file = await read_end(self._services, body)
             for record in file.jobs:
                 if record.job_id == job_id and not record.note.startswith(RESULT_LOST):
                     return Outcome(

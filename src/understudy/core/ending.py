@@ -1,7 +1,7 @@
 """The order of dirty and clean (FLIP-194, FLIP-560): what is to be done next, as one function.
 
 job ends → dirty job result → job cleanup
-→ (all jobs dirty, ``main`` ended) dirty application result → tombstone file
+→ (all jobs dirty, ``main`` ended) dirty application result → tombstone's file, pointed to
 → job results clean → application cleanup → application result clean → bury → documents deleted
 
 Each step may be repeated, and is known by what is durable; so a new leader goes on from the
@@ -68,18 +68,12 @@ def _next_kind(
     application: ApplicationDocument, jobs: list[JobEntry], done: frozenset[Kind]
 ) -> Kind:
     assert application.result is not None
+    if application.tombstone is None:
+        return Kind.WRITE_TOMBSTONE
     if application.result.clean:
         return Kind.BURY
-    if Kind.WRITE_TOMBSTONE not in done and not _all_clean(jobs):
-        return Kind.WRITE_TOMBSTONE
-    if not _all_clean(jobs):
+    if not all(job.result is not None and job.result.clean for job in jobs):
         return Kind.MARK_JOBS_CLEAN
-    if Kind.WRITE_TOMBSTONE not in done and not jobs:
-        return Kind.WRITE_TOMBSTONE
     if Kind.CLEAN_APPLICATION not in done:
         return Kind.CLEAN_APPLICATION
     return Kind.MARK_APPLICATION_CLEAN
-
-
-def _all_clean(jobs: list[JobEntry]) -> bool:
-    return all(job.result is not None and job.result.clean for job in jobs)

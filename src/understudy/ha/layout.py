@@ -6,7 +6,9 @@
     ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``blobs/``,
                                 ``checkpoints/`` and ``tables/`` of one application
     ``code/<digest>/``          artifacts laid out for Python's path, shared by this host
-    ``tombstones/<run>.json``   what remains of an application for a time
+    ``tombstones/<run>~<term>.json``
+                                what remains of an application for a time, as the leader of
+                                that term wrote it
 ``job-result-store/<cluster-id>/`` and ``application-result-store/<cluster-id>/``
     ``<id>_DIRTY.json``, then ``<id>.json`` (Flink's names)
 """
@@ -17,11 +19,14 @@ import re
 
 from understudy.config.configuration import quoted
 from understudy.errors import ConfigurationError
+from understudy.model import RunId, Term
 
 REGISTER, LOCKS = "register", "locks"
 """What lies in a cluster's directory beside its data."""
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TOMBSTONE = re.compile(r"([A-Za-z0-9._-]+)~([0-9]+)\.json")
+"""No run id has a tilde."""
 
 
 def cluster_directory(cluster_id: str) -> str:
@@ -81,9 +86,20 @@ def tables_path(cluster: str, directory: str) -> str:
     return f"{cluster}/applications/{directory}/tables"
 
 
-def tombstone_path(cluster: str, run_id: str) -> str:
-    """Return where the file of a tombstone lies."""
-    return f"{cluster}/tombstones/{run_id}.json"
+def tombstone_path(cluster: str, run_id: str, term: Term) -> str:
+    """Return where a leader writes the file of a tombstone.
+
+    Named by its term, like `staged_application_path`, so that no other leader ever writes or
+    removes it by mistake. Which one is valid a pointer says, and never the name: the document of
+    the application has it, and the registry once the application is buried.
+    """
+    return f"{cluster}/tombstones/{run_id}~{term}.json"
+
+
+def tombstone_of(name: str) -> tuple[RunId, Term] | None:
+    """Return whose tombstone's file has this name, and whose term; None for another file."""
+    found = _TOMBSTONE.fullmatch(name)
+    return (RunId(found[1]), int(found[2])) if found else None
 
 
 def code_directory(cluster: str, digest: str) -> str:

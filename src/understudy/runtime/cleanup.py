@@ -73,7 +73,7 @@ class Cleanup:
         self._strategy = strategy
         self._keep = keep_results
         self._done: frozenset[Kind] = frozenset()
-        self._tombstone: Pointer | None = None
+        self._file: bytes | None = None
         self._turn = asyncio.Lock()
         self.open: dict[str, CleanupView] = {}
         """What is not done yet, by job id or label."""
@@ -226,7 +226,7 @@ class Cleanup:
     async def _do(self, kind: Kind, effort: Effort) -> None:
         match kind:
             case Kind.WRITE_TOMBSTONE:
-                await effort.make(self._tombstone_path, self._write_tombstone)
+                await self._write_tombstone(effort)
             case Kind.MARK_JOBS_CLEAN:
                 await self._mark_jobs_clean(effort)
             case Kind.CLEAN_APPLICATION:
@@ -273,29 +273,40 @@ class Cleanup:
         )
 
     @property
-    def _tombstone_path(self) -> str:
-        return layout.tombstone_path(self._services.locations.cluster, self._stored.body.run_id)
-
-    @property
     def _keeps(self) -> bool:
         """Say whether result files stay: also where no tombstone's file could be written."""
-        return self._keep or self._tombstone_path in self.left_behind
+        written = self._stored.body.tombstone
+        return self._keep or (written is not None and not written.digest)
 
-    async def _write_tombstone(self) -> None:
-        """Write the file that says how the application and its jobs ended.
+    async def _write_tombstone(self, effort: Effort) -> None:
+        """Write the file that says how the application and its jobs ended, then point to it.
 
-        One that an earlier leader wrote is kept: it was made when all result files were there.
+        Result files go only after that: until then a later leader can write its own, and once
+        another one leads, this one can no longer point to what it has written.
         """
+        path = layout.tombstone_path(
+            self._services.locations.cluster, self._stored.body.run_id, self._term
+        )
+
+        async def publish() -> None:
+            # Made once: a try without an answer may be carried out later, when this is pointed to.
+            self._file = self._file or await self._make_file()
+            await self._services.storage.publish(path, self._file)
+
+        pointer = Pointer(path=path, digest="", size=0)
+        if await effort.make(path, publish):
+            assert self._file is not None
+            pointer = Pointer(path=path, digest=digest(self._file), size=len(self._file))
+        await self._stored.update(self._term, lambda body: replace(body, tombstone=pointer))
+
+    async def _make_file(self) -> bytes:
         body = self._stored.body
         assert body.result is not None
-        if existing := await self._existing_tombstone():
-            self._tombstone = existing
-            return
         result = await self._result(body.application_id, body.result.source)
         jobs = [await self._job_record(entry) for entry in self._plans.entries.values()]
         configuration = await self._configuration()
         file = TombstoneFile(result=result, jobs=tuple(jobs), configuration=configuration)
-        self._tombstone = await self._publish_tombstone(file)
+        return tombstones.dump(file, pretty=True)
 
     async def _result(self, application: ApplicationId, source: Pointer) -> ApplicationResult:
         """Return the application's result; what the register knows of it where its file is lost."""
@@ -303,19 +314,26 @@ class Cleanup:
             data = await self._services.application_results.read(application, source)
         except NotFoundError as error:
             _log.error("the reason of the application's end is lost: %s", error)
-            return self._poor_tombstone().result
+            return self._poor_result()
         return application_results.load(data, "the application's result")
+
+    def _poor_result(self) -> ApplicationResult:
+        body = self._stored.body
+        assert body.result is not None
+        return ApplicationResult(
+            application_id=body.application_id,
+            application_name=body.name,
+            run_id=body.run_id,
+            status=body.result.status,
+            start_time=body.created_at,
+            end_time=body.result.end_time,
+        )
 
     async def _configuration(self) -> dict[str, str]:
         """Return what the application was submitted with; nothing where that was lost."""
         with contextlib.suppress(NotFoundError, DataError):
             return configuration_of(await self._services.applications.record(self._stored.body))
         return {}
-
-    async def _publish_tombstone(self, file: TombstoneFile) -> Pointer:
-        data = tombstones.dump(file, pretty=True)
-        await self._services.storage.publish(self._tombstone_path, data)
-        return Pointer(path=self._tombstone_path, digest=digest(data), size=len(data))
 
     async def _job_record(self, entry: JobEntry) -> JobRecord:
         assert entry.result is not None
@@ -400,6 +418,7 @@ class Cleanup:
     async def _make_tombstone(self) -> Tombstone:
         body = self._stored.body
         assert body.result is not None
+        assert body.tombstone is not None, "the steps come in their order"
         return Tombstone(
             application_id=body.application_id,
             run_id=body.run_id,
@@ -407,7 +426,7 @@ class Cleanup:
             status=body.result.status,
             started_at=body.created_at,
             ended_at=body.result.end_time,
-            file=self._tombstone or await self._find_tombstone(),
+            file=body.tombstone,
             left_behind=await self._still_there(),
         )
 
@@ -425,54 +444,6 @@ class Cleanup:
     async def _delete_documents(self, _: Effort) -> None:
         await self._plans.delete_documents(self._term, self._stored.body.segments)
         await self._stored.delete(self._term)
-
-    async def _find_tombstone(self) -> Pointer:
-        """Return the file that an earlier leader wrote, or a poorer one if it was removed."""
-        if self._tombstone_path in self.left_behind:
-            return Pointer(path=self._tombstone_path, digest="", size=0)
-        existing = await self._existing_tombstone()
-        return existing or await self._publish_tombstone(self._poor_tombstone())
-
-    async def _existing_tombstone(self) -> Pointer | None:
-        body, path = self._stored.body, self._tombstone_path
-        try:
-            data = await self._services.storage.read(path)
-            file = tombstones.load(data, path)
-        except NotFoundError:
-            return None
-        except DataError as error:
-            _log.warning("the tombstone's file is written again: %s", error)
-            return None
-        if file.result.application_id != body.application_id:
-            return None
-        return Pointer(path=path, digest=digest(data), size=len(data))
-
-    def _poor_tombstone(self) -> TombstoneFile:
-        body = self._stored.body
-        assert body.result is not None
-        result = ApplicationResult(
-            application_id=body.application_id,
-            application_name=body.name,
-            run_id=body.run_id,
-            status=body.result.status,
-            start_time=body.created_at,
-            end_time=body.result.end_time,
-        )
-        jobs = tuple(
-            JobRecord(
-                job_id=entry.job_id,
-                name=entry.name,
-                status=entry.result.status,
-                attempt=entry.result.attempt,
-                start_time=entry.result.start_time,
-                end_time=entry.result.end_time,
-                checkpoint=entry.result.checkpoint,
-                savepoint=entry.result.savepoint,
-            )
-            for entry in self._plans.entries.values()
-            if entry.result
-        )
-        return TombstoneFile(result=result, jobs=jobs)
 
 
 def _with_left(body: ApplicationDocument, paths: tuple[str, ...]) -> ApplicationDocument:

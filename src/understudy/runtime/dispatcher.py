@@ -62,7 +62,6 @@ from understudy.runtime.retention import (
     forget_expired,
     read_tombstone,
     sweep_tombstones,
-    tombstones_directory,
 )
 from understudy.runtime.submission import Submission
 
@@ -453,10 +452,9 @@ class Dispatcher:
         services, term = self._around.services, self._leadership.term
         base = layout.application_directory(services.locations.cluster, "x").rpartition("/")[0]
         directories = await services.storage.names(base)
-        files = await services.storage.names(tombstones_directory(services))
         registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
-        await sweep_tombstones(services, registry, files)
         recovered = await services.applications.recover(term, registry)
+        await sweep_tombstones(services, term, registry, recovered)
         if recovered.damaged:
             return
         linked = {stored.body.directory for stored in recovered.sound}

@@ -1,37 +1,79 @@
 """What remains of ended applications, and for how long: tombstones, each with its file.
 
-A tombstone is dropped from the registry first; its file goes after it. A file that was left behind
-by a crash between the two is removed by the next sweep; what is not a tombstone's file of this
-cluster is left in place.
+A file is written first, under a name of its writer's term; then the application's document points
+to it, which the registry goes on with when it buries the application. So a leader that is late
+neither writes over what another one points to, nor removes it. A tombstone is dropped from the
+registry first; its file goes after it. A file that nobody points to (its writer was late, or a
+leader died between two of these steps) is removed by the next sweep; what is not a tombstone's file
+of this cluster is left in place.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.ha import layout
+from understudy.ha.application_store import Recovered
 from understudy.ha.format import Format, digest
+from understudy.ha.registry import application_document
 from understudy.ha.services import HighAvailabilityServices
-from understudy.model import RegistryBody, RunId, Term, Tombstone, TombstoneFile
+from understudy.model import (
+    ApplicationDocument,
+    Pointer,
+    RegistryBody,
+    Term,
+    Tombstone,
+    TombstoneFile,
+)
 
 tombstones: Format[TombstoneFile] = Format("tombstone", TombstoneFile)
 
 RESULT_LOST = "its result file was lost"
 """How the note of a job begins of which that is all that can be said."""
 
-_SUFFIX = ".json"
-
 _log = logging.getLogger(__name__)
 
 
 async def read_tombstone(services: HighAvailabilityServices, tombstone: Tombstone) -> TombstoneFile:
     """Read a tombstone's file; raises `NotFoundError` or `DataError`."""
-    data = await services.storage.read(tombstone.file.path)
-    place = services.storage.place(tombstone.file.path)
+    return await _read(services, tombstone.file)
+
+
+async def read_end(
+    services: HighAvailabilityServices, application: ApplicationDocument
+) -> TombstoneFile:
+    """Read what is to remain of an application, or does by now; raises as `read_tombstone` does."""
+    pointer = await _pointer(services, application)
+    if pointer is None:
+        raise NotFoundError(f"run {application.run_id} has no tombstone's file yet")
+    return await _read(services, pointer)
+
+
+async def _pointer(
+    services: HighAvailabilityServices, application: ApplicationDocument
+) -> Pointer | None:
+    """Return the pointer of the application's document as it is now, or of its tombstone."""
+    for _ in range(2):  # It may be buried between a look at the registry and one at the document.
+        registry = await services.registry.read()
+        link = registry.applications.get(application.application_id) if registry else None
+        if link is None:
+            stone = registry.tombstones.get(application.run_id) if registry else None
+            same = stone and stone.application_id == application.application_id
+            return stone.file if stone and same else None
+        document = application_document(
+            services.register, link.document, application.application_id
+        )
+        if body := await document.read():
+            return body.tombstone
+    return None
+
+
+async def _read(services: HighAvailabilityServices, pointer: Pointer) -> TombstoneFile:
+    data = await services.storage.read(pointer.path)
+    place = services.storage.place(pointer.path)
     file = tombstones.load(data, place)
-    if tombstone.file.digest not in {"", digest(data)}:
+    if pointer.digest not in {"", digest(data)}:
         raise CorruptDataError(f"{place}: was altered since it was stored")
     return file
 
@@ -67,24 +109,28 @@ async def forget_expired(
 
 def tombstones_directory(services: HighAvailabilityServices) -> str:
     """Return where the files of tombstones lie."""
-    return layout.tombstone_path(services.locations.cluster, "x").rpartition("/")[0]
+    return layout.tombstone_path(services.locations.cluster, "x", 0).rpartition("/")[0]
 
 
 async def sweep_tombstones(
-    services: HighAvailabilityServices, registry: RegistryBody, names: Iterable[str]
+    services: HighAvailabilityServices, term: Term, registry: RegistryBody, recovered: Recovered
 ) -> None:
-    """Remove files of tombstones that are no more; one of a linked application is yet to be.
+    """Remove files of tombstones that nobody points to.
 
-    ``names`` were listed before the registry was claimed: so none is the file of a later leader's
-    run, which a leader that was paused in between would take for one that nothing names.
+    ``registry`` and ``recovered`` were claimed by ``term``: no older one can point to its file any
+    more, however long this leader is paused; files of later terms are not its own to judge.
     """
     directory = tombstones_directory(services)
-    needed = {*registry.tombstones, *(link.run_id for link in registry.applications.values())}
-    for name in names:
-        run = RunId(name.removesuffix(_SUFFIX))
-        if not name.endswith(_SUFFIX) or run in needed:
+    named = {stone.file.path for stone in registry.tombstones.values()}
+    named |= {one.body.tombstone.path for one in recovered.sound if one.body.tombstone}
+    unknown = {registry.applications[damaged].run_id for damaged in recovered.damaged}
+    for name in await services.storage.names(directory):
+        path, written = f"{directory}/{name}", layout.tombstone_of(name)
+        if written is None or path in named:
             continue
-        path = f"{directory}/{name}"
+        run, by = written
+        if by > term or run in unknown:
+            continue
         try:
             file = tombstones.load(await services.storage.read(path), path)
         except (DataError, NotFoundError) as error:

@@ -60,7 +60,7 @@ def remembered(number: int, storage: Path) -> Tombstone:
     )
     job = JobRecord(JobId(f"{number:032x}"), "load", JobStatus.FINISHED, 1, NOW - 10, NOW)
     data = tombstones.dump(TombstoneFile(result=result, jobs=(job,)))
-    path = layout.tombstone_path(CLUSTER, run)
+    path = layout.tombstone_path(CLUSTER, run, 1)
     for name in (
         path,
         *(f"{one}/{number:032x}.json" for one in layout.result_directories(CLUSTER)),
