@@ -63,11 +63,7 @@ class ApplicationStatus(enum.Enum):
         return self in _TERMINAL_APPLICATION
 
 
-_TERMINAL_APPLICATION = {
-    ApplicationStatus.FINISHED,
-    ApplicationStatus.FAILED,
-    ApplicationStatus.CANCELED,
-}
+_TERMINAL_APPLICATION = {ApplicationStatus(status.value) for status in _TERMINAL_JOB}
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -312,6 +308,8 @@ class JobEntry(Record, frozen=True):
     """As what it is to end once the savepoint is taken that was asked for with it."""
     checkpoints: str = ""
     """Register key of the document that holds its checkpoints; empty before the first."""
+    begun_after: int = 0
+    """The last attempt before a person discarded the result: the next one began from nothing."""
     result: JobResultEntry | None = None
 
 

@@ -220,6 +220,7 @@ async def stage(ground: Ground) -> None:
         driver=Incarnation("driver"),
         plan=ENTRY.plan,
         staged=STAGED.path,
+        writer="w",
         result_size_max=1000,
     )
     Attempt(deploy, 1, ground.storage, SystemClock()).finished(msgspec.Raw(b"7"))

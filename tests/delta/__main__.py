@@ -1,7 +1,8 @@
-"""``python -m tests.delta [--keep]``: lose drivers between Delta's commit and our record.
+"""``python -m tests.delta [--keep]``: lose drivers between Delta's commit and our record, and more.
 
-Fetches a PySpark for which Delta is there and, by Maven, Delta's jars; ``--keep`` keeps them in
-``out``. Prints ``1 passed, 0 failed``, or why not.
+The other journey runs a job anew that has written already. Fetches a PySpark for which Delta is
+there and, by Maven, Delta's jars; ``--keep`` keeps them in ``out``. Prints ``2 passed, 0 failed``,
+or why not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, Run
@@ -26,7 +30,10 @@ CONF = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.shuffle.partitions": "2",
 }
-EXPECTED = {"attempts": [3, 3], "appended": [500, 500], "batched": [500, 500]}
+LOST = {"attempts": [3, 3], "appended": [500, 500], "batched": [500, 500]}
+ANEW = {"attempt": 2, "again": [200, 100], "again-batched": [200, 100]}
+
+Found = dict[str, Any]
 
 
 def jars() -> list[Path]:
@@ -39,36 +46,59 @@ def jars() -> list[Path]:
     return sorted(JARS.glob("*.jar"))
 
 
-def travel(place: Path, overlay: Path | None) -> dict[str, list[int]]:
-    """Run the application; return how many rows there are, and how many different ones."""
+def lose_drivers(place: Path, overlay: Path | None) -> Found:
+    """Run to the end; return how many rows there are, and how many different ones."""
+    with _started(place, overlay, "app.py") as run:
+        assert run.finish(900) == 0, run.story()
+    return _read(place / "counted.json")
+
+
+def run_anew(place: Path, overlay: Path | None) -> Found:
+    """Close a run once its first job has a result, and discard that; return what is there then."""
+    named = ("-D", "high-availability.cluster-id=again", "--run-id", "monday")
+    with _started(place, overlay, "again.py", *named) as run:
+        run.wait("job-status", 900, name="appends", status="FINISHED")
+        run.process.terminate()
+        run.finish()
+    (place / "go").touch()
+    with _started(place, overlay, "again.py", *named, "--rerun", "appends") as run:
+        assert run.finish(900) == 0, run.story()
+    return _read(place / "again.json")
+
+
+@contextmanager
+def _started(place: Path, overlay: Path | None, app: str, *more: str) -> Iterator[Run]:
     conf = {**CONF, "spark.jars": ",".join(map(str, jars()))}
     options = [part for item in conf.items() for part in ("--conf", "=".join(item))]
-    script = shutil.copy(Path(__file__).with_name("app.py"), place / "app.py")
+    script = shutil.copy(Path(__file__).with_name(app), place / app)
     scratch = ("-D", f"io.tmp.dirs={place / 'tmp'}", "--slots", "1", "--master", "local[2]")
-    line = [*COMMAND, "run-application", "--json", *scratch, *options, str(script)]
+    line = [*COMMAND, "run-application", "--json", *scratch, *options, *more, str(script)]
     paths = [str(overlay or ""), os.environ.get("PYTHONPATH", "")]
     run = Run(line, place, place / "stderr.log", {"PYTHONPATH": os.pathsep.join(paths)})
     try:
-        assert run.finish(900) == 0, run.story()
+        yield run
     finally:
         harness.end(run)
-    found: dict[str, list[int]] = json.loads((place / "counted.json").read_text())
+
+
+def _read(path: Path) -> Found:
+    found: Found = json.loads(path.read_text())
     return found
 
 
 def main(arguments: list[str]) -> int:
-    """Travel; return 1 if a row is there twice, or missing."""
+    """Travel; return 1 if a row is there more often than it should, or missing."""
     keep = "--keep" in arguments
-    with (
-        ground.overlay(PYSPARK, keep=keep) as overlay,
-        tempfile.TemporaryDirectory(prefix="understudy-delta-") as place,
-    ):
-        found = travel(Path(place), overlay)
-    right = found == EXPECTED
-    if not right:
-        print(f"expected {EXPECTED}, found {found}", file=sys.stderr)
-    print("1 passed, 0 failed" if right else "0 passed, 1 failed")
-    return 0 if right else 1
+    wrong = 0
+    with ground.overlay(PYSPARK, keep=keep) as overlay:
+        for journey, expected in ((lose_drivers, LOST), (run_anew, ANEW)):
+            with tempfile.TemporaryDirectory(prefix="understudy-delta-") as place:
+                found = journey(Path(place), overlay)
+            if found != expected:
+                print(f"{journey.__name__}: expected {expected}, found {found}", file=sys.stderr)
+                wrong += 1
+    print(f"{2 - wrong} passed, {wrong} failed")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

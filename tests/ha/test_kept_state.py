@@ -57,6 +57,7 @@ class Job:
             driver=Incarnation("d"),
             plan=Pointer(path="", digest="", size=0),
             staged="",
+            writer="w",
             result_size_max=100,
             checkpoints="points",
             restored=self.register.latest,

@@ -11,10 +11,21 @@ from msgspec.structs import replace
 from tests.ha import ground
 from tests.support.faulty_register import Died, Durable, Fault, Faults
 from tests.support.virtual_time import run_virtual
+from understudy.core.recovery import lineage
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.model import Incarnation, Intent, JobEntry, Restarts, application_id
+from understudy.model import (
+    Incarnation,
+    Intent,
+    JobEntry,
+    JobId,
+    JobStatus,
+    Pointer,
+    Restarts,
+    application_id,
+)
 from understudy.runtime import redeployment
+from understudy.runtime.checkpoint_cleanup import chosen_directory
 from understudy.runtime.code import SourceFile
 from understudy.runtime.redeployment import Changes
 from understudy.runtime.reporter import Silent
@@ -51,7 +62,12 @@ async def begin(durable: Durable) -> Changes:
     intent = Intent(
         attempt=1, taskmanager=Incarnation("tm"), driver=Incarnation("d"), term=1, staged=staged
     )
-    counted = replace(ended, cancel_requested=True, restarts=Restarts(failures=2))
+    counted = replace(
+        ended,
+        cancel_requested=True,
+        stop_requested=JobStatus.FINISHED,
+        restarts=Restarts(failures=2),
+    )
     await plans.add(1, replace(counted, intent=intent))
     await plans.add(1, OPEN)
     await stored.update(1, lambda body: replace(body, restarts=Restarts(losses=2)))
@@ -135,7 +151,7 @@ def test_code_that_is_gone_by_the_time_its_jobmanager_leads_is_not_deployed(
 def test_a_discarded_result_leaves_a_job_that_needs_its_plan_and_goes_on_counting(
     code: Submission,
 ) -> None:
-    expected = replace(DONE, deployment=0)
+    expected = replace(DONE, deployment=0, begun_after=DONE.attempt)
 
     async def main() -> list[JobEntry]:
         durable = Durable()
@@ -147,6 +163,49 @@ def test_a_discarded_result_leaves_a_job_that_needs_its_plan_and_goes_on_countin
         return list(plans.entries.values())
 
     assert [expected, OPEN] == run_virtual(main())
+
+
+@pytest.mark.parametrize("retained", [False, True])
+def test_what_a_discarded_result_has_left_goes_unless_it_is_retained(
+    code: Submission, tmp_path: Path, retained: bool
+) -> None:
+    directory = tmp_path / DONE.job_id
+    (directory / "streaming").mkdir(parents=True)
+
+    async def main() -> None:
+        durable = Durable()
+        changes = await begin(durable)
+
+        def ended(entry: JobEntry) -> JobEntry:
+            assert entry.intent
+            assert entry.result
+            intent = replace(entry.intent, checkpoints=str(directory))
+            kept = f"{directory}/checkpoint-1.json" if retained else ""
+            return replace(entry, intent=intent, result=replace(entry.result, checkpoint=kept))
+
+        _, plans, _ = await lead(durable, 2, redeployment.NO_CHANGES, code)
+        await plans.update(2, DONE.job_id, ended)
+        _, plans, _ = await lead(durable, 3, changes, code)
+        entry = plans.entries[DONE.job_id]
+
+        assert f"{tmp_path}/{DONE.job_id}-1" == chosen_directory(str(tmp_path), entry)
+
+    run_virtual(main())
+
+    assert retained == directory.exists()
+
+
+def test_each_time_that_a_job_is_run_anew_it_leaves_its_traces_under_another_name() -> None:
+    entry = JobEntry(
+        job_id=JobId("a" * 32),
+        name="load",
+        occurrence=0,
+        plan=Pointer(path="", digest="", size=0),
+        submitted_at=0,
+    )
+    names = [lineage(replace(entry, begun_after=number)) for number in (0, 1, 3)]
+
+    assert ["a" * 32, f"{'a' * 32}-1", f"{'a' * 32}-3"] == names
 
 
 def test_the_result_of_the_next_attempt_is_not_discarded(code: Submission) -> None:
@@ -182,7 +241,8 @@ def test_stopped_at_every_call_the_next_leader_reaches_the_same(
         record = await ground.services(durable).applications.record(stored.body)
         return stored.body.deployment, record.args, list(plans.entries.values())
 
-    expected = (2, ("new",), [replace(DONE, deployment=0), OPEN])
+    anew = replace(DONE, deployment=0, begun_after=DONE.attempt)
+    expected = (2, ("new",), [anew, OPEN])
 
     for number in range(run_virtual(calls())):
         assert expected == run_virtual(main(number)), number

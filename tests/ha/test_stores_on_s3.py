@@ -125,6 +125,7 @@ def deploy() -> Deploy:
         result_size_max=1 << 18,
         plan=Pointer(path=PLAN_PATH, digest=digest(PLAN), size=len(PLAN)),
         staged=STAGED.path,
+        writer="w",
         checkpoints=layout.checkpoints_path(CLUSTER, DIRECTORY, JOB),
     )
 

@@ -176,6 +176,43 @@ def test_a_discarded_result_is_made_again_once(start: Start, place: Path, kill: 
     assert "result of job 'first job' (attempt 1) is discarded" in run.log.read_text()
 
 
+@pytest.mark.parametrize("retention", ["DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"])
+def test_a_failed_job_is_run_anew_from_nothing_and_what_was_retained_stays(
+    start: Start, place: Path, retention: str
+) -> None:
+    points = place / "points"
+    options = (
+        *NAMED,
+        *("-D", f"execution.checkpointing.dir={points}"),
+        *("-D", f"execution.checkpointing.externalized-checkpoint-retention={retention}"),
+        *("-D", "restart-strategy.type=fixed-delay"),
+        *("-D", "restart-strategy.fixed-delay.attempts=1"),
+        *("-D", "restart-strategy.fixed-delay.delay=50ms"),
+    )
+    first = start("anew.py", options=options)
+    first.wait("job-status", name="breaks", status="FAILED")
+    until((place / "waiting").exists)
+    first.process.terminate()
+    first.finish()
+    for file in ("mended", "go"):
+        (place / file).touch()
+    second = start("anew.py", options=(*options, "--rerun", "breaks"))
+    code = second.finish()
+    begun = [json.loads(line) for line in second.lines("begun.txt")]
+    before, after = begun[0][0], begun[-1][0]
+    left = [directory for directory in (before, after) if Path(directory).exists()]
+    job_id = Path(before).parts[-3]
+    nonce = begun[0][-1].rpartition("-")[2]
+
+    assert 0 == code, second.story()
+    assert [
+        [f"{points}/{job_id}/streaming/board", False, None, f"understudy-{job_id}-{nonce}"],
+        [f"{points}/{job_id}/streaming/board", True, 1, f"understudy-{job_id}-{nonce}"],
+        [f"{points}/{job_id}-2/streaming/board", False, None, f"understudy-{job_id}-2-{nonce}"],
+    ] == begun
+    assert ([before] if retention == "DELETE_ON_CANCELLATION" else []) == left
+
+
 def test_a_jobmanager_that_is_started_over_an_unfinished_run_discards_a_result_once_it_leads(
     begin: Begin, place: Path
 ) -> None:

@@ -102,6 +102,7 @@ def deploy(*restored: Checkpoint, accept_found: bool = False) -> Deploy:
         driver=Incarnation("d"),
         plan=Pointer(path="", digest="", size=0),
         staged="",
+        writer="w",
         result_size_max=1000,
         checkpoints="c/applications/a/checkpoints/j",
         restored=restored,

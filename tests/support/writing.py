@@ -39,12 +39,19 @@ class Leader:
         self.job_id = job_id
         self.body = Checkpoints(application_id=ApplicationId("a"), job_id=job_id)
         self.attempt = 0
+        self.writer = "understudy-a"
         self.storage = FsspecStorage("memory://safe-writes")
 
     def begin(self, disk: Disk | None = None) -> Attempt:
         """Begin the next attempt."""
         self.attempt += 1
         return Attempt(self, self.attempt, disk or Disk())
+
+    def begin_anew(self, writer: str) -> Attempt:
+        """Begin the next attempt from nothing, as after ``--rerun``."""
+        self.writer = writer
+        self.body = Checkpoints(application_id=ApplicationId("a"), job_id=self.job_id)
+        return self.begin()
 
     def record(self, attempt: int, taken: Iterable[Checkpoint]) -> tuple[int, ...]:
         if attempt != self.attempt:
@@ -70,6 +77,7 @@ class Attempt:
             driver=Incarnation("d"),
             plan=Pointer(path="", digest="", size=0),
             staged="",
+            writer=leader.writer,
             result_size_max=1000,
             checkpoints="job",
             restored=checkpoints.latest(leader.body),

@@ -15,6 +15,7 @@ from understudy.api.failures import Told
 from understudy.api.views import ApplicationFacts, JobLive, Json
 from understudy.clock import Clock
 from understudy.core import job
+from understudy.core.recovery import lineage
 from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.registry import (
@@ -38,6 +39,7 @@ from understudy.model import (
 )
 from understudy.runtime import attention
 from understudy.runtime.attention import Problems
+from understudy.runtime.checkpoint_cleanup import chosen_directory
 from understudy.runtime.retention import RESULT_LOST, read_end, read_tombstone
 from understudy.runtime.submission import configuration_of
 
@@ -182,13 +184,11 @@ class Directory:
 
     def checkpoints_of(self, facts: ApplicationFacts, job_id: JobId, chosen: str) -> str:
         """Return where a job's checkpoints lie; ``chosen``: where new attempts keep theirs."""
-        intent = facts.entries[job_id].intent
-        if intent and intent.checkpoints:
-            return intent.checkpoints
-        if chosen:
-            return f"{chosen.rstrip('/')}/{job_id}"
+        entry = facts.entries[job_id]
+        if directory := chosen_directory(chosen, entry):
+            return directory
         path = layout.checkpoints_path(
-            self._services.locations.cluster, facts.body.directory, job_id
+            self._services.locations.cluster, facts.body.directory, lineage(entry)
         )
         return self._services.storage.place(path)
 

@@ -99,6 +99,11 @@ def is_outdated(entry: JobEntry, deployment: int) -> bool:
 # --- which attempts -------------------------------------------------------------------------------
 
 
+def lineage(entry: JobEntry) -> str:
+    """Name the attempts that go on from each other: no other ones leave traces under it."""
+    return f"{entry.job_id}-{entry.begun_after}" if entry.begun_after else entry.job_id
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """What one TaskManager says about one attempt when it registers."""

@@ -76,9 +76,9 @@ def staged_application_path(cluster: str, directory: str, term: int) -> str:
     return f"{cluster}/applications/{directory}/result-{term}.json"
 
 
-def checkpoints_path(cluster: str, directory: str, job_id: str) -> str:
+def checkpoints_path(cluster: str, directory: str, lineage: str) -> str:
     """Return where a job's checkpoints lie, unless a person says otherwise."""
-    return f"{cluster}/applications/{directory}/checkpoints/{job_id}"
+    return f"{cluster}/applications/{directory}/checkpoints/{lineage}"
 
 
 def tables_path(cluster: str, directory: str) -> str:

@@ -192,6 +192,9 @@ class Deploy(Message, frozen=True, kw_only=True):
     driver: Incarnation
     plan: Pointer
     staged: str
+    writer: str
+    """Under which name it writes to what drops a repeated write: that of its lineage, which no
+    other run uses, even one with the same ids."""
     result_size_max: int
     checkpoints: str = ""
     """Where the job's checkpoints lie: a path of the storage, or an absolute path or URL."""

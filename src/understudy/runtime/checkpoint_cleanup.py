@@ -13,6 +13,7 @@ import functools
 import logging
 
 from understudy.core.checkpoints import Retention, is_retained
+from understudy.core.recovery import lineage
 from understudy.errors import ConfigurationError, DataError, NotFoundError, StorageError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
@@ -44,7 +45,7 @@ def chosen_directory(chosen: str, entry: JobEntry) -> str:
     """
     if entry.intent:
         return entry.intent.checkpoints
-    return f"{chosen.rstrip('/')}/{entry.job_id}" if chosen else ""
+    return f"{chosen.rstrip('/')}/{lineage(entry)}" if chosen else ""
 
 
 async def retain(
@@ -90,7 +91,7 @@ async def clean_checkpoints(
         with contextlib.suppress(DataError, NotFoundError):
             chosen = (await store.claim(term)).directory
     directory = chosen or layout.checkpoints_path(
-        services.locations.cluster, application.directory, entry.job_id
+        services.locations.cluster, application.directory, lineage(entry)
     )
     kept = entry.result.checkpoint if entry.result else ""
     if not kept and (chosen or entry.checkpoints):  # Else what is there goes with the application.
@@ -100,6 +101,12 @@ async def clean_checkpoints(
     if entry.checkpoints:
         await _sweep_writes(services, application, entry, effort)
         await effort.make(entry.checkpoints, lambda: store.delete(term))
+
+
+async def remove_checkpoints(storage: Storage, entry: JobEntry) -> None:
+    """Delete what a job, which has ended, has left where a person has chosen, unless retained."""
+    if entry.result and not entry.result.checkpoint and entry.intent and entry.intent.checkpoints:
+        await _delete(storage, entry.intent.checkpoints)
 
 
 async def _delete(storage: Storage, directory: str) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.core import job
 from understudy.core.job import JobState, Phase
+from understudy.core.recovery import lineage
 from understudy.core.restart import Strategy
 from understudy.core.slots import Placement
 from understudy.errors import (
@@ -291,6 +292,8 @@ class JobMaster:
                 driver=place.driver,
                 plan=entry.plan,
                 staged=entry.intent.staged,
+                # The ids may come again, once their tombstone is gone; the directory never does.
+                writer=f"understudy-{lineage(entry)}-{self._context.directory}",
                 result_size_max=self._context.result_size_max,
                 checkpoints=self.checkpoint_directory,
                 tables=layout.tables_path(self._context.cluster, self._context.directory),
@@ -474,7 +477,8 @@ def _chosen_directory(context: JobContext, job_id: JobId) -> str:
 
 
 def _checkpoint_directory(context: JobContext, job_id: JobId) -> str:
-    usual = layout.checkpoints_path(context.cluster, context.directory, job_id)
+    name = lineage(context.plans.entries[job_id])
+    usual = layout.checkpoints_path(context.cluster, context.directory, name)
     return _chosen_directory(context, job_id) or usual
 
 

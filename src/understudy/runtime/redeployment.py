@@ -21,6 +21,7 @@ from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import JobEntry, JobId, Restarts, Term
+from understudy.runtime.checkpoint_cleanup import remove_checkpoints
 from understudy.runtime.persist import once, persist
 from understudy.runtime.reporter import Reporter
 from understudy.runtime.submission import Submission
@@ -105,12 +106,18 @@ async def discard(
 ) -> None:
     """Discard the results that a person named, unless they were replaced since.
 
-    The attempts before keep their numbers, so that none of their traces is taken for a new one's.
+    Such a job begins from nothing: nothing that the attempts before have kept is its own any more.
+    They keep their numbers, so that none of their traces is taken for a new one's.
     """
     for job_id, source in changes.rerun.items():
         entry = plans.entries.get(job_id)
         if entry is None or entry.result is None or entry.result.source.digest != source:
             continue
+        # While it has its result: nobody would know of them later. What is retained stays.
+        await once(
+            "remove what a discarded result has left",
+            functools.partial(remove_checkpoints, services.storage, entry),
+        )
         await _discard(plans, job_id, source, term)
         remove = functools.partial(services.storage.delete, services.job_results.dirty_path(job_id))
         await once("remove a discarded result", remove)
@@ -136,7 +143,9 @@ async def _discard(plans: ExecutionPlanStore, job_id: JobId, source: str, term: 
             restarts=Restarts(),
             displaced=False,
             cancel_requested=False,
-            checkpoints="",  # It begins anew; the sweep removes what nothing links.
+            stop_requested=None,
+            checkpoints="",  # The sweep removes what nothing links.
+            begun_after=entry.attempt,
         )
 
     await persist("discard a result", lambda: plans.update(term, job_id, change))

@@ -119,7 +119,7 @@ class SafeWrites:
         number = batch.number if batch else 0
         emit(
             {
-                "txnAppId": f"understudy-{self._deploy.job_id}-{part}",
+                "txnAppId": f"{self._deploy.writer}-{part}",
                 "txnVersion": str(number),
             }
         )

@@ -69,6 +69,7 @@ def attempt(number: int, register: Register) -> TableKeeper:
         driver=Incarnation("d"),
         plan=Pointer(path="", digest="", size=0),
         staged="",
+        writer="w",
         result_size_max=1000,
         checkpoints=str(Path("points").absolute()),
         tables="tables",
