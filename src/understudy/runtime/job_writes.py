@@ -94,6 +94,7 @@ class JobWrites:
             writing.emit(spark.url(rows), {})
 
         self._writes.write(target, mode, emit, name, batch)
+        spark.refresh(session, writing.path)
 
     def _transact(self, writing: Any, mode: Mode, name: str | None, batch: Batch | None) -> None:
         if mode is Mode.ERROR:

@@ -154,12 +154,18 @@ class TableKeeper:
         tables.check_schema(df, what)
         began = self._clock.now()
         location = f"{base}/{_safe(name)}-{self._deploy.attempt}-{next(self._numbers)}"
-        schema = tables.write(df, spark_url(self._storage.url, location), format_)
         storage, path = self._at(location)
-        files = persist_blocking("make a table durable", lambda: _settled(storage, path))
-        manifest = TableManifest(name=name, format=format_, schema=schema, files=files)
-        data = manifests.dump(manifest, pretty=True)
-        persist_blocking("keep a table", lambda: storage.publish(f"{path}/{MANIFEST}", data))
+        try:
+            schema = tables.write(df, spark_url(self._storage.url, location), format_)
+            files = persist_blocking("make a table durable", lambda: _settled(storage, path))
+            manifest = TableManifest(name=name, format=format_, schema=schema, files=files)
+            data = manifests.dump(manifest, pretty=True)
+            persist_blocking("keep a table", lambda: storage.publish(f"{path}/{MANIFEST}", data))
+        except BaseException:
+            with contextlib.suppress(Exception):  # What raised is what must be told.
+                storage.delete_tree(path)
+            raise
+        # Where this is refused it stays: it may be recorded all the same, by a lost answer.
         taken = Checkpoint(
             kind=kind,
             name=name,

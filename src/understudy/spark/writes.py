@@ -142,6 +142,14 @@ def url(path: Path) -> str:
     return f"file:{path}"
 
 
+def refresh(session: SparkSession, path: str) -> None:
+    """Have what is cached of a path read anew, as Spark does after a write of its own.
+
+    The cache is one for all sessions of the process, and threads. Of Delta tables Spark sees to it.
+    """
+    session.catalog.refreshByPath(path)
+
+
 def check_seen(session: SparkSession, directory: Path) -> None:
     """Raise `CheckpointError` where executors on other hosts do not see a local directory."""
     context = session.sparkContext

@@ -159,6 +159,13 @@ def test_a_restarted_attempt_computes_nothing_and_removes_what_is_half_written(
     assert 2 == seen["read"]
 
 
+def test_nothing_is_left_of_a_table_whose_write_raises(seen: dict[str, Any]) -> None:
+    raised = seen["raised"]
+
+    assert "half of it" in raised["error"]
+    assert ([], 8) == (raised["left"], raised["then"])
+
+
 def test_a_bad_handle_is_refused(seen: dict[str, Any]) -> None:
     nothing, foreign, altered = seen["handles"]
 

@@ -122,6 +122,21 @@ def exploding(spark: SparkSession) -> DataFrame:
     return spark.range(1).selectExpr("raise_error('computed') as Id")
 
 
+def raising(keeper: TableKeeper, spark: SparkSession) -> dict[str, Any]:
+    """Let the write of a table raise; look what is left, and keep it again."""
+    error = error_of(lambda: half(keeper, spark, 7))
+    left = [path.name for path in Path("points/tables").glob("raises*")]
+    return {"error": error, "left": left, "then": half(keeper, spark, 8).count()}
+
+
+def half(keeper: TableKeeper, spark: SparkSession, until: int) -> DataFrame:
+    """Keep eight rows in two partitions, of which the second cannot be computed all."""
+    rows = spark.range(0, 8, 1, 2).selectExpr(
+        f"if(id < {until}, id, raise_error('half of it')) as id"
+    )
+    return keeper.checkpoint(spark, rows, "raises", "parquet")
+
+
 def restarted(register: Register, spark: SparkSession) -> dict[str, Any]:
     """Play an attempt that finds a half-written table, and what was recorded."""
     half = Path("points/tables/half-1-9")
@@ -171,6 +186,7 @@ def look(ctx: JobContext) -> dict[str, Any]:
     handle = first.table(df, "totals")
     seen: dict[str, Any] = {way: kept_whole(first, spark, df, way) for way in ("parquet", "orc")}
     seen["refused"] = refusals(first, spark)
+    seen["raised"] = raising(first, spark)
     seen["again"] = restarted(register, spark)
     seen["same handle"] = seen["again"].pop("handle") == handle
     bad = ["x", {**handle, "application": "0" * 32}, {**handle, "location": f"{'b' * 32}/../x"}]
