@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from kazoo import exceptions
@@ -14,6 +15,7 @@ from tests.ha import ground
 from tests.support.memory_storage import MemoryStorage
 from tests.support.zookeeper import Server
 from tests.support.zookeeper_clients import PATIENCE_S, Cluster, hands, until
+from understudy.cli.joining import check_joinable
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
@@ -238,6 +240,45 @@ def test_a_registry_whose_value_hands_deleted_is_lost_and_never_made_anew(
             assert [] == client.get_children(key)
 
     asyncio.run(scenario())
+
+
+# --- a start ------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_silent_in_the_middle_of_a_start_and_comes_back_costs_none(
+    freezer: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    patient = {"ZK_SESSION_TIMEOUT": "4 s", "ZK_CONNECTION_TIMEOUT": f"{PATIENCE_S} s"}
+    cluster = Cluster(freezer.connect_string, **patient)
+    register = cluster.open()
+    session = register._session
+    write = session.write
+
+    async def thaw() -> None:
+        await until(lambda: not session.connected)
+        freezer.thaw()
+
+    async def scenario() -> None:
+        thawing: list[asyncio.Task[None]] = []
+
+        async def freeze_first(request: Any) -> Any:
+            monkeypatch.setattr(session, "write", write)
+            await asyncio.to_thread(freezer.freeze)
+            thawing.append(asyncio.create_task(thaw()))
+            return await write(request)
+
+        monkeypatch.setattr(session, "write", freeze_first)
+        storage = InlineStorage(MemoryStorage())
+        services = HighAvailabilityServices(register, storage, cluster.name, ground.LOCATIONS)
+        await check_joinable(Configuration(cluster.settings), services)
+
+        assert thawing
+        assert [] == await register.keys("")
+
+    asyncio.run(scenario())
+    told = [one.getMessage() for one in caplog.records if one.name == "understudy.cli.joining"]
+    assert 1 == len(told)
+    assert f" for up to {PATIENCE_S:g} s ({options.ZK_CONNECTION_TIMEOUT.key})" in told[0]
 
 
 # --- stores ---------------------------------------------------------------------------------------

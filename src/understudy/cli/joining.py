@@ -7,11 +7,14 @@ contradict those that are there, they are refused before they start.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from understudy.cli.compose import check_startable, open_services
 from understudy.cli.shared_storage import check_storage, lives
-from understudy.config import Configuration, options
+from understudy.config import Configuration, options, zookeeper
 from understudy.config.option import Option
 from understudy.errors import (
     Conflict,
@@ -24,15 +27,20 @@ from understudy.errors import (
 )
 from understudy.ha.register import Register, SelfProving
 from understudy.ha.registry import nonce
-from understudy.ha.retrieval import serving_leader
+from understudy.ha.retrieval import RETRY_BACKOFF_S, serving_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import LeaderRecord
 from understudy.runtime.attention import refuse_lost_registry
+
+T = TypeVar("T")
 
 START_WAY_OUT = (
     "nothing was started; put the latest copy back and start again, or remove all that is left of "
     "the cluster with `understudy destroy`"
 )
+
+SILENT_S = 1.0
+"""How long a start waits for the register before it says that it does."""
 
 SHARED: tuple[Option[Any], ...] = (
     options.LEASE_DURATION,
@@ -45,6 +53,8 @@ SHARED: tuple[Option[Any], ...] = (
     options.DELETE_ON_COMMIT,
 )
 """What one member of a cluster concludes from, and another one does."""
+
+_log = logging.getLogger(__name__)
 
 
 def shared_settings(configuration: Configuration) -> dict[str, str]:
@@ -65,12 +75,7 @@ def check_startable_here(
 async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:
     """Raise `UsageError` where a process of this configuration cannot be of this cluster."""
     try:
-        if isinstance(services.backend, SelfProving):
-            await services.backend.prove()
-        else:
-            await prove_register(services.register)
-        await refuse_lost_registry(services, None)
-        leader = await serving_leader(services.register)
+        leader = await patiently(configuration, lambda: _prove(services))
     except ForeignDataError as error:
         raise UsageError(str(error)) from error
     except LostDataError as error:
@@ -84,6 +89,56 @@ async def check_joinable(configuration: Configuration, services: HighAvailabilit
     if leader and await lives(configuration, services, leader):
         _compare(configuration, services.cluster_id, leader)
         await check_storage(configuration, services, leader)
+
+
+async def _prove(services: HighAvailabilityServices) -> LeaderRecord | None:
+    """Raise what is wrong with the register of a cluster; return who leads it."""
+    if isinstance(services.backend, SelfProving):
+        await services.backend.prove()
+    else:
+        await prove_register(services.register)
+    await refuse_lost_registry(services, None)
+    return await serving_leader(services.register)
+
+
+async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a register; again, with backoff, where servers of it may come back.
+
+    For as long as a process that starts may try to reach one, from when the connection broke first;
+    then ``TimeoutError`` tells what was the matter last. Rights do not come by asking again.
+    """
+    if not zookeeper.is_chosen(configuration):
+        return await ask()
+    loop, longest_s = asyncio.get_running_loop(), configuration.get(options.ZK_RETRY_WAIT)
+    patience_s = configuration.get(options.ZK_CONNECTION_TIMEOUT)
+    bound = f"{patience_s:g} s ({options.ZK_CONNECTION_TIMEOUT.key})"
+    problem, pause_s = "the register does not answer", RETRY_BACKOFF_S
+    telling = loop.call_later(SILENT_S, _log.warning, "%s: waiting for up to %s", problem, bound)
+    give_up_at: float | None = None
+    try:
+        while True:
+            began = loop.time()
+            try:
+                async with asyncio.timeout_at(give_up_at):
+                    return await ask()
+            except PermissionError:
+                raise
+            except OSError as error:
+                problem = str(error) or problem
+                if give_up_at is None:
+                    # What has timed out was waited for already; what broke was not.
+                    since = began if isinstance(error, TimeoutError) else loop.time()
+                    give_up_at = since + patience_s
+                rest_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 -- jitter, not secrets
+                if loop.time() + rest_s >= give_up_at:
+                    raise TimeoutError(f"{problem}; tried for {bound}") from error
+                if telling.when() > loop.time() and not telling.cancelled():
+                    telling.cancel()
+                    _log.warning("%s: trying again for up to %s", problem, bound)
+            await asyncio.sleep(rest_s)
+            pause_s = min(2 * pause_s, longest_s)
+    finally:
+        telling.cancel()
 
 
 def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord) -> None:

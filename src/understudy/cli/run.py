@@ -24,7 +24,7 @@ from understudy.cli.common import (
 )
 from understudy.cli.compose import EXIT_CODES, open_services, release_registers, scratch_base
 from understudy.cli.hosts import check_host, reachable_as, shown_as
-from understudy.cli.joining import START_WAY_OUT, check_startable_here
+from understudy.cli.joining import START_WAY_OUT, check_startable_here, patiently
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
 from understudy.cli.restoring import (
@@ -296,7 +296,9 @@ def checked_run_id(run_id: str | None) -> str | None:
 async def read_registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
     """Return what a cluster knows of its runs; raises an error that says what to do."""
     try:
-        return await open_services(configuration, cluster_id).registry.read()
+        return await patiently(
+            configuration, open_services(configuration, cluster_id).registry.read
+        )
     except ForeignDataError as error:
         raise UsageError(str(error)) from error
     except DataError as error:

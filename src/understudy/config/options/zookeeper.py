@@ -44,15 +44,16 @@ ZK_CONNECTION_TIMEOUT = Option(
     "high-availability.zookeeper.client.connection-timeout",
     PERIOD,
     "15 s",
-    "How long a command, or a process that starts, tries to reach any server before it gives up.",
+    "How long a command, or a process that starts, tries to reach any server before it gives up: "
+    "also where the connection breaks while it starts.",
     SAME,
 )
 ZK_RETRY_WAIT = Option(
     "high-availability.zookeeper.client.retry-wait",
     PERIOD,
     "5 s",
-    "The longest pause before all servers are tried again; never more than a twentieth of the "
-    "session timeout.",
+    "The longest pause before all servers are tried again, never more than a twentieth of the "
+    "session timeout; and before a start tries again what broke.",
     "the pause itself there",
 )
 ZK_RETRIES = Option(

@@ -300,7 +300,10 @@ class Session:
                 exceptions.SessionMovedError,
             ),
         ):
-            return ConnectionResetError(errno.ECONNRESET, "the connection to ZooKeeper broke")
+            return ConnectionResetError(
+                errno.ECONNRESET,
+                f"the connection to the ZooKeeper quorum {self.settings.hosts} broke",
+            )
         return OSError(errno.EIO, f"ZooKeeper answers {type(error).__name__} {error}".strip())
 
 
