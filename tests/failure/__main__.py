@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.failure import faults
 from tests.failure import run as failures
 from tests.failure.many import spread
 from tests.failure.run import Plan
@@ -30,8 +31,8 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")
     parser.add_argument("--one", action="store_true", help="never two at a time")
     arguments = parser.parse_args()
-    if why := namespaces.unavailable():
-        print(f"on loopback, without faults of the network: {why}")
+    for sentence in faults.left_out():
+        print(sentence)
     place = Path(tempfile.mkdtemp(prefix="understudy-failure-"))
     print(f"seed {arguments.seed}, in {place}", flush=True)
     wrong = False

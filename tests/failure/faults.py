@@ -389,9 +389,21 @@ def kinds() -> list[Callable[[Draw], Fault]]:
     found: list[Callable[[Draw], Fault]] = [*ANYWHERE]
     if namespaces.available():
         found += ON_A_NETWORK
-    if namespaces.can_reset():
+    if not namespaces.no_resets():
         found.append(resets)
     return found
+
+
+def left_out() -> list[str]:
+    """Return, for people, each kind that is not possible on this machine, and why."""
+    said = []
+    if why := namespaces.unavailable():
+        said.append(f"on loopback, without faults of the network: {why}")
+    elif why := namespaces.no_resets():
+        said.append(f"without resets of connections: {why}")
+    if shutil.which("strace") is None:
+        said.append("slow disks are servers that are frozen in bursts: there is no strace")
+    return said
 
 
 @contextlib.contextmanager

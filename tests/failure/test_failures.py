@@ -5,6 +5,7 @@ Without network namespaces the ensemble is on loopback, and what is done to the 
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ SPREAD_S = 15.0
 
 
 def test_nothing_is_violated_by_any_kind_of_failure(tmp_path: Path) -> None:
+    for sentence in faults.left_out():  # What was not tried is no proof: pytest's summary says so.
+        warnings.warn(sentence, stacklevel=1)
     verdict = run(Plan(SEED, len(faults.kinds()), pairs=True), tmp_path)
     print(told(verdict))
 
@@ -44,12 +47,12 @@ def test_an_old_leader_stops_by_itself_before_the_next_one_starts(tmp_path: Path
 
 
 def test_a_quorum_that_is_lost_for_most_of_a_session_ends_no_leadership(tmp_path: Path) -> None:
-    before, after, outage_s, violated = lost_for_most_of_a_session(tmp_path)
-    print(f"nothing was written for {outage_s:.1f} s, at a session timeout of {SESSION_S:g} s")
+    loss, violated = lost_for_most_of_a_session(tmp_path)
+    print(f"nothing was written for {loss.outage_s:.1f} s, at a session timeout of {SESSION_S:g} s")
 
     assert [] == violated, f"see {tmp_path}"
-    assert before == after
-    assert SESSION_S / 2 < outage_s < SESSION_S
+    assert loss.borne
+    assert SESSION_S / 2 < loss.outage_s < SESSION_S
 
 
 def test_a_thousand_retrievals_see_each_change_of_leader(tmp_path: Path) -> None:

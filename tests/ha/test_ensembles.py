@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from tests.failure import faults
 from tests.support import namespaces
 from tests.support.namespaces import OUTSIDE, Network
 from tests.support.zookeeper import Server, ensemble_on_hosts, launch
@@ -86,8 +88,8 @@ def test_one_way_is_lost_for_connections_that_stand_and_arrives_when_it_heals(
 
 
 def test_a_reset_is_seen_at_both_ends(network: Network) -> None:
-    if not namespaces.can_reset():
-        pytest.skip("this kernel does not end connections for ss -K")
+    if why := namespaces.no_resets():
+        pytest.skip(why)
     near, far = connected(network)
     with near, far:
         count = network.reset("a", "b")
@@ -96,6 +98,22 @@ def test_a_reset_is_seen_at_both_ends(network: Network) -> None:
         for end in (near, far):
             with pytest.raises(ConnectionError):
                 end.recv(1)
+
+
+def test_what_is_not_tried_on_this_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = shutil.which
+
+    def without_ss(name: str) -> str | None:
+        return None if name == "ss" else found(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "which", without_ss)
+        namespaces.no_resets.cache_clear()
+        said, kinds = faults.left_out(), faults.kinds()
+    namespaces.no_resets.cache_clear()
+
+    assert faults.resets not in kinds
+    assert any("ss of iproute2" in sentence for sentence in said) or namespaces.unavailable()
 
 
 def connected(network: Network) -> tuple[socket.socket, socket.socket]:

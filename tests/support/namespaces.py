@@ -115,7 +115,7 @@ class Network:
     def reset(self, host: str, other: str) -> int:
         """Reset the connections that stand between two hosts; return how many there were.
 
-        Both ends get an error at once. Needs what `can_reset` asks for.
+        Both ends get an error at once. Needs what `no_resets` asks for.
         """
         done = _run([*self.prefix(host), "ss", "-HKtn", "dst", self.address(other)])
         return len(done.splitlines())
@@ -195,14 +195,18 @@ def available() -> bool:
 
 
 @functools.cache
-def can_reset() -> bool:
-    """Say whether connections can be reset: ``ss``, and CONFIG_INET_DIAG_DESTROY of the kernel."""
-    if not available() or shutil.which("ss") is None:
-        return False
+def no_resets() -> str:
+    """Return why connections cannot be reset here; nothing where they can."""
+    if why := unavailable():
+        return why
+    if shutil.which("ss") is None:
+        return "resetting connections needs ss of iproute2"
     with Network(["one", "two"]) as network, network.entered("one"):
         server = socket.create_server((network.address("one"), 0))
         with server, socket.create_connection(server.getsockname()):
-            return network.reset("one", "one") > 0
+            if network.reset("one", "one"):
+                return ""
+    return "resetting connections needs a kernel with CONFIG_INET_DIAG_DESTROY, for ss -K"
 
 
 def sweep() -> None:
