@@ -16,12 +16,14 @@ from tests.support.fake_latch import TRAVEL_S, Ensemble, FakeLatch, Wire
 from understudy.core.lease import Timing
 from understudy.ha.election import Election
 from understudy.ha.latch_election import LatchElection
-from understudy.ha.retrieval import LEADER_KEY, encode_leader
+from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF_S, encode_leader
 
 SESSION_S, TICK_S = 10.0, 2.0
 TIMING = Timing.of_session(SESSION_S)
 SOON_S = 40 * TRAVEL_S
 """Longer than a takeover that waits for nothing."""
+PAUSE_S = 2 * RETRY_BACKOFF_S
+"""Before the third try to renew; a fourth one comes too late."""
 
 
 class Told(asyncio.Event):
@@ -313,14 +315,17 @@ def test_who_cannot_hear_answers_stops_and_comes_back(line: Line) -> None:
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.25, 0.5, 0.75])
+@pytest.mark.parametrize("shorter_s", [step / 4 for step in range(14)])
 def test_losing_the_quorum_for_less_than_what_is_left_of_the_session_costs_nothing(
-    line: Line, moment: float
+    line: Line, moment: float, shorter_s: float
 ) -> None:
     leader, standby = line.two()
     line.later(moment * TIMING.retry_s)
     line.quorum(there=False)
-    # A request that was sent while it was lost fails after a quarter; then one more must arrive.
-    line.later(TIMING.renew_deadline_s - TIMING.retry_s - SESSION_S / 4 - SOON_S)
+    # A request that was sent while it was lost fails after a quarter; the next one is sent soon
+    # after, however long the loss was, and must arrive.
+    longest_s = TIMING.renew_deadline_s - TIMING.retry_s - SESSION_S / 4 - PAUSE_S - 2 * TRAVEL_S
+    line.later(longest_s - shorter_s)
     line.quorum(there=True)
     line.later(2 * SESSION_S)
 

@@ -32,6 +32,12 @@ ZOOKEEPER = (
         IN_LINE,
     ),
     mutant(
+        "a renewal that failed is tried again at leisure", 1, "ha/election.py",
+        "pause_s = again_s if reason else 0.0",
+        "pause_s = 0.0",
+        IN_LINE,
+    ),
+    mutant(
         "a leader in line counts from the answer", 1, ELECTION,
         "deadline = sent_at + self._timing.renew_deadline_s",
         "deadline = self._clock.now() + self._timing.lease_s * 1.15",

@@ -295,14 +295,14 @@ class Election:
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
-        lost = asyncio.ensure_future(self._lost())
+        lost, pause_s = asyncio.ensure_future(self._lost()), 0.0
         try:
             while not work.done():
                 changed = asyncio.ensure_future(leadership.changed.wait())
                 waits: set[asyncio.Future[Any]] = {work, changed, lost}
                 await asyncio.wait(
                     waits,
-                    timeout=min(self._timing.retry_s, self._left_s()),
+                    timeout=min(pause_s or self._timing.retry_s, self._left_s()),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 changed.cancel()
@@ -317,6 +317,9 @@ class Election:
                 if not lease.leads(self._state, self._clock.now()):
                     return reason or "the lease was not renewed in time"
                 self._hold(self._state.leading.deadline)
+                # What failed is tried again soon: the backend may be back just before the deadline.
+                again_s = min(2 * pause_s or RETRY_BACKOFF_S, self._timing.retry_s)
+                pause_s = again_s if reason else 0.0
         finally:
             lost.cancel()
         return ""
