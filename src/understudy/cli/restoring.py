@@ -14,9 +14,11 @@ from understudy.cli.compose import open_services
 from understudy.cli.savepoint import checked_address
 from understudy.cli.spec import ApplicationSpec
 from understudy.config import Configuration
+from understudy.core import checkpoints
 from understudy.errors import CheckpointError, ConfigurationError, DataError, UsageError
 from understudy.ha import savepoints
-from understudy.model import StartFrom
+from understudy.model import CheckpointKind, Checkpoints, StartFrom
+from understudy.runtime.checkpoint_cleanup import retained_at
 
 
 class ClaimMode(enum.Enum):
@@ -102,10 +104,13 @@ def start_from(
 
 
 def _checked(path: str, restore: Restore) -> StartFrom:
+    address = checked_address(path)
     try:
-        found = savepoints.read(checked_address(path))
+        found = savepoints.read(address)
         savepoints.check(found)
     except (CheckpointError, ConfigurationError) as error:
+        if kept := retained_at(address):
+            raise UsageError(f"--from-savepoint: {_instead(address, kept)}") from error
         raise UsageError(f"--from-savepoint: {error}") from error
     return StartFrom(
         path=found.place.address,
@@ -113,6 +118,29 @@ def _checked(path: str, restore: Restore) -> StartFrom:
         job_name=found.manifest.job_name,
         claim=restore.claim is ClaimMode.CLAIM,
         may_be_left=restore.allow_non_restored,
+    )
+
+
+def _instead(address: str, kept: Checkpoints) -> str:
+    """Return what to do with retained checkpoints, of which each is used by its own path."""
+    ways = []
+    for one in checkpoints.latest(kept):
+        match one.kind:
+            case CheckpointKind.BATCH:
+                ways.append(
+                    f'the query {one.name!r} goes on with .option("checkpointLocation", '
+                    f'"{one.location}")'
+                )
+            case CheckpointKind.TABLE:
+                ways.append(f"the table {one.name!r} is read from {one.location}")
+            case CheckpointKind.STATE:
+                ways.append(f"the state lies in {one.location}")
+    return "; ".join(
+        (
+            f"{address}: is a retained checkpoint, no savepoint, and no job can be started from it",
+            *ways,
+            "to move a job, give the path that `understudy stop --savepoint` tells",
+        )
     )
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 
 from understudy.core.checkpoints import Retention, is_retained
 from understudy.core.recovery import lineage
@@ -22,6 +23,7 @@ from understudy.ha.format import Format
 from understudy.ha.registry import checkpoints_document
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import Storage, storage_of
+from understudy.ha.transfer import Place, split
 from understudy.model import ApplicationDocument, Checkpoints, JobEntry, JobStatus, Term
 from understudy.runtime import safe_writes
 from understudy.runtime.effort import Effort
@@ -32,6 +34,8 @@ RETAIN_S = 60.0
 
 OURS = ("tables", "state")
 """Parts of a job's directory in which all that is needed is named by a checkpoint."""
+
+_RETAINED = re.compile(r"checkpoint-(\d+)\.json", re.ASCII)
 
 retained: Format[Checkpoints] = Format("retained-checkpoints", Checkpoints)
 
@@ -74,6 +78,25 @@ async def retain(
         _log.error("%s cannot be written: %s", path, str(error) or "timeout")
         return directory
     return path
+
+
+def retained_at(address: str) -> Checkpoints | None:
+    """Return what is retained at an address: the file that says so, or its directory. Blocking.
+
+    None where nothing is, or it cannot be read.
+    """
+    parent, name = split(address)
+    try:
+        if _RETAINED.fullmatch(name):
+            return retained.load(Place(parent).storage.read(name), address)
+        storage = Place(address).storage
+        found = [match for one in storage.names("") if (match := _RETAINED.fullmatch(one))]
+        if not found:
+            return None
+        newest = max(found, key=lambda match: int(match[1]))[0]
+        return retained.load(storage.read(newest), f"{address}/{newest}")
+    except (ConfigurationError, DataError, NotFoundError, OSError):
+        return None
 
 
 async def clean_checkpoints(
