@@ -23,7 +23,6 @@ UnderstudyError
 ├── CheckpointError            what a job would resume from, or keep, is not as it should be
 ├── TooLargeError              a value would pass a backend's or an option's limit
 ├── NotFoundError              no such application, job, key or file
-│   └── NotRetainedError       there was one, and it went with its job
 ├── NoLeaderError              nobody leads the cluster just now
 ├── UnreachableError           a peer did not answer; what was asked may or may not have been done
 ├── SessionLost                the JVM of a session was killed
@@ -205,12 +204,6 @@ class NotFoundError(UnderstudyError):
     """There is no such application, job, key or file."""
 
     code = "not-found"
-
-
-class NotRetainedError(NotFoundError):
-    """It was there, and went with the job that it belonged to."""
-
-    code = "not-retained"
 
 
 class NoLeaderError(UnderstudyError):

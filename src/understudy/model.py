@@ -192,6 +192,8 @@ class Checkpoint(Record, frozen=True):
     completed_at: float = 0.0
     note: msgspec.Raw = NULL
     """What its kind needs besides, as JSON."""
+    failure: Failure | None = None
+    """Why it came to nothing; such a one is never among those that are completed."""
 
 
 class Savepoint(Record, frozen=True):
@@ -232,10 +234,13 @@ class Checkpoints(Record, frozen=True):
     """Those that are retained, in the order of their numbers."""
     completed_total: int = 0
     failed_total: int = 0
+    failed: Checkpoint | None = None
+    """The last that failed."""
     restored_total: int = 0
     restored: Checkpoint | None = None
-    """The latest that an attempt began with, and when."""
+    """The latest that an attempt began with, when, and the savepoint where it is of one."""
     restored_at: float = 0.0
+    restored_from: str = ""
     savepoints: tuple[Savepoint, ...] = ()
     started_from: str = ""
     """The savepoint that the job began with."""
@@ -285,6 +290,8 @@ class JobResultEntry(Record, frozen=True):
     checkpoint: str = ""
     """Where its last completed checkpoint lies, if that is retained."""
     savepoint: str = ""
+    counts: tuple[int, ...] = ()
+    """Of its checkpoints, see ``core.checkpoints.Counts``; empty where it took none."""
 
 
 class JobEntry(Record, frozen=True):
@@ -447,6 +454,7 @@ class JobRecord(Record, frozen=True):
     checkpoint: str = ""
     """Where its last completed checkpoint lies, if that was retained."""
     savepoint: str = ""
+    counts: tuple[int, ...] = ()
 
 
 class TombstoneFile(Record, frozen=True):
@@ -481,18 +489,3 @@ class LeaderRecord(Record, frozen=True):
     settings: dict[str, str] = {}
     """What all processes of the cluster must share."""
     since: float = 0.0
-
-
-def application_id(cluster_id: str, run_id: str) -> ApplicationId:
-    """Return the id of a run's application: a digest of the cluster's id and the run's."""
-    return ApplicationId(_hex32("application", cluster_id, run_id))
-
-
-def job_id(application: str, name: str, occurrence: int) -> JobId:
-    """Return the id of a job: a digest of application id, name and occurrence (from 0)."""
-    return JobId(_hex32("job", application, name, str(occurrence)))
-
-
-def _hex32(*parts: str) -> str:
-    encoded = b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts)
-    return hashlib.sha256(encoded).hexdigest()[:32]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from tests.support.virtual_time import run_virtual
 from understudy.cli.story import PUBLIC
-from understudy.model import Checkpoint, CheckpointKind, JobId
+from understudy.model import Checkpoint, CheckpointKind, Failure, JobId
 from understudy.runtime.checkpoint_news import PAUSE_S, RESTORED_MAX, CheckpointNews
 
 
@@ -98,7 +101,7 @@ def test_of_what_an_attempt_goes_on_from_the_newest_are_named() -> None:
     async def main() -> Heard:
         heard = Heard()
         given = tuple(batch(number, query=f"q{number}") for number in range(1, 51))
-        heard.news.restored(2, given)
+        heard.news.restored(2, given, "")
         return heard
 
     (event,) = run_virtual(main()).events
@@ -108,8 +111,43 @@ def test_of_what_an_attempt_goes_on_from_the_newest_are_named() -> None:
     assert {"number": 50, "kind": "batch", "of": "q50", "batch_id": 49} == event["checkpoints"][0]
 
 
-def test_both_events_are_for_programs() -> None:
-    assert {"checkpoint-completed", "checkpoint-restored"} <= set(PUBLIC)
+def test_one_that_failed_says_why_and_for_how_many_it_stands() -> None:
+    async def main() -> Heard:
+        heard = Heard()
+        why = Failure(type="OSError", message="no room")
+        heard.news.failed(replace(batch(7), failure=why), 3)
+        return heard
+
+    told = run_virtual(main()).told("event", "number", "of", "count", "failure")
+
+    assert [("checkpoint-failed", 7, "q", 3, "OSError: no room")] == told
+
+
+def test_the_savepoint_is_named_that_an_attempt_goes_on_from() -> None:
+    async def main() -> Heard:
+        heard = Heard()
+        heard.news.restored(1, (batch(4),), "/saved/one")
+        return heard
+
+    assert [("/saved/one",)] == run_virtual(main()).told("savepoint")
+
+
+def test_all_events_are_for_programs() -> None:
+    assert {"checkpoint-completed", "checkpoint-failed", "checkpoint-restored"} <= set(PUBLIC)
+
+
+def test_a_document_without_room_needs_attention_until_the_job_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard = Heard()
+    for _ in range(2):
+        heard.news.full("checkpoints-1: 1000123 bytes would pass the limit")
+    (problem,) = heard.attention.values()
+    heard.news.over()
+
+    assert 1 == len(caplog.records)
+    assert ("board" in problem, "1000123 bytes" in problem, "use fewer" in problem) == (True,) * 3
+    assert {} == heard.attention
 
 
 def test_what_cannot_be_read_needs_attention_until_it_can() -> None:

@@ -24,7 +24,7 @@ from understudy.api.rest_checkpoints import CheckpointRoutes
 from understudy.api.views import ApplicationFacts, JobLive
 from understudy.clock import SystemClock
 from understudy.config import Configuration
-from understudy.core.checkpoints import restored
+from understudy.core.checkpoints import counts, failed, restored
 from understudy.core.writes import WriteNote, WriteState, encoded
 from understudy.errors import CorruptDataError, NotFoundError, UsageError
 from understudy.ha.registry import CHECKPOINTS_PREFIX
@@ -295,22 +295,95 @@ def test_a_document_that_cannot_be_read_is_no_answer() -> None:
     run_virtual(main())
 
 
-def test_of_a_job_that_has_ended_what_was_retained_is_told_else_that_nothing_was() -> None:
-    buried = JobRecord(
-        job_id=JOB.job_id,
-        name="live",
-        status=JobStatus.CANCELED,
-        attempt=1,
-        checkpoint="s3://bucket/points/live",
-        start_time=0.0,
-        end_time=0.0,
+BURIED = JobRecord(
+    job_id=JOB.job_id,
+    name="live",
+    status=JobStatus.CANCELED,
+    attempt=1,
+    start_time=0.0,
+    end_time=0.0,
+)
+
+
+def of_ended(**fields: Any) -> Any:
+    """Return what is told of a job of which only the tombstone's file remains."""
+    record = replace(BURIED, **fields)
+    return Led(BuriedJob(cast("Any", None), cast("Any", None), record)).ask("/checkpoints")
+
+
+def test_a_job_that_has_ended_tells_how_many_there_were_and_where_the_last_lies() -> None:
+    known = restored(body(batch(7), failed_total=2), 2000.0)
+    told = of_ended(checkpoint="s3://bucket/points/live", counts=tuple(counts(known)))
+    latest = told["latest"]["completed"]
+
+    assert dict(zip(sorted(COUNTS), (7, 2, 0, 1, 9), strict=True)) == told["counts"]
+    assert (7, "s3://bucket/points/live", False) == (
+        latest["id"],
+        latest["external_path"],
+        latest["discarded"],
+    )
+    assert told["latest"]["savepoint"] is None
+
+
+def test_where_nothing_was_retained_the_last_is_discarded_and_counted_all_the_same() -> None:
+    told = of_ended(savepoint="/out", counts=(4, 0, 0, 3))
+    latest = told["latest"]
+
+    assert 4 == told["counts"]["completed"]
+    assert (3, None, True) == tuple(
+        latest["completed"][key] for key in ("id", "external_path", "discarded")
+    )
+    assert ("/out", True) == (
+        latest["savepoint"]["external_path"],
+        latest["savepoint"]["is_savepoint"],
     )
 
-    def led(one: JobRecord) -> Led:
-        return Led(BuriedJob(cast("Any", None), cast("Any", None), one))
 
-    told = led(buried).ask("/checkpoints")
+def test_a_job_that_ended_without_any_answers_as_one_that_runs() -> None:
+    led = Led(LinkedJob(application(), JOB.job_id))
 
-    assert "s3://bucket/points/live" == told["latest"]["completed"]["external_path"]
-    with pytest.raises(NotFoundError, match=r"CANCELED.*none of its checkpoints was retained"):
-        led(replace(buried, checkpoint="")).ask("/checkpoints")
+    assert led.ask("/checkpoints") == of_ended()
+
+
+def test_what_an_earlier_version_wrote_of_a_job_has_no_counts_and_is_read() -> None:
+    written = msgspec.json.encode(replace(BURIED, checkpoint="/points"))
+
+    assert b"counts" not in written
+    assert () == msgspec.json.decode(written, type=JobRecord).counts
+
+
+def test_the_last_that_failed_is_told_as_flink_tells_it() -> None:
+    why = Failure(type="OSError", message="no room", time=1007.0)
+    known = failed(body(batch(4)), 3, batch(0, kind=CheckpointKind.TABLE, failure=why))
+
+    told = checkpoints.statistics(facts(known))
+    latest = told["latest"]["failed"]
+
+    assert ("failed", "FAILED", 7, 1_007_000, "OSError: no room", 250) == tuple(
+        latest[key]
+        for key in (
+            "className",
+            "status",
+            "id",
+            "failure_timestamp",
+            "failure_message",
+            "end_to_end_duration",
+        )
+    )
+    assert (3, 4) == (told["counts"]["failed"], told["latest"]["completed"]["id"])
+    assert [7, 4] == [one["id"] for one in told["history"]]
+    assert latest == {
+        key: one for key, one in checkpoints.detail(facts(known), 7).items() if key in latest
+    }
+
+
+def test_a_job_that_began_with_a_savepoint_was_restored_from_that() -> None:
+    laid_out = body(batch(4), completed_total=0, started_from="/saved/savepoint-1")
+    first = restored(laid_out, 2000.0)
+    later = restored(replace(first, completed=(batch(5),), completed_total=1), 3000.0)
+
+    told = [checkpoints.statistics(facts(known))["latest"]["restored"] for known in (first, later)]
+
+    assert [(True, "/saved/savepoint-1"), (False, "/store/live")] == [
+        (one["is_savepoint"], one["external_path"]) for one in told
+    ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from understudy.core import checkpoints
-from understudy.core.checkpoints import Retention
+from understudy.core.checkpoints import OFFSETS_BYTES_LIGHT, Retention
 from understudy.core.writes import WriteNote, WriteState, encoded
 from understudy.model import (
     ApplicationId,
@@ -148,3 +149,25 @@ def test_what_is_retained_at_the_end(retention: Retention, kept: set[JobStatus])
     ends = [JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED]
 
     assert kept == {status for status in ends if checkpoints.is_retained(retention, status)}
+
+
+def test_each_that_fails_gets_a_number_and_the_last_is_remembered() -> None:
+    body, _ = checkpoints.record(EMPTY, [batch(0)], 1)
+    body = checkpoints.failed(body, 3, batch(1))
+    body, taken = checkpoints.record(body, [batch(2)], 1)
+    assert body.failed is not None
+
+    assert (4, 1, [5]) == (body.failed.number, body.failed.batch_id, [one.number for one in taken])
+    assert (2, 3, 0, 5) == checkpoints.counts(body)
+
+
+def test_large_offsets_of_what_was_replaced_are_not_kept() -> None:
+    large = msgspec.Raw(msgspec.json.encode("9" * (OFFSETS_BYTES_LIGHT + 1)))
+    body = EMPTY
+    for number in range(3):
+        body, _ = checkpoints.record(body, [replace(batch(number), offsets=large)], 3)
+    body = checkpoints.restored(body, 1.0)
+    assert body.restored is not None
+
+    assert [False, False, True] == [bytes(one.offsets) == bytes(large) for one in body.completed]
+    assert b"null" == bytes(body.restored.offsets)

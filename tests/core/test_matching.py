@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.core.ids import job_id
 from understudy.core.matching import (
     NAME_BYTES_MAX,
     Assigned,
@@ -18,7 +19,7 @@ from understudy.core.matching import (
     resumed,
 )
 from understudy.errors import JobNameError
-from understudy.model import JobEntry, JobId, Pointer, job_id
+from understudy.model import JobEntry, JobId, Pointer
 
 EXPLORE = settings(max_examples=150, deadline=None, derandomize=True)
 

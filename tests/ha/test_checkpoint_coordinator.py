@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import msgspec
-import pytest
 
 from tests.ha.test_checkpoint_store import JOB, begun, taken, taken_over
 from tests.support.faulty_register import Durable
@@ -15,7 +14,7 @@ from understudy.core.checkpoints import slot
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.register import VALUE_BYTES_MAX
 from understudy.ha.registry import CHECKPOINTS_PREFIX
-from understudy.model import Checkpoint, CheckpointKind, Incarnation
+from understudy.model import Checkpoint, CheckpointKind, Failure, Incarnation
 from understudy.rpc.messages import CheckpointsRecorded, CheckpointsRefused, CheckpointsTaken
 from understudy.runtime.checkpoint_coordinator import CheckpointCoordinator, CheckpointSettings
 
@@ -31,14 +30,26 @@ class Audience:
         self.numbers: list[int] = []
         self.given: list[tuple[int, list[int]]] = []
         self.problems: list[str] = []
+        self.failures: list[tuple[int, int, str]] = []
+        self.savepoints: list[str] = []
         self.is_over = False
 
     def completed(self, checkpoint: Checkpoint) -> None:
         """See `Audience.completed`."""
         self.numbers.append(checkpoint.number)
 
-    def restored(self, attempt: int, given: tuple[Checkpoint, ...]) -> None:
+    def failed(self, last: Checkpoint, count: int) -> None:
+        """See `Audience.failed`."""
+        assert last.failure
+        self.failures.append((last.number, count, last.failure.message))
+
+    def full(self, problem: str) -> None:
+        """See `Audience.full`."""
+        self.problems.append(problem)
+
+    def restored(self, attempt: int, given: tuple[Checkpoint, ...], savepoint: str) -> None:
         """See `Audience.restored`."""
+        self.savepoints.append(savepoint)
         self.given.append((attempt, [one.number for one in given]))
 
     def unreadable(self, problem: str) -> None:
@@ -84,6 +95,7 @@ class Scene:
             sequence=sequence,
             checkpoints=checkpoints,
             failed=failed,
+            last_failed=broken() if failed else None,
         )
         self.coordinator.taken(TASKMANAGER, message)
 
@@ -101,6 +113,12 @@ class Scene:
         answer = await self.told(sequence, *checkpoints, attempt=attempt)
         assert isinstance(answer, CheckpointsRecorded), answer
         return list(answer.numbers)
+
+
+def broken() -> Checkpoint:
+    """Return a checkpoint that came to nothing."""
+    why = Failure(type="OSError", message="no room", time=1.0)
+    return Checkpoint(kind=CheckpointKind.TABLE, name="flights", attempt=1, failure=why)
 
 
 async def scene(durable: Durable, attempt: int = 1) -> Scene:
@@ -154,6 +172,7 @@ def test_failures_that_are_told_again_are_counted_once() -> None:
         for _ in range(2):
             await one.told(1, failed=3)
 
+        assert [(3, 3, "no room")] == one.audience.failures
         assert 3 == one.coordinator.body.failed_total
 
     run_virtual(main())
@@ -265,9 +284,7 @@ def test_a_result_waits_for_what_was_told_before_and_nothing_is_recorded_after()
     run_virtual(main())
 
 
-def test_what_the_document_has_no_room_for_is_refused_and_the_next_is_recorded(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_the_document_has_no_room_for_is_refused_and_the_next_is_recorded() -> None:
     async def main() -> None:
         one = await scene(Durable())
         offsets = msgspec.Raw(msgspec.json.encode("x" * VALUE_BYTES_MAX))
@@ -276,8 +293,49 @@ def test_what_the_document_has_no_room_for_is_refused_and_the_next_is_recorded(
 
         assert isinstance(refused, CheckpointsRefused)
         assert "limit" in refused.reason
-        assert "checkpoints are not recorded" in caplog.text
-        assert [1] == await one.numbers(2, taken(1))
+        assert [refused.reason] == one.audience.problems
+        assert [2] == await one.numbers(2, taken(1))
+
+    run_virtual(main())
+
+
+def test_what_is_refused_is_counted_at_once_and_written_with_the_next() -> None:
+    async def main() -> None:
+        durable = Durable()
+        one = await scene(durable)
+        await one.numbers(1, taken(0))
+        before = written(durable)
+        large = msgspec.Raw(msgspec.json.encode("x" * VALUE_BYTES_MAX))
+        for sequence in range(2, 52):
+            await one.told(sequence, msgspec.structs.replace(taken(9), offsets=large))
+        counted = one.coordinator.body
+
+        assert before == written(durable), "a job that goes on trying does not flood the register"
+        assert 50 == counted.failed_total
+        assert counted.failed is not None
+        assert counted.failed.failure is not None
+        assert (51, "TooLargeError") == (counted.failed.number, counted.failed.failure.type)
+        await one.coordinator.begin(2)
+        assert before + 1 == written(durable)
+        successor = Scene(await taken_over(durable, 2), 2)
+        await successor.coordinator.recover(2)
+        assert counted.failed == successor.coordinator.body.failed
+
+    run_virtual(main())
+
+
+def test_a_failure_costs_no_checkpoint_its_room() -> None:
+    async def main() -> None:
+        one = await scene(Durable())
+        room = VALUE_BYTES_MAX - 1_000
+        filler = Checkpoint(kind=CheckpointKind.TABLE, name="x" * room, attempt=1)
+        await one.numbers(1, filler)
+        answer = await one.told(2, failed=1)
+
+        assert isinstance(answer, CheckpointsRecorded)
+        small = Checkpoint(kind=CheckpointKind.STATE, name="", attempt=1)
+        assert isinstance(await one.told(3, small, failed=1), CheckpointsRecorded)
+        assert 2 == one.coordinator.body.failed_total
 
     run_virtual(main())
 

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from tests.support.memory_storage import MemoryStorage
 from understudy.clock import SystemClock
 from understudy.errors import CheckpointError, InvalidValueError
-from understudy.model import ApplicationId, Checkpoint, Incarnation, JobId, Pointer, RunId
+from understudy.model import (
+    ApplicationId,
+    Checkpoint,
+    CheckpointKind,
+    Incarnation,
+    JobId,
+    Pointer,
+    RunId,
+)
 from understudy.rpc.messages import Deploy
 from understudy.runtime.kept_state import StateKeeper
 
@@ -21,6 +29,7 @@ class Register:
 
     def __init__(self) -> None:
         self.latest: tuple[Checkpoint, ...] = ()
+        self.failures: list[Checkpoint] = []
         self.heard = 1
         """The attempt whose checkpoints are recorded."""
         self._numbers = itertools.count(1)
@@ -31,8 +40,15 @@ class Register:
         self.latest = tuple(replace(one, number=next(self._numbers)) for one in taken)
         return tuple(one.number for one in self.latest)
 
-    def tell(self, *taken: Checkpoint, failed: int = 0) -> None:
+    def tell(self, *taken: Checkpoint) -> None:
         raise NotImplementedError
+
+    def failed(self, one: Checkpoint) -> None:
+        """See `Recorder.failed`."""
+        self.failures.append(one)
+
+    def finish(self) -> None:
+        """See `Recorder.finish`."""
 
     def settle(self, timeout_s: float) -> bool:
         raise NotImplementedError
@@ -77,6 +93,27 @@ def test_a_state_replaces_the_one_before_and_is_given_to_the_next_attempt() -> N
     assert 4 == second.save([1.5, None, "x"])
     assert [1.5, None, "x"] == job.attempt(3).restored()
     assert ["points/state/2-1.json"] == list(job.storage.files)
+
+
+def test_a_state_that_cannot_be_written_is_a_checkpoint_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def publish(path: str, data: bytes) -> None:
+        raise OSError(f"no room for {path}")
+
+    job = Job()
+    keeper = job.attempt(1)
+    monkeypatch.setattr("understudy.runtime.persist.PATIENCE_S", 0.0)
+    monkeypatch.setattr(job.storage, "publish", publish)
+    with pytest.raises(OSError, match="no room"):
+        keeper.save(1)
+    (failed,) = job.register.failures
+    assert failed.failure is not None
+
+    assert (CheckpointKind.STATE, "no room for points/state/1-1.json") == (
+        failed.kind,
+        failed.failure.message,
+    )
 
 
 def test_nothing_was_saved_at_first() -> None:

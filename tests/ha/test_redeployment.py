@@ -11,19 +11,11 @@ from msgspec.structs import replace
 from tests.ha import ground
 from tests.support.faulty_register import Died, Durable, Fault, Faults
 from tests.support.virtual_time import run_virtual
+from understudy.core.ids import application_id
 from understudy.core.recovery import lineage
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.model import (
-    Incarnation,
-    Intent,
-    JobEntry,
-    JobId,
-    JobStatus,
-    Pointer,
-    Restarts,
-    application_id,
-)
+from understudy.model import Incarnation, Intent, JobEntry, JobId, JobStatus, Pointer, Restarts
 from understudy.runtime import redeployment
 from understudy.runtime.checkpoint_cleanup import chosen_directory
 from understudy.runtime.code import SourceFile

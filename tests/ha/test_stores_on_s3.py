@@ -58,8 +58,14 @@ class Numbers:
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
         return tuple(next(self._numbers) for _ in taken)
 
-    def tell(self, *taken: Checkpoint, failed: int = 0) -> None:
+    def tell(self, *taken: Checkpoint) -> None:
         raise AssertionError("states are recorded")
+
+    def failed(self, one: Checkpoint) -> None:
+        raise AssertionError(one)
+
+    def finish(self) -> None:
+        raise NotImplementedError
 
     def settle(self, timeout_s: float) -> bool:
         return True

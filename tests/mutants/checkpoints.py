@@ -42,8 +42,8 @@ CHECKPOINTS = (
     ),
     mutant(
         "the latest of a query is not retained", 7, DECIDED,
-        "if one.number in needed | newest)",
-        "if one.number in newest)",
+        "if one.number in needed | newest",
+        "if one.number in newest",
         ON_CORE, ON_COORDINATOR,
     ),
     mutant(
@@ -60,8 +60,8 @@ CHECKPOINTS = (
     ),
     mutant(
         "only what one leader has heard is known to be old", 7, DECIDED,
-        "            heard=(one.attempt, one.sequence),\n",
-        "            heard=(0, 0),\n",
+        "heard=(one.attempt, one.sequence))",
+        "heard=(0, 0))",
         ON_COORDINATOR,
     ),
     mutant(
@@ -122,8 +122,8 @@ CHECKPOINTS = (
     ),
     mutant(
         "each repetition is a write", 8, COORDINATOR,
-        "            if not news or await self._update(",
-        "            if await self._update(",
+        "while news and not await self._update(",
+        "while not await self._update(",
         ON_COORDINATOR,
     ),
 )  # fmt: skip

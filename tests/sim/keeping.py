@@ -37,7 +37,7 @@ class SimKeeper(LinkRecorder):
         send: functools.partial[None],
         deploy: Deploy,
     ) -> None:
-        super().__init__(send, deploy.job_id, deploy.attempt)
+        super().__init__(send, deploy.job_id, deploy.attempt, process.machine.clock)
         self._world = world
         self._process = process
         self._storage = storage
@@ -107,7 +107,7 @@ class SimKeeper(LinkRecorder):
         )
         sequence = self._sequence + 1
         self._told[sequence] = (taken,)
-        pending = self._tell((taken,), 0)
+        pending = self._tell((taken,))
         while not pending.answered.is_set():
             self._news.clear()
             await self._news.wait()

@@ -17,6 +17,7 @@ from understudy.model import (
     ApplicationId,
     Checkpoint,
     CheckpointKind,
+    Failure,
     Incarnation,
     JobId,
     Pointer,
@@ -116,16 +117,24 @@ class Told:
     def __init__(self) -> None:
         self.checkpoints: list[Checkpoint] = []
         self.messages: list[int] = []
+        self.failures: list[Checkpoint] = []
 
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
         """See `Recorder.record`."""
         self.tell(*taken)
         return tuple(range(len(taken)))
 
-    def tell(self, *taken: Checkpoint, failed: int = 0) -> None:
+    def tell(self, *taken: Checkpoint) -> None:
         """See `Recorder.tell`."""
         self.checkpoints.extend(taken)
         self.messages.append(len(taken))
+
+    def failed(self, one: Checkpoint) -> None:
+        """See `Recorder.failed`."""
+        self.failures.append(one)
+
+    def finish(self) -> None:
+        """See `Recorder.finish`."""
 
     def settle(self, timeout_s: float) -> bool:
         """See `Recorder.settle`."""
@@ -160,6 +169,7 @@ class Scripted:
         self.interrupted = False
         self.any = True
         self.stopped = False
+        self.failure: Failure | None = None
         self.looks: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._seen = SeenQuery(QUERY, "run", name, location, temporary, ())
         self._reports: list[dict[str, Any]] = []
@@ -180,6 +190,7 @@ class Scripted:
                 self._seen.location,
                 self._seen.temporary,
                 tuple(reports),
+                self.failure,
             )
         ]
 

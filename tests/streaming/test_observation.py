@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.streaming import ground
 from tests.streaming.ground import QUERY, Scripted, Told, report
 from understudy.core.query_log import OFFSETS_BYTES_MAX
+from understudy.model import Failure
 from understudy.runtime.streaming import StreamKeeper
 
 
@@ -67,6 +68,24 @@ def test_a_trigger_that_committed_nothing_is_none(keeper: StreamKeeper, told: To
     watch(keeper, queries)
 
     assert [("orders", 0, 5)] == told.batches
+
+
+@pytest.mark.parametrize(("begun", "expected"), [(0, []), (1, [("orders", 1, "boom")])])
+def test_a_batch_that_a_query_failed_in_is_a_checkpoint_that_failed(
+    keeper: StreamKeeper, told: Told, begun: int, expected: list[tuple[str, int, str]]
+) -> None:
+    place = own(keeper)
+    ground.write_batch(place, 0)
+    ground.write_offsets(place, begun)
+    queries = Scripted(str(place))
+    queries.said(report(0, 5))
+    queries.failure = Failure(type="StreamingQueryException", message="boom")
+    watch(keeper, queries)
+
+    assert [("orders", 0, 5)] == told.batches
+    assert expected == [
+        (one.name, one.batch_id, one.failure.message) for one in told.failures if one.failure
+    ]
 
 
 def test_several_batches_between_two_looks_are_one_message(

@@ -40,6 +40,7 @@ class Leader:
         self.body = Checkpoints(application_id=ApplicationId("a"), job_id=job_id)
         self.attempt = 0
         self.writer = "understudy-a"
+        self.failures: list[Checkpoint] = []
         self.storage = FsspecStorage("memory://safe-writes")
 
     def begin(self, disk: Disk | None = None) -> Attempt:
@@ -92,10 +93,17 @@ class Attempt:
             raise Killed
         return self._leader.record(self._number, taken)
 
-    def tell(self, *taken: Checkpoint, failed: int = 0) -> None:
+    def tell(self, *taken: Checkpoint) -> None:
         """See `Recorder.tell`."""
         if self._number == self._leader.attempt:
             self.record(*taken)
+
+    def failed(self, one: Checkpoint) -> None:
+        """See `Recorder.failed`."""
+        self._leader.failures.append(one)
+
+    def finish(self) -> None:
+        """See `Recorder.finish`."""
 
     def settle(self, timeout_s: float) -> bool:
         """See `Recorder.settle`."""

@@ -2,7 +2,8 @@
 
 Flink counts a savepoint as a checkpoint; so does this. Sizes and durations that Spark does not tell
 are 0. Of checkpoints that are not retained any more, the leader remembers the newest that it has
-recorded itself: they are shown as ``discarded``.
+recorded itself: they are shown as ``discarded``; of those that failed, the last is remembered. Of a
+job that has ended its result says how many there were, and where the last lie that were retained.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from understudy.api.views import Json, milliseconds
 from understudy.core import checkpoints
-from understudy.core.checkpoints import Retention
+from understudy.core.checkpoints import Counts, Retention, in_words
 from understudy.core.writes import is_under_way
-from understudy.errors import NotFoundError, NotRetainedError
+from understudy.errors import NotFoundError
 from understudy.model import (
     Checkpoint,
     CheckpointKind,
     Checkpoints,
+    Failure,
     JobId,
     JobRecord,
     JobResultEntry,
@@ -29,6 +33,8 @@ from understudy.model import (
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 MEASURED = ("checkpointed_size", "state_size", "end_to_end_duration", "rows")
+
+NONE = Counts()
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class CheckpointFacts:
     kept: str = ""
     """Where the last one of a job that has ended lies, if it is retained."""
     savepoint: str = ""
+    counts: Counts = NONE
+    """Of a job that has ended."""
 
     def history(self) -> list[Json]:
         """Return all that is known, newest first."""
@@ -56,16 +64,16 @@ class CheckpointFacts:
             if one.number in retained or not is_under_way(one)
         ]
         told += [of_savepoint(one) for one in self.body.savepoints]
+        told += [of_failed(one, one.failure) for one in (self.body.failed,) if one and one.failure]
         return sorted(told, key=lambda one: (one["trigger_timestamp"], one["id"]), reverse=True)
 
 
 def ended(job_id: JobId, result: JobResultEntry | JobRecord) -> CheckpointFacts:
-    """Return what is left of the checkpoints of a job that has ended; raises `NotRetainedError`."""
-    if not result.checkpoint and not result.savepoint:
-        raise NotRetainedError(
-            f"Job {job_id} has ended ({result.status.value}): none of its checkpoints was retained"
-        )
-    return CheckpointFacts(job_id, None, kept=result.checkpoint, savepoint=result.savepoint)
+    """Return what is left of the checkpoints of a job that has ended."""
+    counts = Counts(*result.counts)
+    return CheckpointFacts(
+        job_id, None, kept=result.checkpoint, savepoint=result.savepoint, counts=counts
+    )
 
 
 def statistics(facts: CheckpointFacts) -> Json:
@@ -73,13 +81,13 @@ def statistics(facts: CheckpointFacts) -> Json:
     history = facts.history()
     completed = [one for one in history if one["status"] == "COMPLETED"]
     return {
-        "counts": _counts(facts.body),
+        "counts": _counts(facts),
         "summary": {key: _summary([one[key] for one in completed]) for key in MEASURED},
         "latest": {
             "completed": _first(one for one in completed if not one["is_savepoint"])
-            or _kept(facts.kept, is_savepoint=False),
+            or _kept(facts.kept, facts.counts.last, is_savepoint=False),
             "savepoint": _first(one for one in completed if one["is_savepoint"])
-            or _kept(facts.savepoint, is_savepoint=True),
+            or _kept(facts.savepoint, 0, is_savepoint=True),
             "failed": _first(one for one in history if one["status"] == "FAILED"),
             "restored": _restored(facts.body),
         },
@@ -93,7 +101,7 @@ def detail(facts: CheckpointFacts, number: int) -> Json:
     for one in facts.history():
         if one["id"] == number > 0:
             return {**one, "tasks": {}}
-    given = facts.body.counter if facts.body else 0
+    given = facts.body.counter if facts.body else facts.counts.last
     if 0 < number <= given:
         raise NotFoundError(
             f"Checkpoint {number} of job {facts.job_id} is not retained any more "
@@ -150,6 +158,18 @@ def of_checkpoint(one: Checkpoint, discarded: bool = False) -> Json:
     }
 
 
+def of_failed(one: Checkpoint, failure: Failure) -> Json:
+    """Return a checkpoint that came to nothing, and why."""
+    return {
+        **of_checkpoint(replace(one, completed_at=failure.time)),
+        "className": "failed",
+        "status": "FAILED",
+        "failure_timestamp": milliseconds(failure.time),
+        "failure_message": in_words(failure),
+        "external_path": None,
+    }
+
+
 def of_savepoint(one: Savepoint) -> Json:
     """Return a savepoint as one of the job's checkpoints."""
     told = {
@@ -197,20 +217,18 @@ def last(body: Checkpoints | None) -> Json | None:
     }
 
 
-def _counts(body: Checkpoints | None) -> Json:
-    if body is None:
-        return dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
-    savepoints = [of_savepoint(one)["status"] for one in body.savepoints]
-    completed = body.completed_total + savepoints.count("COMPLETED")
-    failed = body.failed_total + savepoints.count("FAILED")
-    writes = sum(is_under_way(one) for one in body.completed)
-    in_progress = savepoints.count("IN_PROGRESS") + writes
+def _counts(facts: CheckpointFacts) -> Json:
+    counts, in_progress = facts.counts, 0
+    if body := facts.body:
+        counts = checkpoints.counts(body)
+        in_progress = sum(one.is_pending for one in body.savepoints)
+        in_progress += sum(is_under_way(one) for one in body.completed)
     return {
-        "restored": body.restored_total,
-        "total": completed + failed + in_progress,
+        "restored": counts.restored,
+        "total": counts.completed + counts.failed + in_progress,
         "in_progress": in_progress,
-        "completed": completed,
-        "failed": failed,
+        "completed": counts.completed,
+        "failed": counts.failed,
     }
 
 
@@ -233,23 +251,24 @@ def _restored(body: Checkpoints | None) -> Json | None:
     return {
         "id": body.restored.number,
         "restore_timestamp": milliseconds(body.restored_at),
-        "is_savepoint": False,
-        "external_path": body.restored.location or None,
+        "is_savepoint": bool(body.restored_from),
+        "external_path": body.restored_from or body.restored.location or None,
         "kind": body.restored.kind.value,
         "name": body.restored.name,
     }
 
 
-def _kept(location: str, *, is_savepoint: bool) -> Json | None:
-    """Return what a job's result says of its last one: where it lies, and no more."""
-    if not location:
+def _kept(location: str, number: int, *, is_savepoint: bool) -> Json | None:
+    """Return what a job's result says of its last one: its number, and where it lies."""
+    if not location and not number:
         return None
     return {
         "className": "completed",
+        "id": number,
         "status": "COMPLETED",
         "is_savepoint": is_savepoint,
-        "external_path": location,
-        "discarded": False,
+        "external_path": location or None,
+        "discarded": not location,
     }
 
 

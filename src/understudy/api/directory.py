@@ -163,8 +163,7 @@ class Directory:
     async def checkpoints(self, facts: ApplicationFacts, job_id: JobId) -> CheckpointFacts:
         """Return what is known of a job's checkpoints.
 
-        Raises `NotFoundError` where it has ended and nothing was retained, `DataError` where what
-        is recorded cannot be read.
+        Raises `DataError` where what is recorded cannot be read.
         """
         entry = facts.entries[job_id]
         live = facts.live.get(job_id)

@@ -37,7 +37,6 @@ from understudy.errors import (
     DataError,
     NoLeaderError,
     NotFoundError,
-    NotRetainedError,
     UnderstudyError,
 )
 from understudy.ha.register import ListsClusters
@@ -307,8 +306,6 @@ def find_one(
         async for cluster_id in clusters_of(configuration):
             try:
                 answer = await with_client(configuration, cluster_id, ask_for(wanted))
-            except NotRetainedError:
-                raise  # Of a job that this cluster knows.
             except NotFoundError:
                 continue
             except DataError as error:

@@ -40,13 +40,14 @@ def checkpoints(
     )
     restored = latest["restored"]
     if restored:
-        typer.echo(
-            f"last gone on from checkpoint {restored['id']}, {when(restored['restore_timestamp'])}"
-        )
+        what = "savepoint" if restored["is_savepoint"] else "checkpoint"
+        which = restored["external_path"] if restored["is_savepoint"] else restored["id"]
+        when_ = when(restored["restore_timestamp"])
+        typer.echo(printable(f"last gone on from {what} {which}, {when_}"))
     if told["history"]:
         Console().print(_table(told["history"]))
     for what in ("completed", "savepoint"):
-        if latest[what] and "id" not in latest[what]:
+        if not told["history"] and latest[what] and latest[what]["external_path"]:
             typer.echo(printable(f"retained: {latest[what]['external_path']}"))
 
 

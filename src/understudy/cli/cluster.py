@@ -31,10 +31,10 @@ from understudy.cli.compose import (
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
+from understudy.core.ids import application_id
 from understudy.errors import Conflict, DataError
 from understudy.ha.retrieval import LEADER_KEY
 from understudy.ha.storage import open_storage, remove_tree
-from understudy.model import application_id
 from understudy.runtime import guardian
 from understudy.runtime.processes import GuardedProcesses, Process
 from understudy.runtime.redeployment import Changes

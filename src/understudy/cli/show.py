@@ -180,6 +180,8 @@ def _checkpoint(last: LastCheckpoint, now: float) -> str:
     age = _age(max(0.0, now - last.at))
     if last.restored:
         return f"↳ goes on from checkpoint {last.number:,}, since {age}: {last.words}"
+    if last.failure:
+        return f"↳ checkpoint {last.number:,} failed {age} ago: {last.words}: {last.failure}"
     rate = last.rows_a_second(now)
     told = "" if rate is None else f", {rate:,.0f} rows/s"
     return f"↳ checkpoint {last.number:,}, {age} ago{told}: {last.words}"
@@ -255,6 +257,8 @@ def describe(event: Event) -> str:
             return f"understudy: application {event['application_id']} is {event['status']}"
         case "job-status":
             return _describe_job(event)
+        case "checkpoint-failed":
+            return f"understudy: {_failed(event)}"
         case "checkpoint-restored":
             return f"understudy: {_restored(event)}"
         case "takeover":
@@ -275,7 +279,16 @@ def _describe_job(event: Event) -> str:
 def _restored(event: Event) -> str:
     job = f"job {printable(event['name'])!r}, attempt {event['attempt']}"
     words = ", ".join(printable(of_what(one)) for one in event["checkpoints"][:NAMES_SHOWN])
-    return f"{job}, goes on from checkpoint {event['number']} ({words})"
+    saved = event.get("savepoint")
+    which = f"savepoint {printable(saved)}" if saved else f"checkpoint {event['number']}"
+    return f"{job}, goes on from {which} ({words})"
+
+
+def _failed(event: Event) -> str:
+    job = f"job {printable(event['name'])!r}, attempt {event['attempt']}"
+    which = f"checkpoint {event['number']} ({printable(of_what(event))})"
+    more = f", the last of {event['count']:,}" if event["count"] > 1 else ""
+    return f"{job}: {which} failed{more}: {printable(event['failure'])}"
 
 
 def _redeployed(event: Event) -> str:

@@ -27,6 +27,7 @@ PUBLIC = (
     "application-status",
     "job-status",
     "checkpoint-completed",
+    "checkpoint-failed",
     "checkpoint-restored",
     "takeover",
     "application-finished",
@@ -65,6 +66,8 @@ class LastCheckpoint:
     at: float
     restored: bool = False
     """The attempt goes on from it, and has completed none yet."""
+    failure: str = ""
+    """Why it failed; the next one that is completed takes its place."""
     rows: deque[tuple[float, int]] = field(default_factory=deque)
     """When how many rows were told, within the last seconds."""
 
@@ -196,6 +199,8 @@ class Story:
                     line.progress(done, total, event["stage"], self.now())
             case "checkpoint-completed" if event["job_id"] in self.jobs:
                 self._note_checkpoint(self.jobs[event["job_id"]], event)
+            case "checkpoint-failed" if event["job_id"] in self.jobs:
+                self._note_failed(self.jobs[event["job_id"]], event)
             case "checkpoint-restored" if event["job_id"] in self.jobs and event["checkpoints"]:
                 self._note_restored(self.jobs[event["job_id"]], event)
             case "takeover":
@@ -215,6 +220,12 @@ class Story:
         if before and event["number"] < before.number:
             return  # Of several queries, one was told a little later.
         line.checkpoint = LastCheckpoint(event["number"], of_what(event), now, rows=rows)
+
+    def _note_failed(self, line: JobLine, event: Event) -> None:
+        rows = line.checkpoint.rows if line.checkpoint else deque()
+        line.checkpoint = LastCheckpoint(
+            event["number"], of_what(event), self.now(), failure=event["failure"], rows=rows
+        )
 
     def _note_restored(self, line: JobLine, event: Event) -> None:
         words = of_what(event["checkpoints"][0])

@@ -9,14 +9,21 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from understudy.core.writes import is_under_way
-from understudy.model import Checkpoint, CheckpointKind, Checkpoints, JobStatus
+from understudy.model import NULL, Checkpoint, CheckpointKind, Checkpoints, Failure, JobStatus
 
 Slot = tuple[CheckpointKind, str]
 """Of each slot the latest checkpoint is what a restarted job goes on from."""
+
+OFFSETS_BYTES_LIGHT = 1024
+"""Of a query's checkpoint that a newer one has replaced, offsets up to here are kept."""
+
+FAILURE_CHARS_MAX = 500
+"""Of what a checkpoint failed with, so much is recorded: all of it is in the job's log."""
 
 SAVEPOINTS_MAX = 20
 """Of so many a job's document remembers how they were taken; the savepoints stay."""
@@ -38,7 +45,17 @@ class Telling:
     sequence: int
     """Numbers what this attempt tells, from 1; it tells everything in this order."""
     checkpoints: tuple[Checkpoint, ...]
+
+
+class Counts(NamedTuple):
+    """How many checkpoints a job has taken, savepoints among them; kept in its result."""
+
+    completed: int = 0
     failed: int = 0
+    restored: int = 0
+    """Attempts that went on from some."""
+    last: int = 0
+    """The number of the last that was completed, savepoints left out."""
 
 
 def slot(checkpoint: Checkpoint) -> Slot:
@@ -62,13 +79,44 @@ def hear(
             numbered.append(tuple(known.get(_identity(kept), kept) for kept in one.checkpoints))
             continue
         body, taken = record(body, one.checkpoints, num_retained)
-        body = replace(
-            body,
-            heard=(one.attempt, one.sequence),
-            failed_total=body.failed_total + one.failed,
-        )
+        body = replace(body, heard=(one.attempt, one.sequence))
         numbered.append(taken)
     return body, numbered
+
+
+def failed(body: Checkpoints, count: int, last: Checkpoint | None) -> Checkpoints:
+    """Count some that came to nothing; each gets a number, and the last one is remembered."""
+    if not count:
+        return body
+    counter = body.counter + count
+    return replace(
+        body,
+        counter=counter,
+        failed_total=body.failed_total + count,
+        failed=replace(last, number=counter) if last else body.failed,
+    )
+
+
+def lightened(one: Checkpoint) -> Checkpoint:
+    """Leave out large offsets: of what a newer one has replaced they will not be asked for."""
+    is_light = len(bytes(one.offsets)) <= OFFSETS_BYTES_LIGHT
+    return one if is_light else replace(one, offsets=NULL)
+
+
+def counts(body: Checkpoints) -> Counts:
+    """Return what is to be known of a job's checkpoints when nothing else is left of them."""
+    done = [one.number for one in body.completed if not is_under_way(one)]
+    return Counts(
+        body.completed_total + sum(bool(one.completed_at) for one in body.savepoints),
+        body.failed_total + sum(one.failure is not None for one in body.savepoints),
+        body.restored_total,
+        max(done, default=0) if body.completed_total else 0,
+    )
+
+
+def in_words(failure: Failure) -> str:
+    """Return in one line what something came to nothing of."""
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type
 
 
 def record(
@@ -129,8 +177,9 @@ def restored(body: Checkpoints, now: float) -> Checkpoints:
         return body
     return replace(
         body,
-        restored=body.completed[-1],
+        restored=replace(body.completed[-1], offsets=NULL),
         restored_at=now,
+        restored_from="" if body.completed_total else body.started_from,
         restored_total=body.restored_total + 1,
     )
 
@@ -153,7 +202,11 @@ def _retained(completed: list[Checkpoint], num_retained: int) -> tuple[Checkpoin
     newest = {
         one.number for one in completed[-num_retained:] if one.kind is not CheckpointKind.STATE
     }
-    return tuple(one for one in completed if one.number in needed | newest)
+    return tuple(
+        one if one.number in needed else lightened(one)
+        for one in completed
+        if one.number in needed | newest
+    )
 
 
 def _identity(one: Checkpoint) -> tuple[CheckpointKind, str, int, int, str, str]:

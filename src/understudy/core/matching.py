@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from understudy.core.ids import job_id
 from understudy.errors import JobNameError
-from understudy.model import JobEntry, JobId, job_id
+from understudy.model import JobEntry, JobId
 
 NAME_BYTES_MAX = 1_000
 """A name is shown in tables and paths of the UI; what does not fit one is a description."""

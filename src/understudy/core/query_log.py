@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.core.savepoints import STATE_VERSION
-from understudy.model import Checkpoint
+from understudy.model import Checkpoint, Failure
 
 OFFSETS_BYTES_MAX = 16 * 1024
 """Offsets that are larger as JSON are not recorded: the register holds them, of every query."""
@@ -85,6 +85,8 @@ class SeenQuery:
     """The location is one that Spark has made up and will remove: nobody can go on from there."""
     progress: tuple[dict[str, Any], ...]
     """What it has reported since it was last seen, oldest first."""
+    failure: Failure | None = None
+    """What it has ended with, if it has failed."""
 
 
 def batch_numbers(names: Iterable[str]) -> tuple[int, ...]:

@@ -45,3 +45,8 @@ def encoded(note: WriteNote) -> msgspec.Raw:
 def is_under_way(checkpoint: Checkpoint) -> bool:
     """Say whether a checkpoint is one of a write that is not published yet."""
     return checkpoint.kind is CheckpointKind.WRITE and bool(note_of(checkpoint).target)
+
+
+def has_only_begun(checkpoint: Checkpoint) -> bool:
+    """Say whether a checkpoint is one of a write whose rows are not computed yet."""
+    return is_under_way(checkpoint) and note_of(checkpoint).state is WriteState.STAGING

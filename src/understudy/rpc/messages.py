@@ -148,7 +148,8 @@ class CheckpointsTaken(Message, frozen=True, kw_only=True):
     """Numbers what this attempt tells, from 1."""
     checkpoints: tuple[Checkpoint, ...]
     failed: int = 0
-    """How many could not be completed since it was last told."""
+    """How many could not be completed since it was last told, and the last of them."""
+    last_failed: Checkpoint | None = None
 
 
 class CannotStart(Message, frozen=True, kw_only=True):

@@ -42,12 +42,14 @@ class Attempt:
         self._began = clock.now()
         self.streams: StreamKeeper
         """Its streaming queries, once it has a context."""
+        self._recorder: Recorder
 
     def context(self, open_session: Callable[[], Any], recorder: Recorder) -> JobContext:
         """Return what the function is called with."""
         deploy = self._deploy
         keeping = Keeping.of(deploy, recorder, self._storage, self._clock)
         self.streams = keeping.streams
+        self._recorder = recorder
         return JobContext(
             deploy.job_id,
             deploy.name,
@@ -78,6 +80,7 @@ class Attempt:
         """End its streaming queries; call it before an outcome is staged, whatever that is."""
         if hasattr(self, "streams"):
             self.streams.end()
+            self._recorder.finish()
 
     def finished(self, value: msgspec.Raw) -> AttemptEnded:
         """Stage that the attempt returned this value."""

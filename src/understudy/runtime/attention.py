@@ -273,6 +273,15 @@ def checkpoints_need(name: str, why: str) -> str:
     )
 
 
+def no_room(name: str, why: str) -> str:
+    """Return what people are told of a job that has named more checkpoints than are recorded."""
+    return (
+        f"job {name!r}: its newest checkpoints are refused: {why}. Each name that it gives to "
+        "ctx.checkpoint, ctx.table or ctx.write is kept until it ends: let it use fewer, or divide "
+        "its work into several jobs"
+    )
+
+
 async def _tombstones(services: HighAvailabilityServices, registry: RegistryBody) -> Problems:
     found: Problems = {}
     for stone in registry.tombstones.values():

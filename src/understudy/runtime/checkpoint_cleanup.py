@@ -63,8 +63,8 @@ async def retain(
     directory = entry.intent.checkpoints if entry.intent else ""
     if not directory or not entry.checkpoints or not is_retained(retention, status):
         return ""
-    if not body.completed:
-        return directory
+    if not body.completed:  # None was completed, or they cannot be read.
+        return "" if body.counter else directory
     path = f"{directory}/checkpoint-{body.completed[-1].number}.json"
     data = retained.dump(body, pretty=True)
     try:

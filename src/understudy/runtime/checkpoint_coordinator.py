@@ -9,26 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.core import checkpoints
 from understudy.core.checkpoints import Retention, Telling
+from understudy.core.writes import has_only_begun
 from understudy.errors import CheckpointError, DataError, NotFoundError, TooLargeError
 from understudy.ha.checkpoint_store import CheckpointStore
-from understudy.model import Checkpoint, Checkpoints, Incarnation, JobId, Term
+from understudy.model import (
+    NULL,
+    Checkpoint,
+    Checkpoints,
+    Failure,
+    Incarnation,
+    JobId,
+    Term,
+)
 from understudy.rpc import messages
 from understudy.rpc.messages import CheckpointsTaken
 from understudy.runtime.attention import REPAIR_LOOK_S
 from understudy.runtime.persist import persist
 from understudy.runtime.resource_manager import ResourceManager
-
-_log = logging.getLogger(__name__)
 
 RECENT_MAX = 10
 """Checkpoints of this term that are shown though they may not be retained (Flink shows as many)."""
@@ -65,8 +73,16 @@ class Audience(Protocol):
         """It is durable."""
         ...
 
-    def restored(self, attempt: int, given: tuple[Checkpoint, ...]) -> None:
-        """An attempt goes on from these."""
+    def failed(self, last: Checkpoint, count: int) -> None:
+        """So many came to nothing; the last one says why."""
+        ...
+
+    def restored(self, attempt: int, given: tuple[Checkpoint, ...], savepoint: str) -> None:
+        """An attempt goes on from these, or from what the savepoint here holds."""
+        ...
+
+    def full(self, problem: str) -> None:
+        """The register has no room for more of them."""
         ...
 
     def unreadable(self, problem: str) -> None:
@@ -100,6 +116,8 @@ class CheckpointCoordinator:
         self._audience = audience
         self.recent: deque[Checkpoint] = deque(maxlen=RECENT_MAX)
         """The newest that this leader has recorded."""
+        self._failed: tuple[int, Checkpoint | None] = (0, None)
+        """How many came to nothing since the last write, and the last: the next write tells it."""
         self._attempt = 0
         self.given: tuple[Checkpoint, ...] = ()
         """What the attempt goes on from, if it began under this leader."""
@@ -112,7 +130,7 @@ class CheckpointCoordinator:
     @property
     def body(self) -> Checkpoints:
         """Return what is recorded, as far as this leader has seen it."""
-        return self._store.body
+        return checkpoints.failed(self._store.body, *self._failed)
 
     async def recover(self, attempt: int) -> None:
         """Take over what an earlier leader has recorded; hear the attempt that it left, if any.
@@ -139,7 +157,7 @@ class CheckpointCoordinator:
                     )
             self.given = checkpoints.latest(self.body)
         if self.given:
-            self._audience.restored(attempt, self.given)
+            self._audience.restored(attempt, self.given, self.body.restored_from)
         return self.given
 
     def has_advanced(self, attempt: int) -> bool:
@@ -239,7 +257,7 @@ class CheckpointCoordinator:
                 numbered = await self._add([message for _, message in heard])
             except (TooLargeError, CheckpointError) as error:
                 if isinstance(error, TooLargeError):
-                    _log.error("job %s: checkpoints are not recorded: %s", self._job_id, error)
+                    self._no_room(error, [message for _, message in heard])
                 for taskmanager, message in heard:
                     self._refuse(taskmanager, message, str(error))
                 return
@@ -254,38 +272,72 @@ class CheckpointCoordinator:
 
     async def _add(self, heard: list[CheckpointsTaken]) -> list[tuple[Checkpoint, ...]]:
         """Record what several messages tell in one write; return of each what it told, numbered."""
-        told = [Telling(one.attempt, one.sequence, one.checkpoints, one.failed) for one in heard]
-        retained = self._settings.num_retained
+        if not self._store.is_claimed:
+            raise CheckpointError(ENDED)
+        news = [one for one in heard if (one.attempt, one.sequence) > self._store.body.heard]
+        for message in news:
+            self._count_failed(message.failed, message.last_failed)
+        told = [Telling(one.attempt, one.sequence, one.checkpoints) for one in heard]
+        before, numbered = self._store.body.counter, list[tuple[Checkpoint, ...]]()
 
         def change(body: Checkpoints) -> Checkpoints:
-            return checkpoints.hear(body, told, retained)[0]
+            nonlocal numbered
+            body, numbered = checkpoints.hear(body, told, self._settings.num_retained)
+            return body
 
-        while True:
+        while news and not await self._update("record a checkpoint", change):
             if not self._store.is_claimed:
                 raise CheckpointError(ENDED)
-            before = self.body
-            # Nobody else writes under this term: so these are the numbers that will be stored.
-            _, numbered = checkpoints.hear(before, told, retained)
-            news = any((one.attempt, one.sequence) > before.heard for one in told)
-            if not news or await self._update("record a checkpoint", change):
-                break
+        if not news:
+            change(self._store.body)
         for taken in numbered:
             for one in taken:
-                if one.number > before.counter:
+                if one.number > before:
                     self.recent.append(one)
                     self._audience.completed(one)
         return numbered
 
+    def _no_room(self, error: TooLargeError, heard: list[CheckpointsTaken]) -> None:
+        """Count what the document has no room for, without a write: a job may try for ever."""
+        self._audience.full(str(error))
+        told = [one for message in heard for one in message.checkpoints]
+        refused = [one for one in told if not has_only_begun(one)]
+        if refused:
+            failure = Failure(type="TooLargeError", message=str(error), time=self._clock.wall())
+            last = replace(refused[-1], offsets=NULL, note=NULL, failure=failure)
+            self._count_failed(len(refused), last)
+
+    def _count_failed(self, count: int, last: Checkpoint | None) -> None:
+        self._failed = (self._failed[0] + count, last or self._failed[1])
+        if count and self.body.failed:
+            self._audience.failed(self.body.failed, count)
+
     async def _update(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> bool:
         """Write; False where the document had to be claimed anew, since somebody had spoilt it."""
         try:
-            await persist(what, lambda: self._store.update(self._term, change))
+            await self._write(what, change)
         except (DataError, NotFoundError):
             if not self._store.forget():
                 raise
             await self._claim()
             return False
         return True
+
+    async def _write(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> None:
+        """Write, and what has failed with it; where that has no room, it waits for the next."""
+        store, failed = self._store, self._failed
+        counted = store.body.failed_total
+
+        def both(body: Checkpoints) -> Checkpoints:
+            is_told = body.failed_total > counted  # A write whose outcome was unknown.
+            return change(body if is_told else checkpoints.failed(body, *failed))
+
+        if failed[0]:
+            with contextlib.suppress(TooLargeError):
+                await persist(what, lambda: store.update(self._term, both))
+                self._failed = (0, None)
+                return
+        await persist(what, lambda: store.update(self._term, change))
 
     def _refuse(self, taskmanager: Incarnation, message: CheckpointsTaken, reason: str) -> None:
         refusal = messages.CheckpointsRefused(

@@ -11,10 +11,10 @@ import asyncio
 import logging
 from typing import Any
 
-from understudy.core.checkpoints import Slot, slot
+from understudy.core.checkpoints import Slot, in_words, slot
 from understudy.core.writes import is_under_way
 from understudy.model import Checkpoint, JobId
-from understudy.runtime.attention import checkpoints_need
+from understudy.runtime.attention import checkpoints_need, no_room
 from understudy.runtime.reporter import Reporter
 
 PAUSE_S = 1.0
@@ -37,6 +37,7 @@ class CheckpointNews:
         self._job_id = job_id
         self._name = name
         self._attention = attention
+        self._is_full = False
         self._untold: dict[Slot, list[Checkpoint]] = {}
         """Of each slot that was told within the last second, what has come since."""
         self._timers: dict[Slot, asyncio.TimerHandle] = {}
@@ -52,11 +53,29 @@ class CheckpointNews:
         self._tell(checkpoint, 1, checkpoint.rows)
         self._pause(which)
 
-    def restored(self, attempt: int, given: tuple[Checkpoint, ...]) -> None:
+    def failed(self, last: Checkpoint, count: int) -> None:
+        """See `Audience.failed`; whoever tells sees to it that this is not often."""
+        why = in_words(last.failure) if last.failure else ""
+        _log.warning("job %r: checkpoint %d failed: %s", self._name, last.number, why)
+        self._reporter.event(
+            "checkpoint-failed",
+            job_id=self._job_id,
+            name=self._name,
+            attempt=last.attempt,
+            **_identity(last),
+            count=count,
+            failure=why,
+            duration_s=round(last.duration_s, 3),
+        )
+
+    def restored(self, attempt: int, given: tuple[Checkpoint, ...], savepoint: str) -> None:
         """See `Audience.restored`."""
         newest = given[-1]
         _log.info(
-            "job %r: attempt %d goes on from checkpoint %d", self._name, attempt, newest.number
+            "job %r: attempt %d goes on from %s",
+            self._name,
+            attempt,
+            f"savepoint {savepoint}" if savepoint else f"checkpoint {newest.number}",
         )
         self._reporter.event(
             "checkpoint-restored",
@@ -64,6 +83,7 @@ class CheckpointNews:
             name=self._name,
             attempt=attempt,
             number=newest.number,
+            savepoint=savepoint or None,
             checkpoints=[_identity(one) for one in reversed(given[-RESTORED_MAX:])],
         )
 
@@ -75,8 +95,17 @@ class CheckpointNews:
         self._attention[self._job_id] = checkpoints_need(self._name, problem)
         _log.error("%s", self._attention[self._job_id])
 
+    def full(self, problem: str) -> None:
+        """See `Audience.full`; it is told until the job ends: nothing makes room before."""
+        if not self._is_full:
+            self._attention[self._job_id] = no_room(self._name, problem)
+            _log.error("%s", self._attention[self._job_id])
+        self._is_full = True
+
     def over(self) -> None:
         """See `Audience.over`."""
+        if self._is_full:
+            self._attention.pop(self._job_id, None)
         for which in list(self._timers):
             self._timers.pop(which).cancel()
             self._flush(which)

@@ -351,6 +351,7 @@ class Cleanup:
                 note=f"{RESULT_LOST}: {error}",
                 checkpoint=entry.result.checkpoint,
                 savepoint=entry.result.savepoint,
+                counts=entry.result.counts,
             )
         return JobRecord(
             job_id=entry.job_id,
@@ -364,6 +365,7 @@ class Cleanup:
             note=note,
             checkpoint=entry.result.checkpoint,
             savepoint=entry.result.savepoint,
+            counts=entry.result.counts,
         )
 
     async def _mark_jobs_clean(self, effort: Effort) -> None:

@@ -190,7 +190,7 @@ class Driver:
         try:
             with self._interruptible(deploy.job_id):
                 session = self._session.open(deploy.job_id, deploy.name)
-                recorder = LinkRecorder(self._link.send, deploy.job_id, deploy.attempt)
+                recorder = LinkRecorder(self._link.send, deploy.job_id, deploy.attempt, self._clock)
                 self._recorder = recorder
                 context = attempt.context(lambda: session, recorder)
                 if queries := self._session.queries():

@@ -166,8 +166,9 @@ class Threads:
             self._run(*self._orders[driver].get())
 
     def _run(self, deploy: Deploy, term: int) -> None:
-        attempt = Attempt(deploy, term, self._storage, SystemClock())
-        recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt)
+        clock = SystemClock()
+        attempt = Attempt(deploy, term, self._storage, clock)
+        recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, clock)
         self._recorders[deploy.job_id] = recorder
         self._tell(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
         try:

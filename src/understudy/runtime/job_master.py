@@ -16,7 +16,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from understudy.clock import Clock
-from understudy.core import job
+from understudy.core import checkpoints, job
 from understudy.core.job import JobState, Phase
 from understudy.core.recovery import lineage
 from understudy.core.restart import Strategy
@@ -401,6 +401,7 @@ class JobMaster:
             end_time=end_time,
             checkpoint=checkpoint,
             savepoint=self.savepoints.last,
+            counts=tuple(checkpoints.counts(body)) if body.counter else (),
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
         try:

@@ -93,7 +93,8 @@ class JobWrites:
             spark.check_seen(session, rows.parent)
             writing.emit(spark.url(rows), {})
 
-        self._writes.write(target, mode, emit, name, batch)
+        with self._writes.counted(name or str(target), batch):
+            self._writes.write(target, mode, emit, name, batch)
         spark.refresh(session, writing.path)
 
     def _transact(self, writing: Any, mode: Mode, name: str | None, batch: Batch | None) -> None:
@@ -102,9 +103,10 @@ class JobWrites:
                 "mode='errorifexists' cannot be kept for a Delta table: a restarted job would find "
                 "what it wrote itself; choose append, overwrite or ignore"
             )
-        self._writes.transact(
-            writing.path, lambda options: writing.emit(writing.path, options), name, batch
-        )
+        with self._writes.counted(name or writing.path, batch):
+            self._writes.transact(
+                writing.path, lambda options: writing.emit(writing.path, options), name, batch
+            )
 
     def fenced_batch(
         self, session: Any, function: Callable[[Any, int], Any]

@@ -16,7 +16,7 @@ from understudy.ha.format import Format, digest
 from understudy.ha.storage import BlockingStorage, storage_of
 from understudy.model import Checkpoint, CheckpointKind, Record
 from understudy.rpc.messages import Deploy
-from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.checkpointing import Recorder, counted
 from understudy.runtime.persist import persist_blocking
 
 
@@ -59,12 +59,13 @@ class StateKeeper:
         name = f"{self._deploy.attempt}-{next(self._numbers)}.json"
         path = f"{self._deploy.checkpoints}/state/{name}"
         storage, file = storage_of(self._storage, path)
-        persist_blocking("save a state", lambda: storage.publish(file, data))
         taken = Checkpoint(
-            kind=CheckpointKind.STATE,
-            name="",
-            attempt=self._deploy.attempt,
-            location=path,
+            kind=CheckpointKind.STATE, name="", attempt=self._deploy.attempt, location=path
+        )
+        with counted(self._recorder, self._clock, taken):
+            persist_blocking("save a state", lambda: storage.publish(file, data))
+        taken = replace(
+            taken,
             digest=digest(data),
             size=len(data),
             duration_s=self._clock.now() - began,

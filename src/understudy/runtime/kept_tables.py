@@ -18,13 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from understudy.clock import Clock
 from understudy.errors import CheckpointError, DataError, NotFoundError, UsageError
 from understudy.ha.format import Format, digest
 from understudy.ha.storage import BlockingStorage, LocalStorage, storage_of, sync_directory
 from understudy.model import Checkpoint, CheckpointKind, Record
 from understudy.rpc.messages import Deploy
-from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.checkpointing import Recorder, counted
 from understudy.runtime.persist import persist_blocking
 from understudy.spark.urls import plain_url, spark_url
 
@@ -155,22 +157,23 @@ class TableKeeper:
         began = self._clock.now()
         location = f"{base}/{_safe(name)}-{self._deploy.attempt}-{next(self._numbers)}"
         storage, path = self._at(location)
-        try:
-            schema = tables.write(df, spark_url(self._storage.url, location), format_)
-            files = persist_blocking("make a table durable", lambda: _settled(storage, path))
-            manifest = TableManifest(name=name, format=format_, schema=schema, files=files)
-            data = manifests.dump(manifest, pretty=True)
-            persist_blocking("keep a table", lambda: storage.publish(f"{path}/{MANIFEST}", data))
-        except BaseException:
-            with contextlib.suppress(Exception):  # What raised is what must be told.
-                storage.delete_tree(path)
-            raise
+        taken = Checkpoint(kind=kind, name=name, attempt=self._deploy.attempt, location=location)
+        with counted(self._recorder, self._clock, taken):
+            try:
+                schema = tables.write(df, spark_url(self._storage.url, location), format_)
+                files = persist_blocking("make a table durable", lambda: _settled(storage, path))
+                manifest = TableManifest(name=name, format=format_, schema=schema, files=files)
+                data = manifests.dump(manifest, pretty=True)
+                persist_blocking(
+                    "keep a table", lambda: storage.publish(f"{path}/{MANIFEST}", data)
+                )
+            except BaseException:
+                with contextlib.suppress(Exception):  # What raised is what must be told.
+                    storage.delete_tree(path)
+                raise
         # Where this is refused it stays: it may be recorded all the same, by a lost answer.
-        taken = Checkpoint(
-            kind=kind,
-            name=name,
-            attempt=self._deploy.attempt,
-            location=location,
+        taken = replace(
+            taken,
             digest=digest(data),
             size=sum(files.values()),
             duration_s=self._clock.now() - began,

@@ -15,12 +15,14 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from understudy.clock import Clock
 from understudy.core import query_log
+from understudy.core.checkpoints import lightened
 from understudy.core.query_log import Batch, SeenQuery
-from understudy.model import NULL, Checkpoint, CheckpointKind
-from understudy.runtime.checkpointing import Recorder
+from understudy.model import NULL, Checkpoint, CheckpointKind, Failure
+from understudy.runtime.checkpointing import Recorder, shortened
 from understudy.runtime.query_location import (
     Location,
     batch_digest,
@@ -136,6 +138,8 @@ class Observer:
 
     def _look(self) -> None:
         taken: list[Checkpoint] = []
+        broken: list[Checkpoint] = []
+        ended: dict[str, Failure] = {}
         for seen in self._queries.look():
             if seen.temporary:
                 self._complain(
@@ -150,15 +154,21 @@ class Observer:
                 self._complain(seen.location, f"{seen.location}: cannot be looked at: {error}")
                 continue
             followed.pending.extend(seen.progress)
+            if seen.failure:
+                ended[seen.query_id] = seen.failure
         for query_id, followed in self._followed.items():
             try:
                 taken.extend(self._committed(query_id, followed))
+                if failure := ended.get(query_id):
+                    broken.extend(self._broken(query_id, followed, failure))
             except OSError as error:
                 self._complain(
                     followed.location, f"{followed.location}: cannot be looked at: {error}"
                 )
         if taken:
             self._recorder.tell(*_lightened(taken))
+        for one in broken:
+            self._recorder.failed(one)
 
     def _follow(self, seen: SeenQuery) -> _Followed:
         location = plain_url(seen.location)
@@ -226,6 +236,23 @@ class Observer:
                 found.append(self._checkpoint(query_id, followed, one, batch, None))
         return found
 
+    def _broken(self, query_id: str, followed: _Followed, failure: Failure) -> Iterator[Checkpoint]:
+        """Yield the batch that a query has failed in: begun, and not committed."""
+        begun, done = (
+            max(query_log.batch_numbers(followed.place.names(log)), default=-1)
+            for log in ("offsets", "commits")
+        )
+        if begun > done:
+            yield Checkpoint(
+                kind=CheckpointKind.BATCH,
+                name=followed.slot,
+                attempt=self._attempt,
+                location=followed.location,
+                batch_id=begun,
+                query_id=query_id,
+                failure=replace(shortened(failure), time=self._clock.wall()),
+            )
+
     def _checkpoint(
         self,
         query_id: str,
@@ -288,15 +315,6 @@ def checkpoint(
 
 
 def _lightened(taken: list[Checkpoint]) -> list[Checkpoint]:
-    """Leave out large offsets of all but each query's newest batch: they will not be asked for."""
+    """Lighten all but each query's newest batch."""
     newest = {one.query_id: one.batch_id for one in taken}
-    return [
-        one
-        if one.batch_id == newest[one.query_id] or len(bytes(one.offsets)) <= OFFSETS_BYTES_LIGHT
-        else msgspec.structs.replace(one, offsets=NULL)
-        for one in taken
-    ]
-
-
-OFFSETS_BYTES_LIGHT = 1024
-"""Offsets up to here are kept of every batch in a message that tells of many."""
+    return [one if one.batch_id == newest[one.query_id] else lightened(one) for one in taken]

@@ -8,6 +8,7 @@ it was, in the moment of the swap, the area itself says: see `publishing`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,7 @@ from understudy.ha.format import digest
 from understudy.model import Checkpoint, CheckpointKind
 from understudy.rpc.messages import Deploy
 from understudy.runtime import publishing
-from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.checkpointing import Recorder, counted
 from understudy.runtime.disk import Disk
 from understudy.runtime.kept_state import StateKeeper
 from understudy.runtime.publishing import Area, Mode
@@ -124,6 +125,12 @@ class SafeWrites:
             }
         )
         self._published(self._begun(slot, batch), target, None, began, batch)
+
+    def counted(self, name: str, batch: Batch | None) -> contextlib.AbstractContextManager[None]:
+        """Tell of a write that fails; of one in a batch, the batch that fails with it is told."""
+        if batch:
+            return contextlib.nullcontext()
+        return counted(self._recorder, self._clock, self._begun(name, None))
 
     def begin(self, query: str, number: int) -> Batch | None:
         """Begin a batch of a streaming query; None where it is through.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from understudy.config import options
 from understudy.config.configuration import redact
+from understudy.core.ids import application_id
 from understudy.ha.blobs import BlobStore
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
@@ -14,7 +15,6 @@ from understudy.model import (
     RunId,
     SessionProfile,
     StartFrom,
-    application_id,
 )
 from understudy.runtime import code
 from understudy.runtime.code import SourceFile

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from understudy.core.query_log import SeenQuery
 from understudy.errors import CheckpointError, UnderstudyError
+from understudy.model import Failure
 
 STOP_S = 30.0
 """How long queries may take to stop: a batch that is in a Python function is not interrupted."""
@@ -177,11 +178,20 @@ class Queries:
             one.newest = (progress[-1]["batchId"], progress[-1]["timestamp"])
         one.ended = not active
         temporary = location.rstrip("/").rpartition("/")[2].startswith(_TEMPORARY)
-        return SeenQuery(query_id, one.run_id, name, location, temporary, tuple(progress))
+        failure = None if active else _failure_of(one.query)
+        return SeenQuery(query_id, one.run_id, name, location, temporary, tuple(progress), failure)
 
     def _all(self) -> list[_Started]:
         with self._turn:
             return list(self._started.values())
+
+
+def _failure_of(query: StreamingQuery) -> Failure | None:
+    """Return what a query has ended with; None where it was stopped, or has nothing more to do."""
+    error = query.exception()
+    if error is None:
+        return None
+    return Failure(type=type(error).__name__, message=str(error))
 
 
 def _progress_since(java: Any, newest: tuple[int, str]) -> list[dict[str, Any]]:

@@ -100,7 +100,7 @@ class SimulatedDrivers:
     def _run(self, order: messages.RunAttempt) -> AttemptEnded:
         deploy = order.deploy
         attempt = Attempt(deploy, order.term, self._storage, SystemClock())
-        recorder = LinkRecorder(_keeps_nothing, deploy.job_id, deploy.attempt)
+        recorder = LinkRecorder(_keeps_nothing, deploy.job_id, deploy.attempt, SystemClock())
         try:
             value = attempt.call(attempt.context(lambda: None, recorder), lambda value: value)
         except Exception as error:

@@ -52,7 +52,13 @@ class Register:
         self.taken += numbered
         return tuple(one.number for one in numbered)
 
-    def tell(self, *taken: Checkpoint, failed: int = 0) -> None:
+    def tell(self, *taken: Checkpoint) -> None:
+        raise NotImplementedError
+
+    def failed(self, one: Checkpoint) -> None:
+        raise AssertionError(one)
+
+    def finish(self) -> None:
         raise NotImplementedError
 
     def settle(self, timeout_s: float) -> bool:

@@ -1,0 +1,22 @@
+"""Ids that follow from what they name: whoever computes one gets the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+from understudy.model import ApplicationId, JobId
+
+
+def application_id(cluster_id: str, run_id: str) -> ApplicationId:
+    """Return the id of a run's application: a digest of the cluster's id and the run's."""
+    return ApplicationId(_hex32("application", cluster_id, run_id))
+
+
+def job_id(application: str, name: str, occurrence: int) -> JobId:
+    """Return the id of a job: a digest of application id, name and occurrence (from 0)."""
+    return JobId(_hex32("job", application, name, str(occurrence)))
+
+
+def _hex32(*parts: str) -> str:
+    encoded = b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts)
+    return hashlib.sha256(encoded).hexdigest()[:32]
