@@ -18,6 +18,8 @@ from understudy.model import Checkpoint, CheckpointKind, Failure, Incarnation
 from understudy.rpc.messages import CheckpointsRecorded, CheckpointsRefused, CheckpointsTaken
 from understudy.runtime.checkpoint_coordinator import CheckpointCoordinator, CheckpointSettings
 
+WHY = "no room " * 60
+
 TASKMANAGER = Incarnation("taskmanager")
 
 Answer = CheckpointsRecorded | CheckpointsRefused
@@ -117,7 +119,7 @@ class Scene:
 
 def broken() -> Checkpoint:
     """Return a checkpoint that came to nothing."""
-    why = Failure(type="OSError", message="no room", time=1.0)
+    why = Failure(type="OSError", message=WHY, time=1.0)
     return Checkpoint(kind=CheckpointKind.TABLE, name="flights", attempt=1, failure=why)
 
 
@@ -172,7 +174,7 @@ def test_failures_that_are_told_again_are_counted_once() -> None:
         for _ in range(2):
             await one.told(1, failed=3)
 
-        assert [(3, 3, "no room")] == one.audience.failures
+        assert [(3, 3, WHY)] == one.audience.failures
         assert 3 == one.coordinator.body.failed_total
 
     run_virtual(main())
@@ -327,7 +329,7 @@ def test_what_is_refused_is_counted_at_once_and_written_with_the_next() -> None:
 def test_a_failure_costs_no_checkpoint_its_room() -> None:
     async def main() -> None:
         one = await scene(Durable())
-        room = VALUE_BYTES_MAX - 1_000
+        room = VALUE_BYTES_MAX - 700
         filler = Checkpoint(kind=CheckpointKind.TABLE, name="x" * room, attempt=1)
         await one.numbers(1, filler)
         answer = await one.told(2, failed=1)
