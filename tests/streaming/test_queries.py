@@ -59,6 +59,12 @@ class FakeQuery:
         self.error = RuntimeError(text)
         self.over.set()
 
+    def exception(self) -> FakeQuery:
+        return self
+
+    def isDefined(self) -> bool:  # noqa: N802 -- no test of this file fails one that is looked at
+        return False
+
     def streamingQuery(self) -> FakeQuery:  # noqa: N802
         return self
 
