@@ -122,7 +122,7 @@ def test_a_silent_server_is_noticed_through_tls(secure: Secure) -> None:
         finally:
             secure.server.thaw()
         await register.load("leader")
-        assert register.status()["connected"]
+        await until(lambda: bool(register.status()["connected"]))
 
     asyncio.run(scenario())
 
