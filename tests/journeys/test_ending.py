@@ -270,3 +270,18 @@ def _ancestors(pid: int) -> list[int]:
         found.append(pid)
         pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     return found
+
+
+def test_a_standby_whose_guardian_was_killed_leaves_nothing_in_line(
+    start: Start, place: Path, nothing_left: Callable[[], None]
+) -> None:
+    run = start("three.py")
+    run.running("second job")
+    (standby,) = [one for one in run.standby_is_ready()["standbys"] if one["ready"]]
+    (its,) = [one for one in run.of("jobmanager-started") if one["pid"] == standby["pid"]]
+    os.kill(its["guardian_pid"], signal.SIGKILL)
+    run.release()
+
+    assert 0 == run.finish()
+    assert [] == stored(place)
+    nothing_left()

@@ -33,6 +33,7 @@ from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.core.ids import application_id
 from understudy.errors import Conflict, DataError
+from understudy.ha.latch import HasLatch
 from understudy.ha.retrieval import LEADER_KEY
 from understudy.ha.storage import open_storage, remove_tree
 from understudy.runtime import guardian
@@ -112,6 +113,8 @@ class LocalCluster:
         self._show = show
         self._processes = GuardedProcesses(self._settle)
         self._members: list[Member] = []
+        self._started: set[str] = set()
+        """The incarnations of all that were ever members."""
         self._closing = False
         self._finished = asyncio.Event()
         self._ending = Ending()
@@ -171,6 +174,7 @@ class LocalCluster:
             events=writer,
             scratch=self._scratch,
         )
+        self._started.add(member.worker.incarnation)
         try:
             spec = guarded(member.worker, orphan_grace_s=ORPHAN_GRACE_S)
             member.process = await self._processes.start(spec, self.log)
@@ -322,14 +326,26 @@ class LocalCluster:
     async def _clear_register(self) -> None:
         """Remove the record of a standby that had just begun to lead when it was told to end.
 
+        And its place in line, if its guardian was killed: it would stay as long as the session.
         Of a cluster without a name nothing is kept.
         """
-        register = open_services(self._plan.configuration, self._plan.cluster_id).register
+        services = open_services(self._plan.configuration, self._plan.cluster_id)
+        register, backend = services.register, services.backend
         with contextlib.suppress(OSError, TimeoutError, Conflict, DataError):
+            if isinstance(backend, HasLatch):
+                async with asyncio.timeout(CLOSE_GRACE_S):
+                    await self._dismiss(backend)
             for key in await register.keys("" if self._plan.ephemeral else LEADER_KEY):
                 entry = await register.load(key)
                 if entry:
                     await register.swap(key, None, entry.version)
+
+    async def _dismiss(self, backend: HasLatch) -> None:
+        """Take out of the line what was a member; all of them are dead."""
+        latch = backend.latch("", b"")
+        for contender in self._started.intersection(await backend.line()):
+            await latch.dismiss(contender)
+        await latch.leave()
 
     def _remove_rest(self) -> None:
         """Remove the locks of processes that were killed; and all of a cluster without a name."""

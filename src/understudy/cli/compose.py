@@ -13,6 +13,7 @@ from understudy.errors import ConfigurationError, StorageError, UsageError
 from understudy.ha import layout
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.format import digest
 from understudy.ha.register import Register, Releasable
 from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
 from understudy.ha.standalone import ConfiguredLeader
@@ -21,6 +22,9 @@ from understudy.model import ApplicationStatus
 from understudy.rpc.addresses import bracketed
 
 FILESYSTEM = "filesystem"
+
+STORAGE_DIGITS = 12
+"""By so many digits the storages are told apart that the clusters of one host use."""
 
 _PROOF = ".understudy"
 """Below it, for a moment, lies what is tried out in a directory of a person's."""
@@ -175,11 +179,13 @@ def locks_directory(configuration: Configuration, cluster_id: str) -> Path | Non
 
     A lock means something among the processes of one host only. With a backend for several hosts
     storage may be a file system that they share, and that grants the same lock to each of them.
+    There the clusters of one host are told apart by their storage as well: ids may come again.
     """
     cluster = directory_of(configuration, cluster_id)
+    storage = open_storage(configuration.storage_dir)
     if locks_in_storage(configuration):
-        storage = open_storage(configuration.storage_dir)
         if isinstance(storage, LocalStorage):
             return Path(storage.root.absolute() / layout.lock_path(cluster, ""))
         return None
-    return Path(scratch_base(configuration)) / layout.lock_path(cluster, "")
+    mark = digest(storage.url.encode()).removeprefix("sha256:")[:STORAGE_DIGITS]
+    return Path(scratch_base(configuration)) / layout.lock_path(f"{cluster}~{mark}", "")

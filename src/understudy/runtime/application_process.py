@@ -174,13 +174,26 @@ def _prepare(run: RunMain) -> None:
 
 
 def main() -> NoReturn:
-    """Wait for an application, execute it, and say how it ended."""
+    """Wait for an application, execute it, and say how it ended.
+
+    A signal ends the process as signals do, at whatever moment: an exit code would be taken for
+    one of ``main``'s, also just before it is executed.
+    """
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _terminate)
+        _serve()
+    except Terminated as end:  # ``main`` has put away what it wanted to.
+        signal.signal(end.number, signal.SIG_DFL)
+        os.kill(os.getpid(), end.number)
+        raise
+
+
+def _serve() -> NoReturn:
     link: BlockingLink[MainMessage] = channels.inherited(channels.main_codec)
     start_pulse(
         GuardianLink.from_environment(), SystemClock(), float(os.environ.pop(HEARTBEAT_S, "30"))
     )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _terminate)
     defaults.preload()
     link.send(messages.Ready())
     envelope = link.receive()
@@ -190,12 +203,7 @@ def main() -> NoReturn:
     _prepare(run)
     assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
     current.set(Environment(ClusterLink(link, run), assignment))
-    try:
-        failure = execute(run)
-    except Terminated as end:  # ``main`` has put away what it wanted to.
-        signal.signal(end.number, signal.SIG_DFL)
-        os.kill(os.getpid(), end.number)
-        raise
+    failure = execute(run)
     if failure:
         with contextlib.suppress(Exception):  # It may have closed or replaced where that goes.
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
