@@ -22,6 +22,7 @@ from understudy.errors import (
     UnreadableDataError,
 )
 from understudy.ha import drafts, plain_files
+from understudy.ha import storage as storage_module
 from understudy.ha.storage import (
     BlockingStorage,
     FsspecStorage,
@@ -53,6 +54,27 @@ def test_publishing_again_replaces_the_whole_file(storage: BlockingStorage) -> N
 
     assert b"short" == storage.read("a/file")
     assert ["file"] == storage.names("a")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_directories_that_another_process_prunes_meanwhile_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    one, other = LocalStorage(tmp_path), LocalStorage(tmp_path)
+    make = storage_module.make_directories
+    pruned: list[Path] = []
+
+    def make_in_vain(path: Path) -> None:
+        make(path)
+        if path == tmp_path / "a" / "b" and len(pruned) < times:
+            pruned.append(path)
+            other.prune("a/b")
+
+    monkeypatch.setattr(storage_module, "make_directories", make_in_vain)
+    one.publish("a/b/file", b"data")
+
+    assert times == len(pruned)
+    assert b"data" == other.read("a/b/file")
 
 
 @pytest.mark.parametrize("path", ["none", "a/none", "none/file", "a/file/below"])

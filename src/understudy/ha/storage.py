@@ -29,6 +29,9 @@ from understudy.ha.drafts import DRAFT
 OPERATION_S = 60.0
 """How long one call may take before its outcome counts as unknown; a 2 GB file takes less."""
 
+PRUNED_MAX = 10
+"""How often the directories of a new file may be removed just when they were made."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="BlockingStorage")
@@ -364,10 +367,9 @@ def published(target: Path) -> Iterator[BinaryIO]:
 
     Directories above it that are missing are made.
     """
-    make_directories(target.parent)
     draft = target.parent / f"{DRAFT}{uuid.uuid4().hex}"
     try:
-        with draft.open("xb") as file:
+        with _begun(draft) as file:
             drafts.hold(file.fileno())
             yield file
             file.flush()
@@ -377,6 +379,16 @@ def published(target: Path) -> Iterator[BinaryIO]:
         draft.unlink(missing_ok=True)
         raise
     sync_directory(target.parent)
+
+
+def _begun(draft: Path) -> BinaryIO:
+    """Open a new file; who finds its directories empty meanwhile may remove them once more."""
+    for _ in range(PRUNED_MAX):
+        with contextlib.suppress(FileNotFoundError):
+            make_directories(draft.parent)
+            return draft.open("xb")
+    make_directories(draft.parent)
+    return draft.open("xb")
 
 
 def make_directories(path: Path) -> None:
