@@ -101,14 +101,25 @@ async def end_jobs(
     cleanup = Cleanup(stored, plans, stores, term, STRATEGY, keep_results=keep)
     for job_id, entry in list(plans.entries.items()):
         if entry.result is None:
-            path = ground.staged(stored.body.directory, entry)
-            committed = ground.with_result(entry, path, await stores.storage.read(path))
-            result = committed.result
-            assert result is not None
-            await plans.update(term, job_id, functools.partial(replace, result=result))
+            result = await commit_job(stores, term, stored, plans, entry)
             await stores.job_results.publish_dirty(job_id, result.source)
         await cleanup.clean_job(job_id)
     await commit_application(stores, term, stored)
+
+
+async def commit_job(
+    stores: HighAvailabilityServices,
+    term: int,
+    stored: StoredApplication,
+    plans: ExecutionPlanStore,
+    entry: JobEntry,
+) -> JobResultEntry:
+    """Commit what an attempt has staged, as JobMaster does; return it."""
+    path = ground.staged(stored.body.directory, entry)
+    result = ground.with_result(entry, path, await stores.storage.read(path)).result
+    assert result is not None
+    await plans.update(term, entry.job_id, functools.partial(replace, result=result))
+    return result
 
 
 async def commit_application(

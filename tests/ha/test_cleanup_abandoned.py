@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable
 
-from msgspec.structs import replace
-
 from tests.ha import ground
-from tests.ha.test_cleanup import JOBS, begin, commit_application
+from tests.ha.test_cleanup import JOBS, begin, commit_application, commit_job
 from tests.support.faulty_register import Call, Durable, Faults
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.ha.application_store import StoredApplication
@@ -31,11 +28,8 @@ async def ended(durable: Durable, faults: Faults) -> Stored:
     await begin(durable, len(JOBS))
     stores = ground.services(durable, faults)
     stored, plans = await ground.taken_over(stores, 2)
-    for job_id, entry in list(plans.entries.items()):
-        path = ground.staged(stored.body.directory, entry)
-        result = ground.with_result(entry, path, await stores.storage.read(path)).result
-        assert result is not None
-        await plans.update(2, job_id, functools.partial(replace, result=result))
+    for entry in list(plans.entries.values()):
+        await commit_job(stores, 2, stored, plans, entry)
     await commit_application(stores, 2, stored)
     return stores, stored, plans
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import ParamSpec, TypeVar, cast
 
 import pytest
-from msgspec.structs import replace
 
 from tests.ha import ground
-from tests.ha.test_cleanup import JOBS, STRATEGY, NoLocks, begin, commit_application
+from tests.ha.test_cleanup import JOBS, STRATEGY, NoLocks, begin, commit_application, commit_job
 from tests.support.faulty_register import Durable
 from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual, virtual_clock
@@ -158,10 +156,7 @@ async def ended(durable: Durable) -> None:
     stores = ground.services(durable)
     stored, plans = await ground.taken_over(stores, 1)
     for job_id, entry in list(plans.entries.items()):
-        path = ground.staged(stored.body.directory, entry)
-        committed = ground.with_result(entry, path, await stores.storage.read(path)).result
-        assert committed is not None
-        await plans.update(1, job_id, functools.partial(replace, result=committed))
+        committed = await commit_job(stores, 1, stored, plans, entry)
         await stores.job_results.publish_dirty(job_id, committed.source)
     await commit_application(stores, 1, stored)
 

@@ -306,8 +306,18 @@ def configuration(place: Path, settings: Mapping[str, str]) -> Configuration:
 
 def command(place: Path, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; check its exit code unless None is given."""
+    return program(place, *COMMAND, *arguments, code=code)
+
+
+def python(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script under plain Python to its end; check that it succeeds."""
+    return program(place, sys.executable, *arguments)
+
+
+def program(place: Path, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; check its exit code unless None is given."""
     done = subprocess.run(
-        [*COMMAND, *arguments],
+        arguments,
         cwd=place,
         env=environment(place),
         capture_output=True,

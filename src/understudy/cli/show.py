@@ -276,19 +276,21 @@ def _describe_job(event: Event) -> str:
     return f"understudy: job {event['name']!r} is {event['status']}{attempt}{how}"
 
 
+def _attempt(event: Event) -> str:
+    return f"job {printable(event['name'])!r}, attempt {event['attempt']}"
+
+
 def _restored(event: Event) -> str:
-    job = f"job {printable(event['name'])!r}, attempt {event['attempt']}"
     words = ", ".join(printable(of_what(one)) for one in event["checkpoints"][:NAMES_SHOWN])
     saved = event.get("savepoint")
     which = f"savepoint {printable(saved)}" if saved else f"checkpoint {event['number']}"
-    return f"{job}, goes on from {which} ({words})"
+    return f"{_attempt(event)}, goes on from {which} ({words})"
 
 
 def _failed(event: Event) -> str:
-    job = f"job {printable(event['name'])!r}, attempt {event['attempt']}"
     which = f"checkpoint {event['number']} ({printable(of_what(event))})"
     more = f", the last of {event['count']:,}" if event["count"] > 1 else ""
-    return f"{job}: {which} failed{more}: {printable(event['failure'])}"
+    return f"{_attempt(event)}: {which} failed{more}: {printable(event['failure'])}"
 
 
 def _redeployed(event: Event) -> str:

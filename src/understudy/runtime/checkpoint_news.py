@@ -57,11 +57,9 @@ class CheckpointNews:
         """See `Audience.failed`; whoever tells sees to it that this is not often."""
         why = in_words(last.failure) if last.failure else ""
         _log.warning("job %r: checkpoint %d failed: %s", self._name, last.number, why)
-        self._reporter.event(
+        self._event(
             "checkpoint-failed",
-            job_id=self._job_id,
-            name=self._name,
-            attempt=last.attempt,
+            last.attempt,
             **_identity(last),
             count=count,
             failure=why,
@@ -77,11 +75,9 @@ class CheckpointNews:
             attempt,
             f"savepoint {savepoint}" if savepoint else f"checkpoint {newest.number}",
         )
-        self._reporter.event(
+        self._event(
             "checkpoint-restored",
-            job_id=self._job_id,
-            name=self._name,
-            attempt=attempt,
+            attempt,
             number=newest.number,
             savepoint=savepoint or None,
             checkpoints=[_identity(one) for one in reversed(given[-RESTORED_MAX:])],
@@ -126,17 +122,18 @@ class CheckpointNews:
         return bool(untold)
 
     def _tell(self, latest: Checkpoint, count: int, rows: int) -> None:
-        self._reporter.event(
+        self._event(
             "checkpoint-completed",
-            job_id=self._job_id,
-            name=self._name,
-            attempt=latest.attempt,
+            latest.attempt,
             **_identity(latest),
             rows=rows,
             count=count,
             size=latest.size,
             duration_s=round(latest.duration_s, 3),
         )
+
+    def _event(self, kind: str, attempt: int, /, **told: Any) -> None:
+        self._reporter.event(kind, job_id=self._job_id, name=self._name, attempt=attempt, **told)
 
 
 def _identity(one: Checkpoint) -> dict[str, Any]:

@@ -337,35 +337,30 @@ class Cleanup:
 
     async def _job_record(self, entry: JobEntry) -> JobRecord:
         assert entry.result is not None
-        note = entry.result.reason
+        known = JobRecord(
+            job_id=entry.job_id,
+            name=entry.name,
+            status=entry.result.status,
+            attempt=entry.result.attempt,
+            start_time=entry.result.start_time,
+            end_time=entry.result.end_time,
+            note=entry.result.reason,
+            checkpoint=entry.result.checkpoint,
+            savepoint=entry.result.savepoint,
+            counts=entry.result.counts,
+        )
         try:
             outcome = await read_outcome(self._services.job_results, entry.job_id, entry.result)
         except (NotFoundError, DataError) as error:
-            return JobRecord(
-                job_id=entry.job_id,
-                name=entry.name,
-                status=entry.result.status,
-                attempt=entry.result.attempt,
-                start_time=entry.result.start_time,
-                end_time=entry.result.end_time,
-                note=f"{RESULT_LOST}: {error}",
-                checkpoint=entry.result.checkpoint,
-                savepoint=entry.result.savepoint,
-                counts=entry.result.counts,
-            )
-        return JobRecord(
-            job_id=entry.job_id,
-            name=entry.name,
+            return replace(known, note=f"{RESULT_LOST}: {error}")
+        return replace(
+            known,
             status=outcome.status,
             attempt=outcome.attempt,
             start_time=outcome.start_time,
             end_time=outcome.end_time,
             value=outcome.value,
             failure=outcome.failure,
-            note=note,
-            checkpoint=entry.result.checkpoint,
-            savepoint=entry.result.savepoint,
-            counts=entry.result.counts,
         )
 
     async def _mark_jobs_clean(self, effort: Effort) -> None:

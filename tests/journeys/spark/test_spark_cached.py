@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,17 +14,8 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_write_is_seen_by_what_was_cached_of_its_target(ground: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(put(ground, "cached.py"))],
-        cwd=ground,
-        env=harness.environment(ground),
-        capture_output=True,
-        text=True,
-        timeout=harness.PATIENCE_S,
-        check=False,
-    )
+    harness.python(ground, str(put(ground, "cached.py")))
 
-    assert 0 == done.returncode, done.stderr[-6000:]
     assert {
         "first": [3],
         "append": [8, 8],

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,16 +109,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Run what plays attempts one after the other; return what they saw."""
     ground = tmp_path_factory.mktemp("tables")
     script = put(ground, "kept_tables.py")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=ground,
-        env=harness.environment(ground),
-        capture_output=True,
-        text=True,
-        timeout=harness.PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
+    harness.python(ground, str(script))
     found: dict[str, Any] = json.loads((ground / "seen.json").read_text())
     return found
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,16 +73,7 @@ def story(begin: Begin, ground: Path) -> Story:
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Let one session be left in every way."""
     place = tmp_path_factory.mktemp("leaks")
-    done = subprocess.run(
-        [sys.executable, str(APPS / "leaks.py"), str(place)],
-        cwd=place,
-        env=harness.environment(place),
-        capture_output=True,
-        text=True,
-        timeout=harness.PATIENCE_S,
-        check=False,
-    )
-    assert 0 == done.returncode, done.stderr[-4000:]
+    done = harness.python(place, str(APPS / "leaks.py"), str(place))
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

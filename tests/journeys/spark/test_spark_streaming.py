@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,15 +132,6 @@ def test_a_streaming_job_runs_in_one_process(tmp_path: Path) -> None:
     script = put(tmp_path, "live.py")
     feed = Feed(tmp_path, files=10)
     (tmp_path / "go").touch()
-    done = subprocess.run(
-        [sys.executable, script.name],
-        cwd=tmp_path,
-        env=harness.environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=harness.PATIENCE_S,
-        check=False,
-    )
+    done = harness.python(tmp_path, script.name)
 
-    assert 0 == done.returncode, done.stderr[-4000:]
     assert f"streamed None, rows {feed.rows}, distinct {feed.rows}" in done.stdout
