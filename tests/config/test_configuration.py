@@ -143,6 +143,9 @@ FITTING = {
     "delete-on-commit": "false",
     "quorum": "zk1:2181",
     "path.root": "/here",
+    "num-retained": "3",
+    "ignore-unclaimed-state": "true",
+    "claim-mode": "CLAIM",
 }
 """Values that options take whose keys end so."""
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.ha import ground
+from tests.ha.test_savepoints import ABOUT
 from tests.support.faulty_register import Durable
 from understudy.core import checkpoints
 from understudy.core.checkpoints import Retention
@@ -27,7 +28,8 @@ from understudy.model import (
     JobEntry,
     JobStatus,
 )
-from understudy.runtime.checkpoint_cleanup import clean_checkpoints, retain, retained
+from understudy.runtime import retained
+from understudy.runtime.checkpoint_cleanup import clean_checkpoints
 from understudy.runtime.effort import Effort
 
 CANCELED, FAILED, FINISHED = JobStatus.CANCELED, JobStatus.FAILED, JobStatus.FINISHED
@@ -90,7 +92,9 @@ class Ended:
         """Record a result as a JobMaster does, and clean up."""
         store = self.store
         body = await store.claim(1)
-        kept = await retain(self.stores.storage, retention, self.entry, status, body)
+        kept = await retained.retain(
+            self.stores.storage, retention, self.entry, status, body, ABOUT
+        )
         committed = ground.with_result(self.entry, "staged", b"")
         assert committed.result is not None
         result = replace(committed.result, status=status, checkpoint=kept)
@@ -115,7 +119,7 @@ def test_what_is_retained_is_listed_beside_its_bytes_and_the_rest_goes(chosen: s
 
     kept, ended = asyncio.run(main())
     holder, path = storage_of(ended.stores.storage.blocking, kept)
-    body = retained.load(holder.read(path), kept)
+    body = retained.files.load(holder.read(path), kept).checkpoints
 
     assert f"{ended.directory}/checkpoint-2.json" == kept
     assert ["checkpoint-2.json", "state/1-2", "tables/a-1-1/part-0"] == ended.files()
@@ -154,12 +158,13 @@ def test_a_document_that_nobody_can_read_goes_with_its_job_that_has_ended(tmp_pa
         entry = await register.load(key)
         assert entry is not None
         await register.swap(key, entry.value[:100], entry.version)
-        kept = await retain(
+        kept = await retained.retain(
             ended.stores.storage,
             Retention.RETAIN_ON_CANCELLATION,
             ended.entry,
             CANCELED,
             checkpoints_unread(ended),
+            ABOUT,
         )
         committed = ground.with_result(ended.entry, "staged", b"").result
         assert committed is not None
@@ -188,8 +193,8 @@ def test_nothing_is_retained_in_our_own_storage() -> None:
         ended.there = ended.stores.storage.blocking
         await ended.begin()
         body = await ended.store.claim(1)
-        return await retain(
-            ended.stores.storage, Retention.RETAIN_ON_CANCELLATION, ended.entry, FAILED, body
+        return await retained.retain(
+            ended.stores.storage, Retention.RETAIN_ON_CANCELLATION, ended.entry, FAILED, body, ABOUT
         )
 
     assert "" == asyncio.run(main())

@@ -116,6 +116,28 @@ def test_a_state_that_cannot_be_written_is_a_checkpoint_that_failed(
     )
 
 
+def test_a_state_that_nobody_needs_and_that_cannot_be_removed_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(f"not allowed: {path}")
+
+    job = Job()
+    first = job.attempt(1)
+    with monkeypatch.context() as context:
+        context.setattr(job.storage, "delete", refuse)
+        saved = [first.save(step) for step in range(3)]
+        second = job.attempt(2)
+        saved.append(second.save(3))
+        left = list(job.storage.files)
+    saved.append(second.save(4))
+
+    assert [1, 2, 3, 4, 5] == saved
+    assert 4 == len(left)
+    assert 4 == job.attempt(3).restored()
+    assert ["points/state/2-2.json"] == list(job.storage.files)
+
+
 def test_nothing_was_saved_at_first() -> None:
     assert Job().attempt(1).restored() is None
 

@@ -200,7 +200,7 @@ def test_what_was_published_stays_published(storage: Path, tmp_path: Path) -> No
 
 def test_a_write_that_may_be_in_its_target_or_not_is_refused(storage: Path, tmp_path: Path) -> None:
     write = write_to("/data/a", "prepared")
-    with pytest.raises(CheckpointError, match="write to /data/a was under way: ask again"):
+    with pytest.raises(CheckpointError, match="write to /data/a was under way"):
         savepoint_files.write(
             [write], directories(storage), ABOUT, str(tmp_path / "k"), threading.Event()
         )

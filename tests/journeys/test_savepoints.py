@@ -214,6 +214,32 @@ def test_it_may_be_left_where_a_person_says_so(start: Start, kept: Path) -> None
     assert "from 0" == run.lines("steps.txt")[0]
 
 
+def test_a_job_goes_on_from_what_was_retained_of_one_that_was_cancelled(
+    start: Start, place: Path
+) -> None:
+    retention = "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"
+    points = ("-D", f"execution.checkpointing.dir={place / 'points'}", "-D", retention)
+    run = start("steps.py", "5", options=(*NAMED, *points))
+    run.until_line("steps.txt", lambda line: line == "waits")
+    job = job_of(run)
+    command(place, "cancel", job)
+    run.wait("job-status", name="counter", status="CANCELED")
+    run.release()
+    assert 1 == run.finish(), run.story()
+    (result,) = json.loads(command(place, "result", job, "--json", code=3).stdout)["jobs"]
+    (place / "steps.txt").rename(place / "before.txt")
+    told = result["job-execution-result"]["checkpoint"]
+    options = ("-D", "high-availability.cluster-id=second", *points, "--from-savepoint", told)
+    again = start("steps.py", "8", options=options)
+    code = again.finish()
+
+    assert 0 == code, again.story()
+    steps = ["from 5", "step 6", "step 7", "step 8", "waits", "other"]
+    assert steps == again.lines("steps.txt")
+    assert Path(told).is_file()
+    assert {Path(told).parent.name} == set(os.listdir(place / "points"))
+
+
 def test_what_is_no_savepoint_starts_nothing(place: Path, kept: Path) -> None:
     harness.put_app(place, "steps.py")
     state = kept / "checkpoints" / "state" / "1-5.json"

@@ -13,12 +13,12 @@ import typer
 from understudy.cli.compose import open_services
 from understudy.cli.savepoint import checked_address
 from understudy.cli.spec import ApplicationSpec
-from understudy.config import Configuration
-from understudy.core import checkpoints
+from understudy.config import Configuration, options
 from understudy.errors import CheckpointError, ConfigurationError, DataError, UsageError
 from understudy.ha import savepoints
-from understudy.model import CheckpointKind, Checkpoints, StartFrom
-from understudy.runtime.checkpoint_cleanup import retained_at
+from understudy.model import StartFrom
+from understudy.runtime import retained
+from understudy.runtime.reporter import printable
 
 
 class ClaimMode(enum.Enum):
@@ -48,11 +48,12 @@ AllowNonRestored = Annotated[
     ),
 ]
 Claim = Annotated[
-    ClaimMode,
+    ClaimMode | None,
     typer.Option(
         "--claim-mode",
         "--claimMode",
         help="CLAIM: the savepoint is removed once its job has taken it over.",
+        show_default="NO_CLAIM",
     ),
 ]
 
@@ -63,7 +64,16 @@ class Restore:
 
     paths: tuple[str, ...]
     allow_non_restored: bool
-    claim: ClaimMode
+    claim: ClaimMode | None
+
+    def or_configured(self, configuration: Configuration) -> Restore:
+        """Return it with what the options say of which nothing was typed."""
+        path = configuration.find(options.RECOVERY_PATH)
+        return Restore(
+            self.paths or ((path,) if path else ()),
+            self.allow_non_restored or configuration.get(options.RECOVERY_IGNORE_UNCLAIMED),
+            self.claim or ClaimMode(configuration.get(options.RECOVERY_CLAIM_MODE)),
+        )
 
 
 def restored_spec(
@@ -82,8 +92,9 @@ def start_from(
     Raises `UsageError` for one that cannot be used. Nothing where an unfinished run of the cluster
     is continued: that goes on from where it is, and remembers what it was started from.
     """
+    typed, restore = restore, restore.or_configured(configuration)
     if not restore.paths:
-        if restore.allow_non_restored or restore.claim is ClaimMode.CLAIM:
+        if typed.allow_non_restored or typed.claim is ClaimMode.CLAIM:
             raise UsageError(
                 "--allow-non-restored-state and --claim-mode are about --from-savepoint: give one"
             )
@@ -106,11 +117,8 @@ def start_from(
 def _checked(path: str, restore: Restore) -> StartFrom:
     address = checked_address(path)
     try:
-        found = savepoints.read(address)
-        savepoints.check(found)
+        found = _found(address)
     except (CheckpointError, ConfigurationError) as error:
-        if kept := retained_at(address):
-            raise UsageError(f"--from-savepoint: {_instead(address, kept)}") from error
         raise UsageError(f"--from-savepoint: {error}") from error
     return StartFrom(
         path=found.place.address,
@@ -121,27 +129,19 @@ def _checked(path: str, restore: Restore) -> StartFrom:
     )
 
 
-def _instead(address: str, kept: Checkpoints) -> str:
-    """Return what to do with retained checkpoints, of which each is used by its own path."""
-    ways = []
-    for one in checkpoints.latest(kept):
-        match one.kind:
-            case CheckpointKind.BATCH:
-                ways.append(
-                    f'the query {one.name!r} goes on with .option("checkpointLocation", '
-                    f'"{one.location}")'
-                )
-            case CheckpointKind.TABLE:
-                ways.append(f"the table {one.name!r} is read from {one.location}")
-            case CheckpointKind.STATE:
-                ways.append(f"the state lies in {one.location}")
-    return "; ".join(
-        (
-            f"{address}: is a retained checkpoint, no savepoint, and no job can be started from it",
-            *ways,
-            "to move a job, give the path that `understudy stop --savepoint` tells",
+def _found(address: str) -> savepoints.Found:
+    """Return a savepoint, whole; of a retained checkpoint, the one that is made of it."""
+    if kept := retained.find(address):
+        made = retained.savepoint_of(kept)
+        typer.echo(
+            f"understudy: {printable(made.place.address)} is a savepoint of the retained "
+            f"{printable(kept.file)}",
+            err=True,
         )
-    )
+        return made
+    found = savepoints.read(address)
+    savepoints.check(found)
+    return found
 
 
 def _unfinished(configuration: Configuration, cluster_id: str) -> str:

@@ -30,7 +30,6 @@ from understudy.cli.redeploying import changes_of
 from understudy.cli.restoring import (
     AllowNonRestored,
     Claim,
-    ClaimMode,
     FromSavepoint,
     Restore,
     restored_spec,
@@ -117,7 +116,7 @@ def run_application(
     rerun: Rerun = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
-    claim_mode: Claim = ClaimMode.NO_CLAIM,
+    claim_mode: Claim = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
@@ -174,7 +173,7 @@ def jobmanager(
     rerun: Rerun = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
-    claim_mode: Claim = ClaimMode.NO_CLAIM,
+    claim_mode: Claim = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:

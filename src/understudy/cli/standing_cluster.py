@@ -48,7 +48,6 @@ from understudy.cli.redeploying import changes_of
 from understudy.cli.restoring import (
     AllowNonRestored,
     Claim,
-    ClaimMode,
     FromSavepoint,
     Restore,
     restored_spec,
@@ -138,7 +137,7 @@ def start(
     run_id: RunId = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
-    claim_mode: Claim = ClaimMode.NO_CLAIM,
+    claim_mode: Claim = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:

@@ -27,6 +27,14 @@ SUCCESSORS = {
     "taskmanager.tmp.dirs": "io.tmp.dirs",
     "jobmanager.web.port": "rest.bind-port",
     "akka.client.timeout": "client.timeout",
+    "state.checkpoints.dir": "execution.checkpointing.dir",
+    "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
+    "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
+    "execution.savepoint.path": "execution.state-recovery.path",
+    "execution.savepoint.ignore-unclaimed-state": (
+        "execution.state-recovery.ignore-unclaimed-state"
+    ),
+    "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
 }
 """Deprecated spelling → the key that it acts as."""
 
@@ -34,6 +42,7 @@ _SPARK = "Spark's own settings decide this: use spark.* keys"
 _JAVA_OPTS = "use spark.driver.extraJavaOptions"
 _LATER = "not built yet"
 _BATCHES = "each micro-batch is a checkpoint, taken by Spark as its trigger and spark.* keys say"
+_OWN_STATE = "state is Spark's own: use spark.sql.streaming.* keys"
 _NO_RPC = "links have no settings beside jobmanager.bind-host and security.*"
 _PEM_ONLY = "certificates are PEM files, without a type and a password as a whole"
 _ONE_FAMILY = "use security.ssl.internal.* and security.ssl.rest.* keys"
@@ -54,6 +63,9 @@ WITHOUT_MEANING = {
     "execution.attached": "execute waits, execute_async does not",
     "execution.shutdown-on-attached-exit": "run-application always ends its cluster",
     "execution.submit-failed-job-on-application-error": "errors of main are the application's own",
+    "execution.state-recovery.checkpoint-id-of-ignored-in-flight-data": _OWN_STATE,
+    "execution.state-recovery.from-local": _OWN_STATE,
+    "execution.state-recovery.without-channel-state.checkpoint-id": _OWN_STATE,
     "execution.target": "the command says where: run-application, jobmanager, taskmanager",
     "heartbeat.timeout": "taskmanager.orphan-timeout and jobmanager.adoption-grace decide it",
     "metrics.reporter.prom.factory.class": "prom is built in: metrics.reporters names it",
@@ -134,7 +146,6 @@ PREFIXES_WITHOUT_MEANING = {
     "execution.checkpointing.local-backup.": _BATCHES,
     "execution.checkpointing.unaligned.": _BATCHES,
     "execution.program-config.": "main cannot change the cluster's configuration",
-    "execution.state-recovery.": _LATER,
     "fs.": "use spark.hadoop.* keys",
     "high-availability.kubernetes.": _LATER,
     "historyserver.": _NO_HISTORY,
@@ -161,7 +172,7 @@ PREFIXES_WITHOUT_MEANING = {
     "akka.": _NO_RPC,
     "pipeline.": _SPARK,
     "recovery.": "use high-availability.* keys",
-    "state.": _LATER,
+    "state.": _OWN_STATE,
     "table.": _SPARK,
     "taskmanager.memory.": "use spark.driver.memory",
     "taskmanager.network.": _SPARK,

@@ -1,9 +1,4 @@
-"""What remains of a job's checkpoints once it has a result, and what is cleaned up of them.
-
-They are retained only in a directory that a person has chosen: what lies in our storage goes with
-the application. Beside those that are retained lies a file that says which they are, so that they
-are of use when nothing else remains of the job.
-"""
+"""Where a job's checkpoints lie, and what is cleaned up of them once it has a result."""
 
 from __future__ import annotations
 
@@ -11,33 +6,21 @@ import asyncio
 import contextlib
 import functools
 import logging
-import re
 
-from understudy.core.checkpoints import Retention, is_retained
 from understudy.core.recovery import lineage
 from understudy.errors import ConfigurationError, DataError, NotFoundError, StorageError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.ha.format import Format
 from understudy.ha.registry import checkpoints_document
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import Storage, storage_of
-from understudy.ha.transfer import Place, split
-from understudy.model import ApplicationDocument, Checkpoints, JobEntry, JobStatus, Term
-from understudy.runtime import safe_writes
+from understudy.model import ApplicationDocument, JobEntry, Term
+from understudy.runtime import retained, safe_writes
 from understudy.runtime.effort import Effort
-from understudy.runtime.persist import persist
-
-RETAIN_S = 60.0
-"""For so long a job's result waits for a directory of checkpoints that cannot be written to."""
 
 OURS = ("tables", "state")
 """Parts of a job's directory in which all that is needed is named by a checkpoint."""
-
-_RETAINED = re.compile(r"checkpoint-(\d+)\.json", re.ASCII)
-
-retained: Format[Checkpoints] = Format("retained-checkpoints", Checkpoints)
 
 _log = logging.getLogger(__name__)
 
@@ -50,53 +33,6 @@ def chosen_directory(chosen: str, entry: JobEntry) -> str:
     if entry.intent:
         return entry.intent.checkpoints
     return f"{chosen.rstrip('/')}/{lineage(entry)}" if chosen else ""
-
-
-async def retain(
-    storage: Storage, retention: Retention, entry: JobEntry, status: JobStatus, body: Checkpoints
-) -> str:
-    """Write down which checkpoints are retained of a job that is about to have this status.
-
-    Returns where; empty where none are, which then are deleted. What cannot be told (they cannot be
-    read, or not be written to) is kept: then it is the directory.
-    """
-    directory = entry.intent.checkpoints if entry.intent else ""
-    if not directory or not entry.checkpoints or not is_retained(retention, status):
-        return ""
-    if not body.completed:  # None was completed, or they cannot be read.
-        return "" if body.counter else directory
-    path = f"{directory}/checkpoint-{body.completed[-1].number}.json"
-    data = retained.dump(body, pretty=True)
-    try:
-        holder, file = storage_of(storage.blocking, path)
-        async with asyncio.timeout(RETAIN_S):
-            await persist(
-                "write down which checkpoints are retained",
-                lambda: storage.run(holder.publish, file, data),
-            )
-    except (TimeoutError, ConfigurationError) as error:
-        _log.error("%s cannot be written: %s", path, str(error) or "timeout")
-        return directory
-    return path
-
-
-def retained_at(address: str) -> Checkpoints | None:
-    """Return what is retained at an address: the file that says so, or its directory. Blocking.
-
-    None where nothing is, or it cannot be read.
-    """
-    parent, name = split(address)
-    try:
-        if _RETAINED.fullmatch(name):
-            return retained.load(Place(parent).storage.read(name), address)
-        storage = Place(address).storage
-        found = [match for one in storage.names("") if (match := _RETAINED.fullmatch(one))]
-        if not found:
-            return None
-        newest = max(found, key=lambda match: int(match[1]))[0]
-        return retained.load(storage.read(newest), f"{address}/{newest}")
-    except (ConfigurationError, DataError, NotFoundError, OSError):
-        return None
 
 
 async def clean_checkpoints(
@@ -144,7 +80,7 @@ async def _tidy(storage: Storage, directory: str, kept: str) -> None:
     """Delete what attempts have left half-written, or did not come to delete."""
     try:
         holder, path = storage_of(storage.blocking, kept)
-        body = retained.load(await storage.run(holder.read, path), kept)
+        body = retained.files.load(await storage.run(holder.read, path), kept).checkpoints
     except (ConfigurationError, NotFoundError, DataError) as error:
         _log.warning("all that lies in %s is kept: %s", directory, error)
         return

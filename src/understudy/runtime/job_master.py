@@ -53,7 +53,7 @@ from understudy.model import (
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
-from understudy.runtime.checkpoint_cleanup import chosen_directory, retain
+from understudy.runtime.checkpoint_cleanup import chosen_directory
 from understudy.runtime.checkpoint_coordinator import (
     Audience,
     CheckpointCoordinator,
@@ -61,6 +61,7 @@ from understudy.runtime.checkpoint_coordinator import (
 )
 from understudy.runtime.persist import once, persist
 from understudy.runtime.resource_manager import ResourceManager
+from understudy.runtime.retained import retain
 from understudy.runtime.savepoint_coordinator import About, SavepointCoordinator
 from understudy.runtime.savepoint_files import Directories
 
@@ -391,7 +392,9 @@ class JobMaster:
         start_time, end_time = self._times
         storage, retention = self._context.storage, self._context.checkpoints.retention
         body = self.checkpoints.body
-        checkpoint = await retain(storage, retention, self.entry, command.status, body)
+        checkpoint = await retain(
+            storage, retention, self.entry, command.status, body, self.savepoints.manifest()
+        )
         result = JobResultEntry(
             status=command.status,
             attempt=self.state.attempt,

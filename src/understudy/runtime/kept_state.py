@@ -17,7 +17,7 @@ from understudy.ha.storage import BlockingStorage, storage_of
 from understudy.model import Checkpoint, CheckpointKind, Record
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder, counted
-from understudy.runtime.persist import persist_blocking
+from understudy.runtime.persist import once_blocking, persist_blocking
 
 
 class KeptState(Record, frozen=True):
@@ -110,11 +110,14 @@ class StateKeeper:
             return
         directory, _, needed = self._last.location.rpartition("/")
         storage, below = storage_of(self._storage, directory)
-        for name in persist_blocking("list states", lambda: storage.names(below)):
-            if name != needed:
-                self._remove(f"{directory}/{name}")
-        self._tidied = True
+
+        def remove() -> None:
+            for name in storage.names(below):
+                if name != needed:
+                    storage.delete(f"{below}/{name}")
+
+        self._tidied = once_blocking("remove the states of earlier attempts", remove)
 
     def _remove(self, location: str) -> None:
         storage, file = storage_of(self._storage, location)
-        persist_blocking("remove a state", lambda: storage.delete(file))
+        once_blocking("remove a state", lambda: storage.delete(file))

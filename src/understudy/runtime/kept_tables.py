@@ -27,7 +27,7 @@ from understudy.ha.storage import BlockingStorage, LocalStorage, storage_of, syn
 from understudy.model import Checkpoint, CheckpointKind, Record
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder, counted
-from understudy.runtime.persist import persist_blocking
+from understudy.runtime.persist import once_blocking, persist_blocking
 from understudy.spark.urls import plain_url, spark_url
 
 if TYPE_CHECKING:
@@ -192,9 +192,13 @@ class TableKeeper:
                 one.location.rpartition("/")[2] for one in self._deploy.restored if one.kind is kind
             }
             storage, path = self._at(base)
-            for name in persist_blocking("list tables", lambda: storage.names(path)):
-                if name not in needed:
-                    _remove(storage, f"{path}/{name}")
+
+            def remove() -> None:
+                for name in storage.names(path):
+                    if name not in needed:
+                        storage.delete_tree(f"{path}/{name}")
+
+            once_blocking("remove half-written tables", remove)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -276,10 +280,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _remove(storage: BlockingStorage, path: str) -> None:
-    persist_blocking("remove a half-written table", lambda: storage.delete_tree(path))
 
 
 def _safe(name: str) -> str:

@@ -48,6 +48,19 @@ async def once(what: str, operation: Callable[[], Awaitable[object]]) -> None:
         _log.warning("cannot %s, this is left to the cleanup: %s", what, str(error) or "timeout")
 
 
+def once_blocking(what: str, operation: Callable[[], object]) -> bool:
+    """Try to remove what nobody needs any more; say whether that went well.
+
+    User code does not wait for it, nor fail with it: the end of the job removes it at the latest.
+    """
+    try:
+        operation()
+    except (OSError, TimeoutError, StorageError) as error:
+        _log.warning("cannot %s, this is left to the cleanup: %s", what, str(error) or "timeout")
+        return False
+    return True
+
+
 def persist_blocking(what: str, operation: Callable[[], R]) -> R:
     """Repeat an idempotent operation, in a thread of user code, until its patience is over.
 

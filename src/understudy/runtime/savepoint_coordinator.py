@@ -148,6 +148,21 @@ class SavepointCoordinator:
         taken = [one for one in self._checkpoints.body.savepoints if one.completed_at]
         return max(taken, key=lambda one: one.number).location if taken else ""
 
+    def manifest(self) -> Manifest:
+        """Return what a savepoint of now says of where it comes from."""
+        return Manifest(
+            job_name=self._about.job_name,
+            job_id=self._job_id,
+            application_name=self._about.application_name,
+            application_id=self._about.application_id,
+            run_id=self._about.run_id,
+            cluster_id=self._about.cluster_id,
+            counter=self._checkpoints.body.counter,
+            checkpoints=(),
+            taken_at=self._clock.wall(),
+            versions=_versions(),
+        )
+
     async def trigger(
         self, trigger: str, directory: str, then: JobStatus | None = None
     ) -> Savepoint:
@@ -267,11 +282,11 @@ class SavepointCoordinator:
                 wanted = await self._elsewhere(wanted)
             try:
                 return wanted, await self._write(wanted)
-            except UnderWayError:
+            except UnderWayError as error:
                 # Of an attempt that is dead, nobody publishes it.
                 over = wanted.then or self._over
                 if over or self._clock.now() + pause_s > began + UNDER_WAY_S:
-                    raise
+                    raise CheckpointError(f"{error}: ask again once it is through") from error
                 pause_s = min(pause_s * 2, UNDER_WAY_PAUSE_MAX_S)
             except (NotFoundError, OSError, TimeoutError, StorageError) as error:
                 missed += isinstance(error, NotFoundError)
@@ -282,25 +297,12 @@ class SavepointCoordinator:
             await asyncio.sleep(pause_s)
 
     async def _write(self, wanted: Savepoint) -> tuple[str, int]:
-        body = self._checkpoints.body
-        about = Manifest(
-            job_name=self._about.job_name,
-            job_id=self._job_id,
-            application_name=self._about.application_name,
-            application_id=self._about.application_id,
-            run_id=self._about.run_id,
-            cluster_id=self._about.cluster_id,
-            counter=body.counter,
-            checkpoints=(),
-            taken_at=self._clock.wall(),
-            versions=_versions(),
-        )
         try:
             return await asyncio.to_thread(
                 savepoint_files.write,
-                core.latest(body),
+                core.latest(self._checkpoints.body),
                 self._directories,
-                about,
+                self.manifest(),
                 wanted.location,
                 self._halt,
             )

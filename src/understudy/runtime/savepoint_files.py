@@ -164,10 +164,7 @@ def _is_published(write: Checkpoint) -> bool:
     """
     note = msgspec.json.decode(write.note) or {}
     if note.get("state") == "prepared":
-        raise UnderWayError(
-            f"the job's write to {note.get('target') or write.name} was under way: ask again once "
-            "it is through"
-        )
+        raise UnderWayError(f"the job's write to {note.get('target') or write.name} was under way")
     return bool(note.get("state") != "staging")
 
 

@@ -48,3 +48,27 @@ ACCEPT_FOUND = Option(
     "what was recorded: gone, older, damaged, or another query's. Rows may be written twice, or "
     "be missing.",
 )
+RECOVERY_PATH = Option(
+    "execution.state-recovery.path",
+    TEXT,
+    None,
+    "The savepoint or retained checkpoint that a new run begins with, where --from-savepoint is "
+    "not given: a path or a URL.",
+    "same",
+)
+RECOVERY_CLAIM_MODE = Option(
+    "execution.state-recovery.claim-mode",
+    choice("NO_CLAIM", "CLAIM"),
+    "NO_CLAIM",
+    "Whose the savepoint is once a job has begun with it, where --claim-mode is not given. CLAIM: "
+    "it is removed then.",
+    "same; LEGACY is not there",
+)
+RECOVERY_IGNORE_UNCLAIMED = Option(
+    "execution.state-recovery.ignore-unclaimed-state",
+    BOOLEAN,
+    "false",
+    "The application need not submit a job of the savepoint's name, as with "
+    "--allow-non-restored-state.",
+    "same",
+)
