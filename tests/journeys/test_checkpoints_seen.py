@@ -26,7 +26,7 @@ def test_a_loop_goes_on_where_it_was_and_everybody_is_told(start: Start) -> None
 
     counts = {"restored": 1, "total": 8, "in_progress": 0, "completed": 8, "failed": 0}
     told = run.until(f"/jobs/{job}/checkpoints", lambda answer: answer["counts"] == counts)
-    shown = command(run.place, "checkpoints", *NAMED, job).stdout
+    shown = command(run.place, "checkpoints", *NAMED, "steps").stdout
     run.standby_is_ready()
     os.kill(run.leader()["pid"], signal.SIGKILL)
     run.wait("takeover", adopted=["steps"])
@@ -36,7 +36,8 @@ def test_a_loop_goes_on_where_it_was_and_everybody_is_told(start: Start) -> None
     run.release()
     code = run.finish()
     numbers = [event["number"] for event in run.of("checkpoint-completed")]
-    ended = command(run.place, "checkpoints", *NAMED, job).stdout
+    ended = [command(run.place, "checkpoints", *NAMED, one).stdout for one in (job, "steps")]
+    unknown = command(run.place, "checkpoints", *NAMED, "a / b", code=1).stderr
 
     assert (1, "state", 1) == (first["number"], first["kind"], first["attempt"])
     assert (2, 5) == (restored["attempt"], restored["number"])
@@ -53,6 +54,7 @@ def test_a_loop_goes_on_where_it_was_and_everybody_is_told(start: Start) -> None
     assert [str(number) for number in range(1, 13)] == run.lines("steps.txt")
     assert numbers == sorted(set(numbers))
     assert 12 == sum(event["count"] for event in run.of("checkpoint-completed"))
-    assert "12 completed, 0 failed, gone on from 1 times" in ended
+    assert all("12 completed, 0 failed, gone on from 1 times" in one for one in ended)
+    assert "there is no 'a / b'" in unknown
     left = [path for path in harness.stored(run.place) if "checkpoints" in path]
     assert [] == left

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -38,6 +38,7 @@ from understudy.errors import (
     NoLeaderError,
     NotFoundError,
     UnderstudyError,
+    UsageError,
 )
 from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
@@ -46,6 +47,9 @@ from understudy.runtime.reporter import printable, printable_lines
 
 KEPT = ("checkpoint", "savepoint")
 """What may remain of a job."""
+
+ENDED = {"FINISHED", "FAILED", "CANCELED"}
+"""The states of a job that has ended."""
 
 NOT_ENDED = 4
 """Exit code of `result` for what has not ended yet."""
@@ -326,6 +330,18 @@ def find_one(
             f"-D {options.CLUSTER_ID.key}=…"
         )
     return found[0]
+
+
+def only_one(choices: Iterable[Sequence[JsonObject]], wanted: str) -> JsonObject | None:
+    """Return the job of the first choice that has any; raises `UsageError` where it has several."""
+    for candidates in choices:
+        if len(candidates) > 1:
+            raise UsageError(
+                f"{len(candidates)} jobs are called {printable(wanted)!r}: give the id of one"
+            )
+        if candidates:
+            return dict(candidates[0])
+    return None
 
 
 async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:

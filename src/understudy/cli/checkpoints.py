@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -11,12 +12,12 @@ from rich.table import Table
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
-from understudy.cli.ask import Ask, cell, find_one, long, print_json, when
+from understudy.cli.ask import ENDED, Ask, cell, find_one, long, only_one, print_json, when
 from understudy.cli.common import ConfigDir, Json, Overrides, configured
 from understudy.errors import NoLeaderError
 from understudy.runtime.reporter import printable
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or its beginning.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's name or id.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -76,10 +77,20 @@ def _table(history: list[JsonObject]) -> Table:
 
 
 def _checkpoints_of(wanted: str) -> Ask:
+    """Return how to ask for them by a job's name, its id, or the beginning of its id."""
+
     async def ask(client: ClusterClient) -> JsonObject:
         try:
-            return await client.get(f"/jobs/{wanted}/checkpoints")
+            job_id = _id_of(wanted, (await client.get("/jobs/overview"))["jobs"])
+            return await client.get(f"/jobs/{quote(job_id, safe='')}/checkpoints")
         except NoLeaderError:
-            return await client.stored_checkpoints(wanted)
+            return await client.stored_checkpoints(_id_of(wanted, await client.stored_jobs()))
 
     return ask
+
+
+def _id_of(wanted: str, jobs: list[JsonObject]) -> str:
+    named = [one for one in jobs if one["name"] == wanted]
+    running = [one for one in named if one["state"] not in ENDED]
+    found = only_one((running, named), wanted)
+    return found["jid"] if found else wanted

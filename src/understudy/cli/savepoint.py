@@ -12,7 +12,7 @@ import typer
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
-from understudy.cli.ask import Ask, find_one, print_json, with_client
+from understudy.cli.ask import ENDED, Ask, find_one, only_one, print_json, with_client
 from understudy.cli.common import ConfigDir, Json, Overrides, configured
 from understudy.config import Configuration, options
 from understudy.errors import (
@@ -26,8 +26,6 @@ from understudy.ha import savepoints
 from understudy.runtime.reporter import printable
 
 POLL_S = 0.1
-
-ENDED = {"FINISHED", "FAILED", "CANCELED"}
 
 Job = Annotated[
     str | None, typer.Argument(metavar="JOB", help="A job's name or id.", show_default=False)
@@ -180,13 +178,9 @@ def _job_named(wanted: str, leaderless: list[NoLeaderError]) -> Ask:
         by_id = [one for one in listed if one["jid"] == wanted]
         named = [one for one in listed if one["name"] == wanted]
         begun = [one for one in listed if len(wanted) >= 4 and one["jid"].startswith(wanted)]
-        for candidates in (by_id, [one for one in named if one["state"] not in ENDED], begun):
-            if len(candidates) == 1:
-                return dict(candidates[0])
-            if candidates:
-                raise UsageError(
-                    f"{len(candidates)} jobs are called {printable(wanted)!r}: give the id of one"
-                )
+        running = [one for one in named if one["state"] not in ENDED]
+        if found := only_one((by_id, running, begun), wanted):
+            return found
         if named:
             raise CheckpointError(f"job {wanted!r} has ended: {named[-1]['state']}")
         raise NotFoundError(f"there is no job {wanted!r} here")
