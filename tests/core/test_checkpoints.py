@@ -14,8 +14,10 @@ from understudy.model import (
     Checkpoint,
     CheckpointKind,
     Checkpoints,
+    Failure,
     JobId,
     JobStatus,
+    Savepoint,
 )
 
 EMPTY = Checkpoints(application_id=ApplicationId("a"), job_id=JobId("j"))
@@ -159,6 +161,19 @@ def test_each_that_fails_gets_a_number_and_the_last_is_remembered() -> None:
 
     assert (4, 1, [5]) == (body.failed.number, body.failed.batch_id, [one.number for one in taken])
     assert (2, 3, 0, 5) == checkpoints.counts(body)
+
+
+def test_at_the_end_a_savepoint_is_complete_or_has_failed() -> None:
+    taken = [
+        Savepoint(trigger="a", location="/a", number=1, completed_at=1.0),
+        Savepoint(trigger="b", location="/b", number=2, failure=Failure(type="E", message="")),
+        Savepoint(trigger="c", location="/c", number=3),
+    ]
+
+    body = replace(EMPTY, savepoints=tuple(taken))
+
+    assert (1, 1) == checkpoints.counts(body)[:2]
+    assert (1, 2) == checkpoints.counts(body, over=True)[:2]
 
 
 def test_large_offsets_of_what_was_replaced_are_not_kept() -> None:

@@ -103,12 +103,16 @@ def lightened(one: Checkpoint) -> Checkpoint:
     return one if is_light else replace(one, offsets=NULL)
 
 
-def counts(body: Checkpoints) -> Counts:
-    """Return what is to be known of a job's checkpoints when nothing else is left of them."""
+def counts(body: Checkpoints, *, over: bool = False) -> Counts:
+    """Return what is to be known of a job's checkpoints when nothing else is left of them.
+
+    ``over`` says that the job has ended: a savepoint that is still being taken has failed then.
+    """
     done = [one.number for one in body.completed if not is_under_way(one)]
     return Counts(
         body.completed_total + sum(bool(one.completed_at) for one in body.savepoints),
-        body.failed_total + sum(one.failure is not None for one in body.savepoints),
+        body.failed_total
+        + sum(bool(one.failure) or (over and one.is_pending) for one in body.savepoints),
         body.restored_total,
         max(done, default=0) if body.completed_total else 0,
     )

@@ -404,7 +404,7 @@ class JobMaster:
             end_time=end_time,
             checkpoint=checkpoint,
             savepoint=self.savepoints.last,
-            counts=tuple(checkpoints.counts(body)) if body.counter else (),
+            counts=tuple(checkpoints.counts(body, over=True)) if body.counter else (),
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
         try:
