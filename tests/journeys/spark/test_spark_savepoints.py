@@ -1,7 +1,8 @@
-"""A savepoint of two streaming queries with state: taken on one cluster, gone on from on another.
+"""Two streaming queries with state, which are ended on one cluster and go on on another one.
 
-The second cluster has another id, another storage directory and another working directory, and the
-savepoint was moved in between.
+They go on from a savepoint, or from what was retained when they were cancelled. The second cluster
+has another id, another storage directory and another working directory, and what it begins with was
+moved in between.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ class Story:
     first: Run
     second: Run
     codes: tuple[int, int]
-    savepoint: Path
+    expected: tuple[int, int]
+    left: Path
+    """Where the first cluster left what the second one begins with."""
     moved: Path
+    mark: str
+    """The file that makes it what it is."""
     batches: list[list[int]]
     """What the clusters had recorded of the query that counts."""
 
@@ -51,25 +56,44 @@ def begin(ground: Path, name: str, *options: str) -> Run:
     return Run([*line, str(script), *arguments], place, place / "stderr.log")
 
 
-@pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def stop(first: Run) -> tuple[Path, str]:
+    """End the job with a savepoint; return its directory and its manifest."""
+    told = harness.command(first.place, "stop", "--savepoint", "words", "kept", "--json")
+    return Path(json.loads(told.stdout)["location"]), "_metadata"
+
+
+def cancel(first: Run) -> tuple[Path, str]:
+    """Cancel the job; return what is retained of it, and the file that says so."""
+    job = first.of("checkpoint-completed")[0]["job_id"]
+    harness.command(first.place, "cancel", job)
+    first.finish()
+    told = harness.command(first.place, "result", job, "--json", code=3)
+    (result,) = json.loads(told.stdout)["jobs"]
+    kept = Path(result["job-execution-result"]["checkpoint"])
+    return kept.parent, kept.name
+
+
+@pytest.fixture(scope="module", params=[(stop, (0, 0)), (cancel, (1, 0))], ids=["stop", "cancel"])
+def story(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Story]:
+    end, expected = request.param
     ground = tmp_path_factory.mktemp("savepoints")
     (ground / "in").mkdir()
     feed(ground, "1.txt", "a", "a", "b", "c")
-    runs = [begin(ground, "first")]
+    retention = "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"
+    points = ("-D", f"execution.checkpointing.dir={ground / 'points'}", "-D", retention)
+    runs = [begin(ground, "first", *points)]
     try:
         first = runs[0]
         first.wait("checkpoint-completed", of="counts", batch_id=0)
         until(lambda: bool(first.of("checkpoint-completed", of="new")))  # Job "seen" reads it.
-        feed(ground, "2.txt", "c", "d")  # A batch of it may be under way when the job is stopped.
-        stopped = harness.command(
-            first.place, "stop", "--savepoint", "words", str(ground / "kept"), "--json"
-        )
-        savepoint = Path(json.loads(stopped.stdout)["location"])
+        feed(ground, "2.txt", "c", "d")  # A batch of it may be under way when the job is ended.
+        left, mark = end(first)
         codes = [first.finish()]
         moved = ground / "elsewhere" / "of words"
         moved.parent.mkdir()
-        savepoint.rename(moved)
+        left.rename(moved)
         feed(ground, "3.txt", "a", "e")
         runs.append(begin(ground, "second", "--from-savepoint", str(moved)))
         second = runs[1]
@@ -79,14 +103,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         batches = [
             [one["batch_id"] for one in run.of("checkpoint-completed", of="counts")] for run in runs
         ]
-        yield Story(first, second, (codes[0], codes[1]), savepoint, moved, batches)
+        yield Story(first, second, (codes[0], codes[1]), expected, left, moved, mark, batches)
     finally:
         for run in runs:
             harness.end(run)
 
 
 def test_both_clusters_end_well(story: Story) -> None:
-    assert (0, 0) == story.codes, story.second.story()
+    assert story.expected == story.codes, story.second.story()
 
 
 def test_each_word_is_passed_on_once_over_both_clusters(story: Story) -> None:
@@ -110,6 +134,6 @@ def test_the_batches_go_on_where_they_had_ended(story: Story) -> None:
     assert told == after
 
 
-def test_the_savepoint_is_still_there(story: Story) -> None:
-    assert (story.moved / "_metadata").is_file()
-    assert not story.savepoint.exists()
+def test_what_was_begun_with_is_still_there(story: Story) -> None:
+    assert (story.moved / story.mark).is_file()
+    assert not story.left.exists()
