@@ -127,6 +127,7 @@ def test_leader_and_driver_are_killed_together(start: Start, place: Path) -> Non
     goes_on_where_it_was(run)
 
 
+@pytest.mark.local_storage
 def test_only_the_latest_state_is_kept_and_what_a_dead_attempt_left_goes(
     start: Start, place: Path
 ) -> None:
@@ -158,6 +159,7 @@ def states(place: Path) -> list[Path]:
     )
 
 
+@pytest.mark.local_storage
 @pytest.mark.parametrize(
     ("damage", "why"),
     [("altered", "was altered since it was saved"), ("gone", "no such file")],
@@ -286,7 +288,7 @@ def test_after_the_end_only_what_is_retained_is_left_and_the_results_name_it(
     for name in KEPT[retention]:
         assert told[name] == caught[name]
         path = Path(told[name].removeprefix("file://"))
-        file = json.loads(path.read_text())["body"]
+        file = json.loads(path.read_text())["body"]["checkpoints"]
         (state,) = file["completed"]
 
         assert path.name == "checkpoint-3.json"
