@@ -66,8 +66,7 @@ journeys: $(READY)
 
 # ... and with all data on S3: a moto server, found by the environment as any other.
 s3: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/test_ending.py tests/journeys/test_main.py \
-		tests/journeys/test_leader.py tests/journeys/test_drivers.py --backend zookeeper --storage s3
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper --storage s3
 
 # ... and with real Spark.
 spark: $(READY)

@@ -293,7 +293,7 @@ def configured_for_zookeeper(place: Path) -> Path:
         "  zookeeper:\n"
         f"    quorum: {quorum}\n"
         f"    path.root: /{_part(place)}\n"
-        + (f"  storageDir: {bucket}/{_part(place)}\n" if bucket else "")
+        + (f"  storageDir: {storage(place)}\n" if bucket else "")
     )
     return directory
 
@@ -330,12 +330,17 @@ def program(place: Path, *arguments: str, code: int | None = 0) -> subprocess.Co
     return done
 
 
+def storage(place: Path) -> str:
+    """Return the storage directory of a cluster that is started there without saying one."""
+    return f"{bucket}/{_part(place)}" if bucket else str(place / "state" / "understudy" / "ha")
+
+
 def stored(place: Path) -> list[str]:
     """Return every file and directory in the storage directory, and every node of the register."""
-    storage = place / "state" / "understudy" / "ha"
-    found = {str(path.relative_to(storage)) for path in storage.rglob("*")}
+    local = place / "state" / "understudy" / "ha"
+    found = {str(path.relative_to(local)) for path in local.rglob("*")}
     if bucket:
-        found |= set(open_storage(f"{bucket}/{_part(place)}").sizes(""))
+        found |= set(open_storage(storage(place)).sizes(""))
     return sorted(found | set(_znodes(f"/{_part(place)}")))
 
 

@@ -37,6 +37,7 @@ def mounted(place: Path, options: str, words: list[str]) -> list[str]:
 
 
 @mounts
+@pytest.mark.local_storage
 @pytest.mark.parametrize("options", ["ro", "size=4k"])
 def test_storage_that_cannot_be_written_is_refused_in_one_sentence(
     place: Path, options: str
@@ -59,6 +60,7 @@ def test_storage_that_cannot_be_written_is_refused_in_one_sentence(
 
 
 @mounts
+@pytest.mark.local_storage
 def test_a_storage_that_fills_up_is_waited_for_and_nothing_that_had_finished_runs_again(
     place: Path,
 ) -> None:

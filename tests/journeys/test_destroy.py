@@ -46,7 +46,7 @@ def test_everything_of_an_unfinished_run_is_removed(
 
     assert "flights" == done["cluster_id"]
     assert "register: registry" == done["removed"][0]
-    assert str(place / "state" / "understudy" / "ha" / "flights") == done["removed"][-1]
+    assert f"{harness.storage(place)}/flights" == done["removed"][-1]
     assert [] == left
     assert "there is no cluster 'flights' in " in again.stderr
 
