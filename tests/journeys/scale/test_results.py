@@ -98,6 +98,7 @@ def storage(place: Path) -> Path:
     return storage
 
 
+@pytest.mark.local_storage  # What is remembered is written there.
 def test_it_is_taken_over_and_asked_quickly_and_forgets_nothing(
     start: Start,
     place: Path,
