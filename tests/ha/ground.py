@@ -18,6 +18,8 @@ from understudy.model import (
     ApplicationId,
     ApplicationRecord,
     Checkpoints,
+    Incarnation,
+    Intent,
     JobEntry,
     JobId,
     JobResultEntry,
@@ -70,6 +72,18 @@ def job(number: int, attempt: int = 1) -> JobEntry:
         plan=Pointer(path=f"plans/{number}", digest="sha256:0", size=1),
         submitted_at=100.0 + number,
         attempt=attempt,
+    )
+
+
+def intent(checkpoints: str = "", staged: str = "") -> Intent:
+    """Return what a first attempt was about to do; ``checkpoints`` is what a person has chosen."""
+    return Intent(
+        attempt=1,
+        taskmanager=Incarnation("tm"),
+        driver=Incarnation("d"),
+        term=1,
+        staged=staged,
+        checkpoints=checkpoints,
     )
 
 

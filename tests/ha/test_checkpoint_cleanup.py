@@ -23,8 +23,6 @@ from understudy.model import (
     Checkpoint,
     CheckpointKind,
     Checkpoints,
-    Incarnation,
-    Intent,
     JobEntry,
     JobStatus,
 )
@@ -68,14 +66,7 @@ class Ended:
 
     async def begin(self) -> None:
         self.plans = await ground.opened(self.stores)
-        intent = Intent(
-            attempt=1,
-            taskmanager=Incarnation("t"),
-            driver=Incarnation("d"),
-            term=1,
-            staged="",
-            checkpoints=self.directory,
-        )
+        intent = ground.intent(self.directory)
         await self.plans.add(1, replace(ground.job(1), intent=intent))
         for path in ("tables/a-1-1/part-0", "tables/half-1-2/part-0", "state/1-2", "state/1-1"):
             self.there.publish(f"{self.entry.job_id}/{path}", b"data")

@@ -12,12 +12,11 @@ from tests.ha import ground
 from tests.support.faulty_register import Died, Durable, Fault, Faults
 from tests.support.virtual_time import run_virtual
 from understudy.core.ids import application_id
-from understudy.core.recovery import lineage
+from understudy.core.recovery import chosen_directory, lineage
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.model import Incarnation, Intent, JobEntry, JobId, JobStatus, Pointer, Restarts
+from understudy.model import JobEntry, JobId, JobStatus, Pointer, Restarts
 from understudy.runtime import redeployment
-from understudy.runtime.checkpoint_cleanup import chosen_directory
 from understudy.runtime.code import SourceFile
 from understudy.runtime.redeployment import Changes
 from understudy.runtime.reporter import Silent
@@ -51,9 +50,7 @@ async def begin(durable: Durable) -> Changes:
     await stores.storage.publish(staged, ground.outcome(DONE))
     ended = ground.with_result(DONE, staged, ground.outcome(DONE))
     assert ended.result is not None
-    intent = Intent(
-        attempt=1, taskmanager=Incarnation("tm"), driver=Incarnation("d"), term=1, staged=staged
-    )
+    intent = ground.intent(staged=staged)
     counted = replace(
         ended,
         cancel_requested=True,

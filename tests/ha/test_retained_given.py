@@ -23,8 +23,6 @@ from understudy.model import (
     Checkpoint,
     CheckpointKind,
     Checkpoints,
-    Incarnation,
-    Intent,
     JobId,
     JobStatus,
     StartFrom,
@@ -62,14 +60,7 @@ def taken(place: Path) -> list[Checkpoint]:
 def retain(place: Path, *more: Checkpoint) -> Path:
     """Retain what a job has kept, as its master does when it fails; return the file."""
     completed = (*taken(place), *more)
-    intent = Intent(
-        attempt=1,
-        taskmanager=Incarnation("t"),
-        driver=Incarnation("d"),
-        term=1,
-        staged="",
-        checkpoints=str(place),
-    )
+    intent = ground.intent(str(place))
     entry = replace(ground.job(1), intent=intent, checkpoints="key")
     body = Checkpoints(
         application_id=ApplicationId(ABOUT.application_id),

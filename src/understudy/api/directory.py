@@ -15,7 +15,7 @@ from understudy.api.failures import Told
 from understudy.api.views import ApplicationFacts, JobLive, Json
 from understudy.clock import Clock
 from understudy.core import job
-from understudy.core.recovery import lineage
+from understudy.core.recovery import chosen_directory, lineage
 from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.registry import (
@@ -39,7 +39,6 @@ from understudy.model import (
 )
 from understudy.runtime import attention
 from understudy.runtime.attention import Problems
-from understudy.runtime.checkpoint_cleanup import chosen_directory
 from understudy.runtime.retention import RESULT_LOST, read_end, read_tombstone
 from understudy.runtime.submission import configuration_of
 

@@ -135,7 +135,7 @@ def _found(address: str) -> savepoints.Found:
         made = retained.savepoint_of(kept)
         typer.echo(
             f"understudy: {printable(made.place.address)} is a savepoint of the retained "
-            f"{printable(kept.file)}",
+            f"checkpoint-{kept.number}.json",
             err=True,
         )
         return made

@@ -104,6 +104,16 @@ def lineage(entry: JobEntry) -> str:
     return f"{entry.job_id}-{entry.begun_after}" if entry.begun_after else entry.job_id
 
 
+def chosen_directory(chosen: str, entry: JobEntry) -> str:
+    """Return where a person wants a job's checkpoints; empty where nobody has said it.
+
+    They stay where the first attempt has put them, whatever a later leader is configured with.
+    """
+    if entry.intent:
+        return entry.intent.checkpoints
+    return f"{chosen.rstrip('/')}/{lineage(entry)}" if chosen else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """What one TaskManager says about one attempt when it registers."""

@@ -1,4 +1,4 @@
-"""Where a job's checkpoints lie, and what is cleaned up of them once it has a result."""
+"""What is cleaned up of a job's checkpoints once it has a result."""
 
 from __future__ import annotations
 
@@ -23,16 +23,6 @@ OURS = ("tables", "state")
 """Parts of a job's directory in which all that is needed is named by a checkpoint."""
 
 _log = logging.getLogger(__name__)
-
-
-def chosen_directory(chosen: str, entry: JobEntry) -> str:
-    """Return where a person wants a job's checkpoints; empty where nobody has said it.
-
-    They stay where the first attempt has put them, whatever a later leader is configured with.
-    """
-    if entry.intent:
-        return entry.intent.checkpoints
-    return f"{chosen.rstrip('/')}/{lineage(entry)}" if chosen else ""
 
 
 async def clean_checkpoints(

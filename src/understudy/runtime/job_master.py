@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.core import checkpoints, job
 from understudy.core.job import JobState, Phase
-from understudy.core.recovery import lineage
+from understudy.core.recovery import chosen_directory, lineage
 from understudy.core.restart import Strategy
 from understudy.core.slots import Placement
 from understudy.errors import (
@@ -53,7 +53,6 @@ from understudy.model import (
 )
 from understudy.rpc import messages
 from understudy.runtime.attention import REPAIR_LOOK_S
-from understudy.runtime.checkpoint_cleanup import chosen_directory
 from understudy.runtime.checkpoint_coordinator import (
     Audience,
     CheckpointCoordinator,

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import re
 import threading
-from pathlib import PurePath
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -56,8 +55,8 @@ class Found(NamedTuple):
     """What is retained at an address."""
 
     directory: str
-    file: str
-    """The name of the file that says so."""
+    number: int
+    """Of its newest checkpoint; it is in the name of the file that says so."""
     content: Retained
 
 
@@ -79,7 +78,7 @@ async def retain(
         return ""
     if not body.completed:  # None was completed, or they cannot be read.
         return "" if body.counter else directory
-    path = f"{directory}/checkpoint-{body.completed[-1].number}.json"
+    path = f"{directory}/{_name(body.completed[-1].number)}"
     content = Retained(about=about, directory=directory, checkpoints=body)
     data = files.dump(content, pretty=True)
     try:
@@ -102,21 +101,17 @@ def find(address: str) -> Found | None:
     that cannot be read as one, and `ConfigurationError`.
     """
     parent, name = split(address)
+    named = _NAME.fullmatch(name)
+    directory = parent if named else address.rstrip("/")
+    storage = Place(directory).storage
     try:
-        if _NAME.fullmatch(name):
-            directory = parent
-        else:
-            directory = address.rstrip("/")
-            numbers = [
-                int(match[1])
-                for one in Place(directory).storage.names("")
-                if (match := _NAME.fullmatch(one))
-            ]
-            if not numbers:
-                return None
-            name = f"checkpoint-{max(numbers)}.json"
-        data = Place(directory).storage.read(name)
-        return Found(directory, name, files.load(data, f"{directory}/{name}"))
+        names = [name] if named else storage.names("")
+        numbers = [int(match[1]) for one in names if (match := _NAME.fullmatch(one))]
+        if not numbers:
+            return None
+        file = _name(max(numbers))
+        content = files.load(storage.read(file), f"{directory}/{file}")
+        return Found(directory, max(numbers), content)
     except NotFoundError:
         return None
     except DataError as error:
@@ -130,7 +125,7 @@ def savepoint_of(found: Found) -> savepoints.Found:
     savepoint is the same to the last byte, whoever has made it. Raises `CheckpointError`.
     """
     directory, content = found.directory, found.content
-    address = f"{directory}/{PurePath(found.file).stem.replace('checkpoint', 'savepoint')}"
+    address = f"{directory}/savepoint-{found.number}"
     wanted = [
         _as_found(one, address_of("", content.directory), directory)
         for one in core.latest(content.checkpoints)
@@ -160,3 +155,7 @@ def _as_found(one: Checkpoint, before: str, directory: str) -> Checkpoint:
     if one.kind is CheckpointKind.WRITE or not whole.startswith(f"{before}/"):
         return one
     return replace(one, location=f"{directory}{whole.removeprefix(before)}")
+
+
+def _name(number: int) -> str:
+    return f"checkpoint-{number}.json"
