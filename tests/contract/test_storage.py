@@ -77,6 +77,27 @@ def test_directories_that_another_process_prunes_meanwhile_are_made_again(
     assert b"data" == other.read("a/b/file")
 
 
+def test_a_directory_that_another_process_prunes_meanwhile_is_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "a" / "b"
+    directory.mkdir(parents=True)
+    look = os.scandir
+    pruned: list[Path] = []
+
+    def look_too_late(path: Path) -> object:
+        if Path(path) == directory and not pruned:
+            pruned.append(directory)
+            directory.rmdir()
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", look_too_late)
+    LocalStorage(tmp_path).prune("a/b")
+
+    assert [directory] == pruned
+    assert not directory.parent.exists()
+
+
 @pytest.mark.parametrize("path", ["none", "a/none", "none/file", "a/file/below"])
 def test_what_was_never_published_is_not_found(storage: BlockingStorage, path: str) -> None:
     storage.publish("a/file", b"data")

@@ -275,7 +275,8 @@ TRICKS: dict[str, Trick] = {
     "repeats": lambda frames: [frames[0], frames[0], frames[1], frames[2]],
     "leaves out": lambda frames: [frames[0], frames[2]],
     "reorders": lambda frames: [frames[0], frames[2], frames[1]],
-    "cuts short": lambda frames: [frames[0], frames[1][:-1], frames[2]],
+    # Not one byte: the next frame begins with the zero that one proof of 256 ends with.
+    "cuts short": lambda frames: [frames[0], frames[1][: -handshake.PROOF_BYTES], frames[2]],
     "mixes two": lambda frames: [
         frames[0],
         frames[1][: handshake.HEADER_BYTES] + frames[2][handshake.HEADER_BYTES :],

@@ -216,7 +216,8 @@ class LocalStorage:
             return  # A person has named it: it stays.
         directory = self.root / path
         while directory != self.root and directory.is_relative_to(self.root):
-            drafts.remove_abandoned(directory.glob(f"{DRAFT}*"))
+            with contextlib.suppress(FileNotFoundError):  # Another process prunes it just now.
+                drafts.remove_abandoned(directory.glob(f"{DRAFT}*"))
             try:
                 directory.rmdir()
             except FileNotFoundError:
