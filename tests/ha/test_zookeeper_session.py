@@ -27,6 +27,7 @@ from tests.support.zookeeper_clients import (
     until,
 )
 from understudy.ha.backends.zookeeper import ZooKeeperRegister
+from understudy.ha.backends.zookeeper_farewell import CLOSE_S
 from understudy.ha.register import Release
 
 SESSION_S = 4.0
@@ -273,18 +274,38 @@ def _is_connected(server: Server, session: str) -> bool:
     return f"sid={session}," in server.ask("cons")
 
 
-def test_a_process_that_ends_closes_its_session_and_says_nothing(zookeeper: Server) -> None:
+def test_an_event_loop_is_not_held_up_by_a_register_that_is_forgotten_in_it(
+    freezer: Server, frozen: Cluster
+) -> None:
+    """The garbage collector may take it at any time, as when its server does not answer."""
+
+    async def scenario() -> float:
+        register = frozen.open()
+        await register.load("leader")
+        await asyncio.to_thread(freezer.freeze)
+        began = time.monotonic()
+        del register
+        gc.collect()
+        return time.monotonic() - began
+
+    assert asyncio.run(scenario()) < CLOSE_S / 2
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_a_process_that_ends_closes_its_session_and_says_nothing(
+    zookeeper: Server, *, forgotten: bool
+) -> None:
     cluster = Cluster(zookeeper.connect_string, ZK_SESSION_TIMEOUT="60 s")
     script = (
         "import asyncio, json, sys\n"
-        "from understudy.ha.backends import zookeeper_session\n"
+        "from understudy.ha.backends import zookeeper_farewell\n"
         "from understudy.ha.backends.zookeeper import open_register\n"
-        "zookeeper_session.CLOSE_S = 20.0\n"  # A busy server may take its time.
+        "zookeeper_farewell.CLOSE_S = 20.0\n"  # A busy server may take its time.
         "register = open_register(sys.argv[1], json.loads(sys.argv[2]))\n"
         "latch = register.latch('me', b'note')\n"
         "async def scenario():\n"
         "    print(await latch.ahead())\n"
-        "asyncio.run(scenario())\n"
+        "asyncio.run(scenario())\n" + ("del latch, register\n" if forgotten else "")
     )
 
     done = subprocess.run(

@@ -144,8 +144,8 @@ ZOOKEEPER = (
     ),
     mutant(
         "a session outlives its register", 5, SESSION,
-        "self._farewell = weakref.finalize(self, _close, client)",
-        "self._farewell = None",
+        "weakref.finalize(self, self._farewell.begin)",
+        "pass",
         ON_SESSION,
     ),
     # --- the register

@@ -36,12 +36,10 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from understudy.clock import SystemClock
 from understudy.errors import ConfigurationError
+from understudy.ha.backends.zookeeper_farewell import Farewell
 
 HANDSHAKE_MIN_S = 0.5
 """The shortest time that a server has to accept a connection and a session."""
-
-CLOSE_S = 1.0
-"""How long the end of this process may be held up by saying goodbye."""
 
 RETRY_FIRST_S = 0.05
 
@@ -121,7 +119,7 @@ class Session:
         self._client: _Client | None = None
         self._starting = threading.Lock()
         self._on_identity: Callable[[Identity], None] | None = None
-        self._farewell: Callable[[], object] | None = None
+        self._farewell: Farewell | None = None
 
     @property
     def connected(self) -> bool:
@@ -142,7 +140,7 @@ class Session:
     def close(self) -> None:
         """End the session for good, if there is one; what it held is given up at once."""
         if self._farewell:
-            self._farewell()
+            self._farewell.say()
 
     @contextlib.contextmanager
     def bell(self) -> Iterator[Bell]:
@@ -227,7 +225,8 @@ class Session:
                 client.wire.on_granted = lambda number, timeout_s: _pass_on(
                     granted, number, timeout_s
                 )
-                self._farewell = weakref.finalize(self, _close, client)
+                self._farewell = Farewell(client)
+                weakref.finalize(self, self._farewell.begin)
                 self._client = client  # Before there is an answer: it is told with its identity.
                 client.start_async()
         return client
@@ -471,15 +470,3 @@ def _pass_on(method: weakref.WeakMethod[Any], *arguments: Any) -> None:
     bound = method()
     if bound:
         bound(*arguments)
-
-
-def _close(client: _Client) -> None:
-    """Close a session that nobody uses any more; what it held is then given up at once."""
-    closing = threading.Thread(target=client.stop, name="understudy-zookeeper-close", daemon=True)
-    try:
-        closing.start()
-    except RuntimeError:  # Python 3.12 starts no thread once the interpreter ends.
-        with contextlib.suppress(exceptions.KazooException):
-            client.stop()
-    else:
-        closing.join(CLOSE_S)
