@@ -11,56 +11,49 @@ from pathlib import Path
 from benchmarks import clusters
 from benchmarks.clusters import cluster
 from benchmarks.counting import SWAPS
-from benchmarks.figures import Chapter, Effort, Series, table_of
+from benchmarks.figures import Chapter, Effort, Series, duration, table_of
 from benchmarks.writes import COUNTED, counting
-
-WORK = 60_000_000
-"""Rows that a batch computes with: about a second on two cores."""
 
 
 def run(effort: Effort) -> Chapter:
     """Run a query in turn with and without recording, in one driver."""
-    batches, runs = effort.of(12, 4), effort.of(6, 1)
-    with counting(), cluster("streams.py", batches, runs, WORK, options=COUNTED, spark=True) as one:
+    batches, runs = effort.of(30, 4), effort.of(6, 1)
+    with counting(), cluster("streams.py", batches, runs, options=COUNTED, spark=True) as one:
         assert one.finish(clusters.PATIENCE_S * 3) == 0, one.story()
         noted = clusters.noted(one, "runs.jsonl")
         last = one.of("checkpoint-completed")[-1]["number"]
         swaps = _swaps(Path(os.environ[SWAPS]))
-    series = {
-        recorded: Series(
-            "recorded" if recorded else "not recorded",
-            tuple(
-                seconds
-                for note in noted
-                if note["recorded"] is recorded
-                # The first of a run plans the query, the last has nothing to compute.
-                for seconds in note["batches"][1:batches]
-            ),
+    lasted = [
+        Series(
+            f"{name}: a batch lasts",
+            # The first of a run plans the query.
+            tuple(s for n in noted if n["recorded"] is is_recorded for s in n["batches"][1:]),
         )
-        for recorded in (False, True)
-    }
-    work = {
-        recorded: Series(
-            f"{series[recorded].name}: processor time",
-            tuple(n["processor"] / batches for n in noted if n["recorded"] is recorded),
+        for name, is_recorded in (("recorded", True), ("not recorded", False))
+    ]
+    worked = [
+        Series(
+            f"{name}: its processor time",
+            tuple(n["processor"] / batches for n in noted if n["recorded"] is is_recorded),
         )
-        for recorded in (False, True)
-    }
-    pairs = zip(work[True].samples, work[False].samples, strict=True)
-    more = statistics.median(one - other for one, other in pairs)
-    cost = more / work[False].median
+        for name, is_recorded in (("recorded", True), ("not recorded", False))
+    ]
+    more_s = statistics.median(
+        one - other for one, other in zip(worked[0].samples, worked[1].samples, strict=True)
+    )
+    cores = len(os.sched_getaffinity(0))
     writes = swaps["checkpoints"] / last
     return Chapter(
         "Recording a streaming query's batches",
-        f"The same query, files to Parquet, about one batch a second, {runs} times with its "
-        f"batches recorded as checkpoints and {runs} times without, in turn, in one driver; the "
-        "time of each batch as Spark reports it, and the processor time that a batch takes of all "
-        "processes of the cluster but waiting drivers: the query takes all there is, so what is "
-        "recorded is taken from it, and a wall clock on a shared machine tells less. The writes "
-        "are those of the whole run into the document of the job's checkpoints.",
-        (table_of(*series.values(), *work.values()),),
-        f"With recording a batch takes {cost:+.1%} of processor time (the median of {runs} pairs, "
-        "each of which varies by more than that by itself where the machine is shared); a "
+        f"The same query, files to Parquet, one batch a second, {batches} batches {runs} times "
+        f"recorded as checkpoints and {runs} times not, in turn, in one driver: how long a batch "
+        "lasts as Spark reports it, and the processor time that it takes of all processes of the "
+        "cluster but waiting drivers. Recording is not on the query's way, so all that it can "
+        "take from the throughput is the processor time of a query that needs every core. The "
+        "writes are those of the whole run into the document of the job's checkpoints.",
+        (table_of(*lasted, *worked),),
+        f"To record a batch takes {duration(more_s)} of processor time (the median of {runs} "
+        f"pairs): {more_s / cores:.2%} of what {cores} cores have for one batch a second; a "
         f"checkpoint costs {writes:.2f} register writes.",
     )
 

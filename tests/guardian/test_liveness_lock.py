@@ -6,9 +6,15 @@ import asyncio
 import fcntl
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
 
 from understudy.model import Incarnation
+from understudy.runtime.guardian import take_lock
 from understudy.runtime.liveness_lock import DeathNote, LivenessLocks
 
 HELD = Incarnation("held")
@@ -63,3 +69,51 @@ def test_a_lock_that_is_not_there_yet_is_looked_for_anew_by_the_next(tmp_path: P
         assert DeathNote(None) == note
 
     asyncio.run(main())
+
+
+def removed_directory(path: Path) -> Iterator[None]:
+    path.parent.rmdir()
+    yield
+
+
+def removed(path: Path) -> Iterator[None]:
+    LivenessLocks(path.parent)._sweep(frozenset())
+    assert not path.exists()
+    yield
+
+
+def looked_at(path: Path) -> Iterator[None]:
+    looking = hold(path.parent)
+    yield
+    os.close(looking)
+    yield
+
+
+@pytest.mark.parametrize(
+    ("meddle", "module", "name"),
+    [(removed_directory, os, "open"), (removed, fcntl, "flock"), (looked_at, fcntl, "flock")],
+)
+def test_a_guardian_gets_its_lock_while_those_of_the_dead_are_looked_for(
+    meddle: Callable[[Path], Iterator[None]],
+    module: ModuleType,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are known by their locks being free, as a new one is for a moment."""
+    path = tmp_path / "locks" / HELD
+    meddling, call = meddle(path), getattr(module, name)
+
+    def meddled(*arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, call)
+            next(meddling, None)
+        return call(*arguments)
+
+    monkeypatch.setattr(module, name, meddled)
+    descriptor = take_lock(str(path))
+    monkeypatch.undo()
+
+    assert os.path.samestat(os.fstat(descriptor), path.stat()), "others find it"
+    assert [HELD] == list(LivenessLocks(path.parent)._living())
+    os.close(descriptor)

@@ -14,14 +14,20 @@ from understudy.cli.joining import check_joinable
 from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError, ForeignDataError, UsageError
 
-BOUND_S = 0.5
-CONFIGURATION = Configuration(
-    {
-        options.HA_TYPE.key: "zookeeper",
-        options.ZK_QUORUM.key: "zk1:2181",
-        options.ZK_CONNECTION_TIMEOUT.key: f"{BOUND_S} s",
-    }
-)
+BOUND_S, PATIENT_S = 0.5, 30.0
+
+
+def bound_by(seconds: float) -> Configuration:
+    return Configuration(
+        {
+            options.HA_TYPE.key: "zookeeper",
+            options.ZK_QUORUM.key: "zk1:2181",
+            options.ZK_CONNECTION_TIMEOUT.key: f"{seconds} s",
+        }
+    )
+
+
+CONFIGURATION = bound_by(BOUND_S)
 ON_FILES = Configuration({})
 TRIED = rf"tried for {BOUND_S} s \({options.ZK_CONNECTION_TIMEOUT.key}\)"
 
@@ -42,13 +48,13 @@ def test_what_breaks_once_is_tried_again_and_told_once(
         if call.number in {removed - 1, removed}:
             continue  # Whether it is removed is looked at next, and is no fault of the wire.
         caplog.clear()
-        join(Faults({call.number: fault}))
+        join(Faults({call.number: fault}), bound_by(PATIENT_S))
         told.append([record.getMessage() for record in caplog.records])
 
     assert all(len(lines) <= 1 for lines in told)
     lines = [line for one in told for line in one]
     assert len(lines) >= (2 if fault is Fault.ANSWER_LOST else len(told))
-    assert all(f"trying again for up to {BOUND_S} s" in line for line in lines)
+    assert all(f"trying again for up to {PATIENT_S:g} s" in line for line in lines)
 
 
 def test_a_register_that_never_answers_is_given_up_within_the_bound_and_told_once(

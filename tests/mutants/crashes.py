@@ -12,6 +12,12 @@ CRASHES = (
         "tests/crash/test_system_calls.py",
     ),
     mutant(
+        "a draft is emptied where its writer finds it", 1, "ha/drafts.py",
+        'draft = draft.rename(draft.with_name(f"{draft.name}{_REMOVED}"))',
+        "pass",
+        "tests/contract/test_register_processes.py",
+    ),
+    mutant(
         "drafts beside tombstones stay", 5, "runtime/retention.py",
         "    await services.storage.prune(directory)  # Of what",
         "    # Of what",

@@ -2,7 +2,8 @@
 
 The writer holds its draft's lock (``flock``) until then. A draft whose lock is free belongs to a
 writer that died: whoever comes by may remove it at once. One that is removed in the moment before
-its writer holds it costs the writer an ``OSError``, and another try.
+its writer holds it costs the writer an ``OSError``, and another try: what was published meanwhile
+is never touched.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from pathlib import Path
 
 DRAFT = ".draft-"
 """How the names of drafts in a storage begin."""
+
+_REMOVED = ".removed"
+"""How the name of a directory ends that can be published no more."""
 
 ABANDONED_S = 60.0
 """Where locks do not work, a draft of this age belongs to a writer that died."""
@@ -35,9 +39,16 @@ def remove_abandoned(drafts: Iterable[Path]) -> None:
             if not _is_abandoned(draft):
                 continue
             if draft.is_dir():
-                shutil.rmtree(draft, ignore_errors=True)
+                _remove_directory(draft)
             else:
                 draft.unlink()
+
+
+def _remove_directory(draft: Path) -> None:
+    """Take a draft from its writer before it is emptied: there its name is not looked at again."""
+    if not draft.name.endswith(_REMOVED):
+        draft = draft.rename(draft.with_name(f"{draft.name}{_REMOVED}"))
+    shutil.rmtree(draft, ignore_errors=True)
 
 
 def _is_abandoned(draft: Path) -> bool:

@@ -46,6 +46,9 @@ PR_SET_CHILD_SUBREAPER = 36
 KILL_POLL_S = 0.05
 """How often to look for forks that escaped a round of kills; each death wakes it at once."""
 
+LOCK_TRIES, LOCK_PAUSE_S = 20, 0.005
+"""How often to try for the liveness lock, and by how much longer to wait each time: a second."""
+
 RELEASE_S = 5.0
 """How long that program may take: what it gives up ends by itself, later."""
 
@@ -148,13 +151,42 @@ def kill(pid: int) -> None:
         os.close(handle)
 
 
+def take_lock(path: str) -> int:
+    """Make a liveness lock and take it; raises ``BlockingIOError`` where another one holds it."""
+    for tries in range(LOCK_TRIES):
+        time.sleep(tries * LOCK_PAUSE_S)
+        if (descriptor := _locked(path)) is not None:
+            return descriptor
+    raise BlockingIOError(errno.EAGAIN, "the liveness lock cannot be had", path)
+
+
+def _locked(path: str) -> int | None:
+    """Make a lock and take it; None where others, who look for the locks of the dead, were faster.
+
+    They hold one for a moment, and remove it where nobody has taken it yet.
+    """
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # The directory was empty, and is gone.
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):  # noqa: PTH116
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
 class Guardian:
     """One worker, from its start to the last of its descendants."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
         self._up = Lines(spec["up"]) if spec.get("up") is not None else None
-        self._lock = self._take_lock(spec.get("lock"))
+        self._lock = take_lock(spec["lock"]) if spec.get("lock") else None
         mine, theirs = socket.socketpair()
         self._worker = Lines(mine.detach())
         self._wakeup = self._watch_signals()
@@ -225,14 +257,6 @@ class Guardian:
             os.write(2, f"{self._spec['argv'][0]}: {error.strerror}\n".encode())
         finally:
             os._exit(127)
-
-    def _take_lock(self, path: str | None) -> int | None:
-        if path is None:
-            return None
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return descriptor
 
     def _free_lock(self, note: dict[str, Any]) -> None:
         """Leave a note in the lock file for whoever obtains it, then let go of the lock."""
