@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -243,6 +245,60 @@ def test_a_log_that_is_full_begins_anew_and_its_last_part_is_kept(
     assert ["run.log", "run.log.1"] == sorted(os.listdir(tmp_path))
     assert "line 9" in files.path("run").read_text()
     assert files.path("run").stat().st_size < 300
+
+
+def test_processes_that_find_a_log_full_at_once_keep_all_that_was_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "LOG_BYTES_MAX", 100)
+    several = [LogFiles(tmp_path, keep=3) for _ in range(3)]
+    for number, files in enumerate(several):
+        files.append("run", "main", f"{number} {'x' * 40}")
+    for number, files in enumerate(several):
+        files.append("run", "main", f"later {number}")
+
+    assert 3 == several[0].path("run").read_text().count("later")
+    assert 3 == (tmp_path / "run.log.1").read_text().count("x" * 40)
+
+
+def test_while_another_process_sets_a_full_log_aside_a_line_goes_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "LOG_BYTES_MAX", 10)
+    files = LogFiles(tmp_path, keep=3)
+    files.append("run", "main", "first")
+    with files.path("run").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        files.append("run", "main", "second")
+        aside = (tmp_path / "run.log.1").exists()
+    files.append("run", "main", "third")
+
+    assert not aside
+    assert "second" in (tmp_path / "run.log.1").read_text()
+    assert "third" in files.path("run").read_text()
+
+
+def test_a_log_that_cannot_be_opened_again_is_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of its descriptor belongs to whatever is opened next."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(reporter, "LOG_BYTES_MAX", 10)
+    files = LogFiles(tmp_path, keep=3)
+    files.append("run", "main", "first")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(OSError, match="too many"):
+            files.append("run", "main", "second")
+    with (tmp_path / "value").open("wb") as other:
+        files.append("run", "main", "third")
+        other.write(b"VALUE")
+
+    assert b"VALUE" == (tmp_path / "value").read_bytes()
+    assert "third" in files.path("run").read_text()
 
 
 def test_a_log_that_somebody_removed_is_begun_again(tmp_path: Path) -> None:

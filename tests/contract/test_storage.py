@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +77,23 @@ def test_directories_that_another_process_prunes_meanwhile_are_made_again(
 
     assert times == len(pruned)
     assert b"data" == other.read("a/b/file")
+
+
+def test_a_directory_that_others_make_and_prune_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, calls = Path.mkdir, itertools.count()
+
+    def make_too_late(path: Path, *arguments: Any, **named: Any) -> None:
+        if next(calls) == 0:
+            raise FileExistsError(errno.EEXIST, "it was there, and is gone", path)
+        make(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "mkdir", make_too_late)
+    storage = LocalStorage(tmp_path)
+    storage.publish("a/b/file", b"data")
+
+    assert b"data" == storage.read("a/b/file")
 
 
 def test_a_directory_that_another_process_prunes_meanwhile_is_pruned(

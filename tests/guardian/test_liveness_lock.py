@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import threading
@@ -71,6 +72,18 @@ def test_a_lock_that_is_not_there_yet_is_looked_for_anew_by_the_next(tmp_path: P
     asyncio.run(main())
 
 
+def made_and_removed(path: Path) -> Iterator[None]:
+    if not path.parent.exists():
+        raise FileExistsError(errno.EEXIST, "another one has made it, and removed it", path)
+    yield
+
+
+def removed_above(path: Path) -> Iterator[None]:
+    if not path.parent.exists():
+        raise FileNotFoundError(errno.ENOENT, "another one has removed what is above", path)
+    yield
+
+
 def removed_directory(path: Path) -> Iterator[None]:
     path.parent.rmdir()
     yield
@@ -91,7 +104,13 @@ def looked_at(path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("meddle", "module", "name"),
-    [(removed_directory, os, "open"), (removed, fcntl, "flock"), (looked_at, fcntl, "flock")],
+    [
+        (made_and_removed, os, "mkdir"),
+        (removed_above, os, "mkdir"),
+        (removed_directory, os, "open"),
+        (removed, fcntl, "flock"),
+        (looked_at, fcntl, "flock"),
+    ],
 )
 def test_a_guardian_gets_its_lock_while_those_of_the_dead_are_looked_for(
     meddle: Callable[[Path], Iterator[None]],
@@ -117,3 +136,50 @@ def test_a_guardian_gets_its_lock_while_those_of_the_dead_are_looked_for(
     assert os.path.samestat(os.fstat(descriptor), path.stat()), "others find it"
     assert [HELD] == list(LivenessLocks(path.parent)._living())
     os.close(descriptor)
+
+
+def test_a_lock_that_was_taken_anew_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two who sweep have found the same file: the first removes it, and its owner begins anew."""
+    path, taken, call = tmp_path / HELD, [], fcntl.flock
+    path.touch()
+
+    def meddled(descriptor: int, how: int) -> None:
+        monkeypatch.undo()
+        LivenessLocks(tmp_path)._sweep(frozenset())
+        taken.append(take_lock(str(path)))
+        call(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", meddled)
+    LivenessLocks(tmp_path)._sweep(frozenset())
+
+    assert os.path.samestat(os.fstat(taken[0]), path.stat())
+    os.close(taken[0])
+
+
+def test_who_looks_at_the_lock_of_a_dead_process_is_not_taken_for_it(tmp_path: Path) -> None:
+    locks, looking = LivenessLocks(tmp_path), hold(tmp_path)
+    held = locks._living()
+    fcntl.flock(looking, fcntl.LOCK_SH)
+
+    assert [HELD] == list(held)
+    assert {} == locks._living()
+    os.close(looking)
+
+
+@pytest.mark.parametrize("another_lives", [True, False])
+def test_the_locks_of_another_that_lives_are_left(tmp_path: Path, *, another_lives: bool) -> None:
+    directory = tmp_path / "locks"
+    another = take_lock(str(directory / "another"))
+    (directory / "own").touch()
+    (directory / ".proof-of-a-killed-one").touch()
+    if not another_lives:
+        os.close(another)
+    LivenessLocks(directory).clear({"own", "never-seen"})
+
+    left = {"another", ".proof-of-a-killed-one"} if another_lives else set()
+    assert left == {path.name for path in directory.glob("*")}
+    assert another_lives == directory.exists()
+    if another_lives:
+        os.close(another)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,8 +14,10 @@ import pytest
 
 from understudy.errors import UsageError
 from understudy.ha.blobs import BlobStore
-from understudy.ha.storage import LocalStorage
+from understudy.ha.storage import LocalStorage, open_storage
+from understudy.model import Artifact
 from understudy.runtime import code
+from understudy.runtime.disk import Disk
 
 PURE = "gauge-1.0-py3-none-any.whl"
 LOOK = (
@@ -105,6 +108,76 @@ def test_what_was_laid_out_beneath_the_script_is_not_its_code(tmp_path: Path) ->
     laid_out(tmp_path, archive(tmp_path, PURE, FILES))
 
     assert ["app/app.py"] == [file.name for file in code.beside(tmp_path / "app.py")]
+
+
+def stored(place: Path) -> tuple[LocalStorage, tuple[Artifact, ...]]:
+    """Store a script with a module beside it."""
+    storage = LocalStorage(place / "ha")
+    (place / "app.py").write_text("import more")
+    (place / "more.py").write_text("WORD = 'more'")
+    files = code.beside(place / "app.py")
+    return storage, code.store(BlobStore(storage, "c", "d"), files)
+
+
+@pytest.mark.parametrize("damage", ["emptied", "removed", "unmarked", "a draft's"])
+def test_a_layout_that_is_not_whole_is_laid_out_anew(tmp_path: Path, damage: str) -> None:
+    """As a crash of the host leaves it, or who clears temporary directories."""
+    storage, artifacts = stored(tmp_path)
+    target = code.lay_out(storage, "c", "d", artifacts)
+    if damage == "emptied":
+        (target / "app/more.py").write_text("")
+    elif damage == "removed":
+        shutil.rmtree(target / "app")
+    elif damage == "unmarked":
+        (target / code.LAYOUT_MARK).unlink()
+    else:
+        (target / code.LAYOUT_MARK).write_text("")
+    again = code.lay_out(storage, "c", "d", artifacts)
+
+    assert target == again
+    assert "WORD = 'more'" == (target / "app/more.py").read_text()
+    assert [target.name] == [path.name for path in target.parent.iterdir()]
+
+
+def test_a_layout_that_is_whole_is_left_as_it_is(tmp_path: Path) -> None:
+    storage, artifacts = stored(tmp_path)
+    target = code.lay_out(storage, "c", "d", artifacts)
+    (target / "app/__pycache__").mkdir()
+    before = target.stat().st_ino
+    code.lay_out(storage, "c", "d", artifacts)
+
+    assert before == target.stat().st_ino
+
+
+def test_all_of_a_layout_is_durable_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, rename = Disk.sync, Path.rename
+
+    def synced(self: Disk, path: Path) -> None:
+        done.append(path.name)
+        sync(self, path)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append("rename")
+        return rename(path, target)
+
+    storage, artifacts = stored(tmp_path)
+    monkeypatch.setattr(Disk, "sync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    target = code.lay_out(storage, "c", "d", artifacts)
+
+    before, after = done[: done.index("rename")], done[done.index("rename") + 1 :]
+    assert {"app", "app.py", "more.py", code.LAYOUT_MARK, "files"} < set(before)
+    assert [target.parent.name] == after
+
+
+def test_clusters_of_one_id_lay_out_apart_unless_their_storage_is_one() -> None:
+    here, there = (open_storage(f"memory://{name}") for name in ("one", "other"))
+
+    assert code.layout_base(here, "c") != code.layout_base(there, "c")
+    assert code.layout_base(here, "c") == code.layout_base(open_storage("memory://one"), "c")
 
 
 def test_what_changed_between_two_deployments_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.support.writing import NEW, OLD, Leader, calls_of, hidden, rows_of
 from understudy.errors import CheckpointError
 from understudy.model import JobId
 from understudy.runtime import disk
-from understudy.runtime.publishing import Mode
+from understudy.runtime.publishing import Area, Mode
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +218,25 @@ def test_what_another_job_appends_at_whatever_call_is_there_once(tmp_path: Path)
             wrong.append((number, rows_of(target), hidden(target)))
 
     assert [] == wrong
+
+
+@pytest.mark.parametrize("name", ["scandir", "listdir"])
+def test_an_area_that_its_own_attempt_removes_meanwhile_is_gone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, look = tmp_path / "area", getattr(os, name)
+    path.mkdir()
+
+    def look_too_late(where: Path) -> object:
+        if Path(where) == path:
+            monkeypatch.undo()
+            path.rmdir()
+        return look(where)
+
+    monkeypatch.setattr(os, name, look_too_late)
+    Area(path, tmp_path / "target").discard()
+
+    assert [] == os.listdir(tmp_path)
 
 
 def test_what_another_adds_is_carried_over_by_the_next_attempt(tmp_path: Path) -> None:

@@ -34,9 +34,11 @@ from understudy.config import Configuration, options
 from understudy.core.ids import application_id
 from understudy.errors import Conflict, DataError
 from understudy.ha.latch import HasLatch
-from understudy.ha.retrieval import LEADER_KEY
-from understudy.ha.storage import open_storage, remove_tree
+from understudy.ha.register import Entry
+from understudy.ha.retrieval import LEADER_KEY, decode_leader
+from understudy.ha.storage import open_storage
 from understudy.runtime import guardian
+from understudy.runtime.liveness_lock import LivenessLocks
 from understudy.runtime.processes import GuardedProcesses, Process
 from understudy.runtime.redeployment import Changes
 from understudy.runtime.reporter import CLUSTER, LogFiles, log_name
@@ -337,8 +339,12 @@ class LocalCluster:
                     await self._dismiss(backend)
             for key in await register.keys("" if self._plan.ephemeral else LEADER_KEY):
                 entry = await register.load(key)
-                if entry:
+                if entry and (self._plan.ephemeral or self._is_of_a_member(entry)):
                     await register.swap(key, None, entry.version)
+
+    def _is_of_a_member(self, leader: Entry) -> bool:
+        """Say whether one of ours leads: the next run of the cluster may have begun by now."""
+        return decode_leader(leader).holder in {"", *self._started}
 
     async def _dismiss(self, backend: HasLatch) -> None:
         """Take out of the line what was a member; all of them are dead."""
@@ -354,7 +360,7 @@ class LocalCluster:
                 shutil.rmtree(member.worker.scratch, ignore_errors=True)
         locks = locks_directory(self._plan.configuration, self._plan.cluster_id)
         if locks and self._finished.is_set():
-            remove_tree(locks)
+            LivenessLocks(locks).clear(self._started)
             with contextlib.suppress(OSError):
                 locks.parent.rmdir()
         with contextlib.suppress(OSError):

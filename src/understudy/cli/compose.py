@@ -13,7 +13,6 @@ from understudy.errors import ConfigurationError, StorageError, UsageError
 from understudy.ha import layout
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
-from understudy.ha.format import digest
 from understudy.ha.register import Register, Releasable
 from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
 from understudy.ha.standalone import ConfiguredLeader
@@ -22,9 +21,6 @@ from understudy.model import ApplicationStatus
 from understudy.rpc.addresses import bracketed
 
 FILESYSTEM = "filesystem"
-
-STORAGE_DIGITS = 12
-"""By so many digits the storages are told apart that the clusters of one host use."""
 
 _PROOF = ".understudy"
 """Below it, for a moment, lies what is tried out in a directory of a person's."""
@@ -187,5 +183,5 @@ def locks_directory(configuration: Configuration, cluster_id: str) -> Path | Non
         if isinstance(storage, LocalStorage):
             return Path(storage.root.absolute() / layout.lock_path(cluster, ""))
         return None
-    mark = digest(storage.url.encode()).removeprefix("sha256:")[:STORAGE_DIGITS]
-    return Path(scratch_base(configuration)) / layout.lock_path(f"{cluster}~{mark}", "")
+    marked = layout.marked(cluster, storage.url)
+    return Path(scratch_base(configuration)) / layout.lock_path(marked, "")

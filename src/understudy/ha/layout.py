@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from understudy.config.configuration import quoted
@@ -23,6 +24,9 @@ from understudy.model import RunId, Term
 
 REGISTER, LOCKS = "register", "locks"
 """What lies in a cluster's directory beside its data."""
+
+STORAGE_DIGITS = 12
+"""By so many digits the storages are told apart that the clusters of one host use."""
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TOMBSTONE = re.compile(r"([A-Za-z0-9._-]+)~([0-9]+)\.json")
@@ -38,6 +42,11 @@ def cluster_directory(cluster_id: str) -> str:
             "'.', '_' and '-', beginning with a letter or digit"
         )
     return name
+
+
+def marked(cluster: str, storage_url: str) -> str:
+    """Return how a cluster is named beside its storage, on a host: ids may come again elsewhere."""
+    return f"{cluster}~{hashlib.sha256(storage_url.encode()).hexdigest()[:STORAGE_DIGITS]}"
 
 
 def standalone_directory(cluster: str) -> str:

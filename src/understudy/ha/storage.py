@@ -385,7 +385,7 @@ def published(target: Path) -> Iterator[BinaryIO]:
 def _begun(draft: Path) -> BinaryIO:
     """Open a new file; who finds its directories empty meanwhile may remove them once more."""
     for _ in range(PRUNED_MAX):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
             make_directories(draft.parent)
             return draft.open("xb")
     make_directories(draft.parent)

@@ -9,6 +9,7 @@ is published whole, and is shared by all processes of a host.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -28,6 +29,7 @@ from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, LocalStorage, remove_tree
 from understudy.model import Artifact
 from understudy.runtime import archives
+from understudy.runtime.disk import Disk
 
 CODE_BYTES_MAX = 10 << 20
 CODE_FILES_MAX = 1_000
@@ -36,7 +38,11 @@ CODE_FILES_MAX = 1_000
 WHEEL = ".whl"
 
 LAYOUT_MARK = "understudy.layout"
-"""Lies in each layout: storage may be beneath the script's directory, and is no code of its own."""
+"""Lies in each layout: storage may be beneath the script's directory, and is no code of its own. It
+holds the size of each file, as JSON."""
+
+PLACED_MAX = 10
+"""So often another process may find the same damage, and place its layout in between."""
 
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "spark-warehouse", "metastore_db"}
 
@@ -126,7 +132,7 @@ def lay_out(
     target = layout_base(storage, cluster) / code_digest(artifacts)
     if target.parent.exists() and not isinstance(storage, LocalStorage):
         _refuse_shared(target.parent)
-    if target.is_dir():
+    if _is_whole(target):
         return target
     blobs = BlobStore(storage, cluster, directory)
     for artifact in artifacts[:1]:
@@ -145,15 +151,53 @@ def lay_out(
                 path.write_bytes(blobs.get(artifact))
         (draft / "app").mkdir(parents=True, exist_ok=True)
         (draft / "files").mkdir(exist_ok=True)
-        (draft / LAYOUT_MARK).touch()
-        try:
-            draft.rename(target)
-        except OSError:
-            if not target.is_dir():  # Else another process of this host was faster.
-                raise
+        _seal(draft)
+        _place(draft, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return target
+
+
+def _seal(draft: Path) -> None:
+    """Note what a layout holds, and make it durable: its name will be before its bytes are."""
+    files = [path for path in draft.rglob("*") if path.is_file()]
+    sizes = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
+    (draft / LAYOUT_MARK).write_bytes(msgspec.json.encode(sizes))
+    for path in (*draft.rglob("*"), draft):
+        Disk().sync(path)
+
+
+def _is_whole(target: Path) -> bool:
+    """Say whether a layout is there as it was sealed.
+
+    A crash of the host, or whoever clears temporary directories, may have left it without files:
+    then `main` would be empty, and its run be over at once.
+    """
+    try:
+        sizes = msgspec.json.decode((target / LAYOUT_MARK).read_bytes(), type=dict[str, int])
+        return all((target / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, msgspec.DecodeError):
+        return False
+
+
+def _place(draft: Path, target: Path) -> None:
+    """Give a layout its name, in place of one that is not whole; leave a whole one there."""
+    for _ in range(PLACED_MAX):
+        if _is_whole(target):
+            return
+        try:
+            draft.rename(target)
+        except OSError:
+            if not target.is_dir():
+                raise
+        else:
+            Disk().sync(target.parent)
+            return
+        damaged = target.parent / f".draft-{uuid.uuid4().hex}"
+        with contextlib.suppress(FileNotFoundError):  # Another process puts its own there.
+            target.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+    raise OSError(errno.EBUSY, "the code cannot be laid out: others do so", str(target))
 
 
 def layout_base(storage: BlockingStorage, cluster: str) -> Path:
@@ -161,7 +205,8 @@ def layout_base(storage: BlockingStorage, cluster: str) -> Path:
     if isinstance(storage, LocalStorage):
         return storage.root / layout.code_directory(cluster, "x").rpartition("/")[0]
     # In one directory that a cleanup can remove, whose name others may know.
-    return Path(tempfile.gettempdir()) / f"understudy-{os.getuid()}-code-{cluster}"
+    marked = layout.marked(cluster, storage.url)
+    return Path(tempfile.gettempdir()) / f"understudy-{os.getuid()}-code-{marked}"
 
 
 def _refuse_shared(base: Path) -> None:

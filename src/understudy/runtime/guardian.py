@@ -165,10 +165,10 @@ def _locked(path: str) -> int | None:
 
     They hold one for a moment, and remove it where nobody has taken it yet.
     """
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
     try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:  # The directory was empty, and is gone.
+    except (FileNotFoundError, FileExistsError):  # A directory was empty, and was removed.
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,11 +16,13 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from understudy.errors import StorageError
+from understudy.ha.storage import remove_tree
 from understudy.model import Incarnation, LeaderRecord
 
 PROOF = ".proof-"
@@ -129,6 +131,16 @@ class LivenessLocks:
             os.close(second)
             path.unlink(missing_ok=True)
 
+    def clear(self, own: Iterable[str]) -> None:
+        """Remove the locks of these, who are dead; and all that is left, unless another one lives.
+
+        The next run of a cluster may have begun while the last process of this one was closing.
+        """
+        for incarnation in own:
+            (self._directory / incarnation).unlink(missing_ok=True)
+        if not self._living():
+            remove_tree(self._directory)
+
     def _living(self) -> dict[Incarnation, int]:
         found: dict[Incarnation, int] = {}
         try:
@@ -143,7 +155,8 @@ class LivenessLocks:
             except FileNotFoundError:
                 continue
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Shared: another one who looks is not taken for the owner.
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 found[Incarnation(name)] = _holder(os.fstat(descriptor))
             finally:
@@ -168,7 +181,9 @@ class LivenessLocks:
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)
+                # Another sweep may have removed it, and its owner have begun anew.
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    path.unlink()
             except OSError:
                 continue
             finally:

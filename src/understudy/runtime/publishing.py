@@ -279,8 +279,9 @@ class Area:
     def discard(self) -> None:
         """Leave nothing behind, wherever it was; the target stays as it is."""
         if self.path.exists():
-            for name in self._builds():
-                self._discard(name)
+            with contextlib.suppress(FileNotFoundError):  # Whose it was removes it just now.
+                for name in self._builds():
+                    self._discard(name)
             self._disk.remove_tree(self.path)
 
     def _refuse_same_names(self, change: _Change, mode: Mode) -> None:

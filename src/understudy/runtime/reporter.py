@@ -6,6 +6,8 @@ paused, lines are dropped (and counted) rather than the cluster held up. Events 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -159,14 +161,14 @@ class LogFiles:
         descriptor = self._open.get(application)
         if descriptor is not None:
             status = os.fstat(descriptor)
-            if status.st_nlink and status.st_size < LOG_BYTES_MAX:
-                return descriptor  # Nobody has removed it, and it is not full.
-        self._directory.mkdir(parents=True, exist_ok=True)
-        if descriptor is not None:
+            full = status.st_size >= LOG_BYTES_MAX
+            if status.st_nlink and not (full and _set_aside(path, descriptor)):
+                return descriptor
+            # Not ours any more, whatever fails from here on: the next file may get its number.
+            del self._open[application]
             os.close(descriptor)
-            if path.exists() and path.stat().st_size >= LOG_BYTES_MAX:
-                path.replace(path.with_suffix(".log.1"))
-        elif not path.exists():
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if descriptor is None and not path.exists():
             self._prune()
         self._open[application] = os.open(
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -175,10 +177,40 @@ class LogFiles:
 
     def _prune(self) -> None:
         """Remove the oldest logs, so that there is place for one more."""
-        logs = sorted(self._directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
+        logs = sorted(self._directory.glob("*.log"), key=_written_at)
         for path in logs[: max(0, len(logs) - self._keep + 1)]:
             path.unlink(missing_ok=True)
             path.with_suffix(".log.1").unlink(missing_ok=True)
+
+
+def _set_aside(path: Path, descriptor: int) -> bool:
+    """Give a full log its second name; say whether it has it by now.
+
+    All processes come upon a full log at the same time: whoever has its lock renames it, unless it
+    was renamed, and the others write one more line into it meanwhile.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # This file system has no such locks.
+    try:
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            path.replace(path.with_suffix(".log.1"))
+    except FileNotFoundError:
+        pass
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # A child may have inherited it.
+    return True
+
+
+def _written_at(log: Path) -> float:
+    try:
+        return log.stat().st_mtime
+    except FileNotFoundError:  # Another process makes place just now.
+        return 0.0
 
 
 def to_pipe(descriptor: int) -> Callable[[dict[str, Any]], None]:
