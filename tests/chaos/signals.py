@@ -17,7 +17,7 @@ DEADLY = (
     *[signal.SIGTERM] * 2,
     *(signal.SIGINT, signal.SIGSEGV, signal.SIGABRT, signal.SIGHUP, signal.SIGQUIT),
 )
-PAUSES_S = (0.2, 1.5, 4.0, 7.0, 12.0)
+PAUSES_S = (0.2, 1.5, 6.5, 9.0, 14.0)
 """Around the timeouts of `harness.IMPATIENT`."""
 
 

@@ -26,7 +26,7 @@ from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 
 __all__ = ["moto", "zookeeper"]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """Nothing here takes a second; whoever waits longer waits for what will not come."""
 
 

@@ -22,7 +22,7 @@ from tests.support.zygote import Zygote
 Record = Callable[[str, object], None]
 
 WORK = "tests.crash.formats:work"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 FAULTS = {"signal=KILL": "", "error=EIO": "Input/output error", "error=ENOSPC": "No space left"}
 """What is injected, and what is told of it."""

@@ -71,12 +71,12 @@ def lose(stage: Stage, how: str, lasts_s: float) -> Loss:
     return Loss(how, over - began, before["term"], after["term"], write.at - began)
 
 
-def lost_for_most_of_a_session(directory: Path) -> tuple[Loss, list[str]]:
+def lost_for_most_of_a_session(directory: Path, session_s: float) -> tuple[Loss, list[str]]:
     """Freeze two of three servers for half of a session; return what it came to, and violations."""
-    with open_stage(directory, SESSION_S) as stage:
+    with open_stage(directory, session_s) as stage:
         stage.ensemble.start()
         stage.contend(APART, guarded=())
-        loss = lose(stage, "frozen", SHARE * SESSION_S)
+        loss = lose(stage, "frozen", SHARE * session_s)
     return loss, violations(events(directory / "history.jsonl"), None)
 
 

@@ -47,6 +47,7 @@ class Plan:
     """Two at a time, as often as one."""
     limit_s: float = float("inf")
     """No further fault after so long."""
+    session_s: float = SESSION_S
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def run(plan: Plan, directory: Path) -> Verdict:
     """Play it, and judge; the history stays in the directory."""
     chance = random.Random(plan.seed)
     story: list[str] = []
-    with open_stage(directory, SESSION_S, fsync=True) as stage:
+    with open_stage(directory, plan.session_s, fsync=True) as stage:
         stage.ensemble.start()
         stage.contend([*MEMBERS, *APART], GUARDED)
         stage.watch([*MEMBERS, *APART])
@@ -84,7 +85,7 @@ def run(plan: Plan, directory: Path) -> Verdict:
 
 
 def _round(stage: Stage, chance: random.Random, drawn: list[Any], number: int) -> str:
-    leader, serves = until(stage.leader, "nobody leads", SESSION_S + MARGIN_S)
+    leader, serves = until(stage.leader, "nobody leads", stage.session_s + MARGIN_S)
     before, began = serves["term"], now()
     its: list[Fault] = [make(Draw(stage, leader, chance)) for make in drawn]
     for fault in sorted(its, key=lambda fault: not fault.needs_quorum):
@@ -99,7 +100,7 @@ def _round(stage: Stage, chance: random.Random, drawn: list[Any], number: int) -
     for fault in sorted(its, key=lambda fault: fault.needs_quorum):
         fault.end()
     over = now()
-    write = stage.await_write(over, SESSION_S + MARGIN_S)
+    write = stage.await_write(over, stage.session_s + MARGIN_S)
     recovered_s = round(write.at - over, 3) if write else None
     after = _term_of(stage, write["id"]) if write else None
     told = f"{number}: {' + '.join(fault.story for fault in its)}"
@@ -110,7 +111,7 @@ def _round(stage: Stage, chance: random.Random, drawn: list[Any], number: int) -
         before=before,
         after=after,
         recovered_s=recovered_s,
-        limit_s=SESSION_S + MARGIN_S,
+        limit_s=stage.session_s + MARGIN_S,
         harmless=len(its) == 1 and its[0].borne,
         busy=os.getloadavg()[0] > LOAD_MAX * (os.cpu_count() or 1),
         paused=serves.who if any(fault.kind == "contender-frozen" for fault in its) else "",
@@ -130,7 +131,7 @@ def _term_of(stage: Stage, number: str) -> int:
 
 def _rest(stage: Stage) -> Final:
     """Let all retrievals come to the last leader, end the contenders, and read what is left."""
-    _, serves = until(stage.leader, "nobody leads at the end", SESSION_S + MARGIN_S)
+    _, serves = until(stage.leader, "nobody leads at the end", stage.session_s + MARGIN_S)
     names = {f"watcher-{player.host}" for player in stage.watchers}
 
     def all_see() -> int | None:
@@ -149,7 +150,7 @@ def _rest(stage: Stage) -> Final:
         player.kill()
     for player in stage.contenders:
         player.kill()
-    final = asyncio.run(_read(open_cluster(stage.ensemble.connect_string, SESSION_S), term))
+    final = asyncio.run(_read(open_cluster(stage.ensemble.connect_string, stage.session_s), term))
     (stage.directory / "final.json").write_bytes(msgspec.json.encode(final))
     return final
 

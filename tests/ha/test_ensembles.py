@@ -205,7 +205,7 @@ def test_a_leader_that_is_cut_off_is_replaced_and_follows_later(tmp_path: Path) 
         with network.entered("client"):
             client = KazooClient(ensemble.connect_string, timeout=4.0)
             client.start(PATIENCE_S)
-        client.create("/before")
+        client.retry(client.create, "/before")
         old = ensemble.leader()
         network.isolate(ensemble.host_of(old))
         until = time.monotonic() + PATIENCE_S

@@ -14,7 +14,7 @@ from understudy.cli.joining import check_joinable
 from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError, ForeignDataError, UsageError
 
-BOUND_S, PATIENT_S = 0.5, 30.0
+BOUND_S, PATIENT_S = 3, 30
 
 
 def bound_by(seconds: float) -> Configuration:
@@ -54,7 +54,7 @@ def test_what_breaks_once_is_tried_again_and_told_once(
     assert all(len(lines) <= 1 for lines in told)
     lines = [line for one in told for line in one]
     assert len(lines) >= (2 if fault is Fault.ANSWER_LOST else len(told))
-    assert all(f"trying again for up to {PATIENT_S:g} s" in line for line in lines)
+    assert all(f"trying again for up to {PATIENT_S} s" in line for line in lines)
 
 
 def test_a_register_that_never_answers_is_given_up_within_the_bound_and_told_once(
@@ -67,8 +67,8 @@ def test_a_register_that_never_answers_is_given_up_within_the_bound_and_told_onc
     took_s = time.monotonic() - began
 
     creates = [call for call in faults.calls if call.verb == "create"]
-    assert 2 <= len(creates) <= 10
-    assert took_s < BOUND_S + 1
+    assert 2 <= len(creates) <= 40
+    assert took_s < BOUND_S + 5
     assert 1 == len(caplog.records)
 
 

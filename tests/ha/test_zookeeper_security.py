@@ -23,7 +23,7 @@ from tests.support.zookeeper_clients import PATIENCE_S, Cluster, hands, never_bl
 from understudy.errors import ConfigurationError
 from understudy.ha.register import Release
 
-SESSION_S = 2.0
+SESSION_S = 10.0
 
 
 @dataclass
@@ -65,7 +65,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
         cluster = Cluster(
             f"{LOOPBACK}:{port}",
             ZK_SESSION_TIMEOUT=f"{SESSION_S} s",
-            ZK_CONNECTION_TIMEOUT="5 s",
+            ZK_CONNECTION_TIMEOUT="15 s",
             ZK_SSL="true",
             ZK_SSL_CA=str(ca),
             ZK_SSL_CERTIFICATE=str(client),
@@ -111,7 +111,7 @@ def test_only_who_shows_the_certificate_reads_what_its_creator_wrote(secure: Sec
 
 def test_a_silent_server_is_noticed_through_tls(secure: Secure) -> None:
     async def scenario() -> None:
-        register = secure.cluster.open()
+        register = secure.cluster.open(ZK_SESSION_TIMEOUT="4 s")
         await register.load("leader")
         secure.server.freeze()
         try:

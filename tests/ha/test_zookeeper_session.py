@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,13 +27,13 @@ from tests.support.zookeeper_clients import (
     never_blocked,
     until,
 )
+from understudy.ha.backends import zookeeper_farewell
 from understudy.ha.backends.zookeeper import ZooKeeperRegister
-from understudy.ha.backends.zookeeper_farewell import CLOSE_S
-from understudy.ha.register import Release
+from understudy.ha.register import Conflict, Release
 
-SESSION_S = 4.0
+SESSION_S = 8.0
 QUARTER_S = SESSION_S / 4
-MARGIN_S = 1.5
+MARGIN_S = 3.0
 """What a machine that does something else adds; below the time that kazoo itself would need."""
 
 
@@ -47,9 +48,19 @@ def freezer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def frozen(freezer: Server) -> Iterator[Cluster]:
     """Return a cluster whose server the test freezes."""
     yield Cluster(
-        freezer.connect_string, ZK_SESSION_TIMEOUT=f"{SESSION_S} s", ZK_CONNECTION_TIMEOUT="1 s"
+        freezer.connect_string, ZK_SESSION_TIMEOUT=f"{SESSION_S} s", ZK_CONNECTION_TIMEOUT="10 s"
     )
     freezer.thaw()
+
+
+async def at_last(request: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Send a request until it is answered: a thawed server may still end what was given up."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with contextlib.suppress(OSError):
+                with contextlib.suppress(Conflict):  # Then an earlier one was done.
+                    await request()
+                return
 
 
 def connected(register: ZooKeeperRegister) -> bool:
@@ -91,7 +102,7 @@ def test_a_silent_server_is_noticed_in_a_quarter_of_the_session_however_busy_we_
                 one.cancel()
         assert QUARTER_S / 2 <= frozen_s + noticed_after
         assert noticed_after <= QUARTER_S + MARGIN_S
-        await register.swap("leader", None, version)
+        await at_last(lambda: register.swap("leader", None, version))
 
     asyncio.run(scenario())
 
@@ -100,8 +111,8 @@ def test_what_is_asked_without_a_connection_is_never_done_later(
     freezer: Server, frozen: Cluster
 ) -> None:
     async def scenario() -> None:
-        register = frozen.open()
-        await register.load("leader")
+        register = frozen.open(ZK_CONNECTION_TIMEOUT="1 s")
+        await at_last(lambda: register.load("leader"))
         freezer.freeze()
         with pytest.raises(OSError, match="broke"):
             await register.swap("lost", b"sent when nobody knew", None)
@@ -114,7 +125,7 @@ def test_what_is_asked_without_a_connection_is_never_done_later(
         await asyncio.gather(given_up, return_exceptions=True)
         freezer.thaw()
         await until(lambda: connected(register))
-        await register.swap("after", b"value", None)
+        await at_last(lambda: register.swap("after", b"value", None))
         keys = set(await register.keys(""))
 
         assert 0.8 <= waited_s <= 1 + MARGIN_S
@@ -275,20 +286,22 @@ def _is_connected(server: Server, session: str) -> bool:
 
 
 def test_an_event_loop_is_not_held_up_by_a_register_that_is_forgotten_in_it(
-    freezer: Server, frozen: Cluster
+    freezer: Server, frozen: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The garbage collector may take it at any time, as when its server does not answer."""
+    monkeypatch.setattr(zookeeper_farewell, "CLOSE_S", PATIENCE_S)
 
     async def scenario() -> float:
         register = frozen.open()
         await register.load("leader")
         await asyncio.to_thread(freezer.freeze)
+        gc.collect()  # What other tests have left.
         began = time.monotonic()
         del register
         gc.collect()
         return time.monotonic() - began
 
-    assert asyncio.run(scenario()) < CLOSE_S / 2
+    assert asyncio.run(scenario()) < MARGIN_S
 
 
 @pytest.mark.parametrize("forgotten", [True, False])
@@ -366,10 +379,12 @@ def test_servers_that_have_lost_all_data_are_spoken_to_again(tmp_path: Path) -> 
     """They refuse who has seen more than they have; a client that remembers would wait for ever."""
 
     async def scenario(server: Server) -> None:
-        register = Cluster(server.connect_string, ZK_SESSION_TIMEOUT=f"{SESSION_S} s").open()
-        version = await register.swap("leader", b"0", None)
+        cluster = Cluster(server.connect_string)
+        writer, register = cluster.open(), cluster.open(ZK_SESSION_TIMEOUT=f"{SESSION_S} s")
+        version = await writer.swap("leader", b"0", None)
         for number in range(50):
-            version = await register.swap("leader", b"%d" % number, version)
+            version = await writer.swap("leader", b"%d" % number, version)
+        await at_last(lambda: register.load("leader"))
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(shutil.rmtree, server.directory / "data")
         await asyncio.to_thread(server.start)

@@ -42,17 +42,17 @@ BY_PROOF_S = 10.0
 COMMAND = (sys.executable, "-m", "understudy")
 SESSION_LESS = ("-D", "taskmanager.driver.type=session-less")
 IMPATIENT = (
-    "-D high-availability.leader-election.lease-duration=5s",
-    "-D high-availability.leader-election.renew-deadline=3s",
+    "-D high-availability.leader-election.lease-duration=8s",
+    "-D high-availability.leader-election.renew-deadline=6s",
     "-D high-availability.leader-election.retry-period=500ms",
-    "-D high-availability.zookeeper.client.session-timeout=4s",
-    "-D taskmanager.orphan-timeout=6s",
-    "-D jobmanager.adoption-grace=9s",
+    "-D high-availability.zookeeper.client.session-timeout=8s",
+    "-D taskmanager.orphan-timeout=10s",
+    "-D jobmanager.adoption-grace=13s",
     "-D heartbeat.interval=1s",
-    "-D taskmanager.driver.heartbeat-timeout=5s",
-    "-D jobmanager.application-process.heartbeat-timeout=5s",
+    "-D taskmanager.driver.heartbeat-timeout=6s",
+    "-D jobmanager.application-process.heartbeat-timeout=6s",
 )
-"""Timeouts that a test can wait for."""
+"""Timeouts that a test can wait for, and that a machine which stalls for a second or two bears."""
 
 LASTING = ("-D", "taskmanager.orphan-timeout=20s", "-D", "jobmanager.adoption-grace=25s")
 """With these, drivers outlive a takeover that waits for the lease, however busy the machine is."""

@@ -214,7 +214,7 @@ def test_a_second_cluster_with_the_same_id_stands_by_or_is_refused_where_it_cont
 ) -> None:
     run = begun(start)
     key = "high-availability.leader-election.lease-duration"
-    contradicting = [*harness.impatient(), "-D", f"{key}=7s"]
+    contradicting = [*harness.impatient(), "-D", f"{key}=9s"]
     script = str(place / "three.py")
     refused = command(place, "run-application", *NAMED, *contradicting, script, code=2)
     alike = command(
@@ -224,7 +224,7 @@ def test_a_second_cluster_with_the_same_id_stands_by_or_is_refused_where_it_cont
     run.until("/ha/status", lambda answer: len(answer["standbys"]) == 3)
     run.release()
 
-    assert f"{key} is 7s here, but 5s in the cluster 'flights'" in refused.stderr
+    assert f"{key} is 9s here, but 8s in the cluster 'flights'" in refused.stderr
     assert "belongs to cluster 'flights', not to '/flights'" in alike.stderr
     assert (0, 0) == (run.finish(), second.finish())
     assert ["first 1", "long 1", "third 1"] == run.lines("jobs.txt")

@@ -332,13 +332,24 @@ def test_a_leader_on_another_host_is_found_lost_and_followed(hosts: Hosts, place
             "rest.bind-address=0.0.0.0",
             f"rest.address={at}",
         )
-        line = (*harness.impatient(), *SESSION_LESS, *shared, *bound, "--run-id", "r", "three.py")
+        line = (
+            *harness.impatient(),
+            *harness.LASTING,
+            *SESSION_LESS,
+            *shared,
+            *bound,
+            "--run-id",
+            "r",
+            "three.py",
+        )
         return hosts.begin(host, "jobmanager", *line)
 
     log = jobmanager("one")
     hosts.until(lambda: "granted term" in log.read_text())
     jobmanager("two")
-    hosts.begin("three", "taskmanager", *harness.impatient(), *SESSION_LESS, *shared)
+    hosts.begin(
+        "three", "taskmanager", *harness.impatient(), *harness.LASTING, *SESSION_LESS, *shared
+    )
     hosts.until((place / "pids.txt").exists)
     before = published(place)
     listed = hosts.command("three", "list", "--json", *shared)["applications"]

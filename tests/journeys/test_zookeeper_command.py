@@ -190,7 +190,7 @@ def test_three_members_are_a_quorum_and_serve_while_two_are_there(place: Path) -
     zookeeper(place, "stop", "--config", configs[leader])
     client = KazooClient(quorum, timeout=5.0)
     client.start(PATIENCE_S)
-    client.create("/with-two", b"")
+    client.retry(client.create, "/with-two", b"")
     client.stop()
     back = zookeeper(place, "start", "--config", configs[leader])
     other = zookeeper(place, "start", "--config", configs[leader], "--myid", str(leader % 3 + 2))

@@ -57,10 +57,10 @@ def settled(run: Run) -> None:
 
 
 def quiet_window(run: Run, percent_max: float, jvm_percent_max: float = 0.0) -> Window:
-    """Return the first window in which no process took more, or the last one."""
+    """Return the first window in which no process took more or wrote anything, or the last one."""
     for _ in range(WINDOWS_MAX):
         window = _window(run)
-        if not window.busy(percent_max, jvm_percent_max):
+        if not window.busy(percent_max, jvm_percent_max) and not window.written:
             break
     return window
 
