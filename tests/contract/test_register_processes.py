@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import itertools
 import os
 import random
-import shutil
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Thread, current_thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 import pytest
@@ -23,7 +22,6 @@ from tests.support import system_calls
 from tests.support.system_calls import Moment
 from tests.support.zygote import Zygote
 from understudy.errors import CorruptDataError, UnreadableDataError
-from understudy.ha import drafts
 from understudy.ha.backends import filesystem
 from understudy.ha.backends.filesystem import FilesystemRegister
 from understudy.ha.register import Conflict, Entry
@@ -357,80 +355,24 @@ def test_a_killed_delete_leaves_nothing_once_somebody_else_has_looked(
     assert [] == scene.files()
 
 
-@pytest.mark.parametrize("reached", ["hold", "rename"])
-def test_a_draft_that_is_removed_while_its_writer_goes_on_harms_no_key(
-    reached: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever comes by before the draft is held takes its writer for dead, and may be slow."""
-    begun, go_on, written = Event(), Event(), Event()
-    hold, rename, remove_tree = drafts.hold, Path.rename, shutil.rmtree
+def test_a_register_is_used_while_all_threads_that_others_share_wait(scene: Scene) -> None:
+    """Or a lease would not be renewed while savepoints are copied."""
+    gate = Event()
 
-    def pause() -> None:
-        if current_thread() is writer and not begun.is_set():
-            begun.set()
-            assert go_on.wait(PATIENCE_S)
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        waiting = asyncio.ensure_future(asyncio.to_thread(gate.wait))
+        await asyncio.sleep(0)
+        await scene.register.swap("leader", OLD, None)
+        gate.set()
+        await waiting
 
-    def remove_slowly(path: Path, **how: Any) -> None:
-        if written.is_set() or current_thread() is writer:
-            remove_tree(path, **how)
-            return
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # As it does: by a descriptor.
-        go_on.set()
-        assert written.wait(PATIENCE_S)
-        for name in os.listdir(directory):
-            os.unlink(name, dir_fd=directory)
-        os.close(directory)
-        with contextlib.suppress(FileNotFoundError):
-            path.rmdir()
-
-    def hold_late(descriptor: int) -> None:
-        pause()
-        hold(descriptor)
-
-    def rename_late(path: Path, target: Path) -> Path:
-        pause()
-        return rename(path, target)
-
-    def write() -> None:
-        run(scene.register.swap("leader", OLD, None))
-        written.set()
-
-    if reached == "hold":
-        monkeypatch.setattr(drafts, "hold", hold_late)
-    else:  # Its lock was not to be had, as somebody looked at it just then.
-        monkeypatch.setattr(drafts, "hold", lambda _: None)
-        monkeypatch.setattr(Path, "rename", rename_late)
-    monkeypatch.setattr(shutil, "rmtree", remove_slowly)
-    monkeypatch.setattr(asyncio, "to_thread", at_once)
-    writer = Thread(target=write)
-    writer.start()
-    assert begun.wait(PATIENCE_S)
-    drafts.remove_abandoned(scene.directory.glob(".draft.*"))
-    writer.join()
+    try:
+        run(main())
+    finally:
+        gate.set()
 
     assert OLD == scene.value()
-    assert 3 == len(scene.files()), "the key's directory, its token, its value"
-
-
-def test_who_removes_a_draft_and_is_killed_leaves_it_to_the_next(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draft = scene.directory / ".draft.000000000001.0123456789ab"
-    draft.mkdir(parents=True)
-    (draft / "val.000000000001.0123456789ab").write_bytes(OLD)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        assert [] == run(scene.register.keys(""))
-        left = scene.files()
-
-    assert 2 == len(left)
-    assert [] == run(scene.register.keys(""))
-    assert [] == scene.files()
-
-
-async def at_once(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function where it would be called in another thread."""
-    return function(*arguments)
 
 
 def test_without_inotify_a_reader_polls(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,26 @@ def test_a_leader_that_closes_ends_its_work_once_and_is_named_no_longer(them: El
     assert None is leader.holds[-1]
 
 
+def test_the_guardian_is_told_that_nothing_acts_before_the_backend_is_asked(
+    them: Electorate,
+) -> None:
+    """It may not answer: that is no reason to be killed for one who has stopped in time."""
+    named: list[str] = []
+
+    class Told(Contender):
+        def _hold(self, deadline: float | None) -> None:
+            super()._hold(deadline)
+            record = them.record()
+            if deadline is None and record:
+                named.append(record.name)
+
+    leader = Told(them, "leader")
+    them.until_led()
+    close(them, leader)
+
+    assert "leader" == named[0]
+
+
 def test_a_leadership_that_is_lost_while_its_leader_closes_is_not_taken_from_the_next_one(
     them: Electorate,
 ) -> None:

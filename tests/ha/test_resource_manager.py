@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import cast
 
+import pytest
+
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.core.recovery import Inventory
 from understudy.core.slots import Placement
@@ -238,5 +240,29 @@ def test_at_the_end_of_a_term_every_link_is_closed_and_nobody_is_called_dead() -
 
         assert [None, None] == [each[1] for each in heard]
         assert [] == scene.tenant.lost
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("given_up_first", [True, False])
+def test_of_one_that_was_given_up_no_driver_is_offered_any_more(*, given_up_first: bool) -> None:
+    """What it had sent before may be heard after its death is proved."""
+    report = messages.DriverReport(driver=Incarnation("driver"), slot=1, state="warm")
+
+    async def main() -> None:
+        scene = Scene()
+        scene.resources.serve(scene.tenant)
+        link = await scene.call()
+        if not given_up_first:
+            link.send(messages.Drivers(drivers=(report,)))
+            await asyncio.sleep(0.01)
+        offered = dict(scene.resources._ledger.warm)
+        scene.resources._lose(ONE, "its TaskManager died")
+        link.send(messages.Drivers(drivers=(report,)))
+        await asyncio.sleep(1)
+
+        assert given_up_first != any(offered.values())
+        assert {} == scene.resources.taskmanagers
+        assert {} == scene.resources._ledger.warm
 
     run_virtual(main())

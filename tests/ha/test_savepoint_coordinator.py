@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from understudy.clock import SystemClock
 from understudy.core import job
-from understudy.errors import CheckpointError, NotFoundError, UsageError
+from understudy.errors import CheckpointError, LeadershipLost, NotFoundError, UsageError
 from understudy.ha import savepoints
 from understudy.model import (
     ApplicationId,
@@ -201,6 +201,26 @@ async def test_a_job_that_ends_otherwise_is_not_waited_for_until_it_stands_still
 
 
 @in_a_loop
+async def test_a_leader_that_goes_calls_no_savepoint_failed_and_takes_no_other(
+    ground: Ground,
+) -> None:
+    """The next leader takes it all the same."""
+    async with ground.leader() as leader:
+        await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
+        await ground.told.get()
+        leader.leave()
+        async with asyncio.timeout(20):
+            await ground.task
+        found = leader.find(TRIGGER)
+        with pytest.raises(LeadershipLost, match="another leader goes on"):
+            await leader.trigger("another", str(ground.target))
+
+    assert found is not None
+    assert found.is_pending
+    assert found.failure is None
+
+
+@in_a_loop
 async def test_a_savepoint_that_fails_lets_the_job_go_on(ground: Ground) -> None:
     (ground.storage / STATE.location).unlink()
     async with ground.leader() as leader:
@@ -367,10 +387,10 @@ async def test_a_claimed_one_is_removed_by_whoever_leads_then(
     claimed = replace(kept, claim=True)
     async with ground.leader(claimed) as leader:
         async with asyncio.timeout(10):
-            while ground.whole:
+            while os.listdir(ground.target):
                 await asyncio.sleep(0.01)
 
-    assert [] == os.listdir(ground.target)
+    assert [] == ground.whole
 
 
 @in_a_loop

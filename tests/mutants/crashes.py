@@ -15,7 +15,7 @@ CRASHES = (
         "a draft is emptied where its writer finds it", 1, "ha/drafts.py",
         'draft = draft.rename(draft.with_name(f"{draft.name}{_REMOVED}"))',
         "pass",
-        "tests/contract/test_register_processes.py",
+        "tests/contract/test_drafts.py",
     ),
     mutant(
         "drafts beside tombstones stay", 5, "runtime/retention.py",

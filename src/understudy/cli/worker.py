@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,9 @@ from understudy.runtime.worker import GuardianLink
 
 CLOSED = 143
 """Exit code of a worker that was told to close."""
+
+THREADS_MAX = 32
+"""So many may wait for storage at a time: savepoints that are copied, a store that hangs."""
 
 _log = logging.getLogger(__name__)
 
@@ -111,9 +115,10 @@ def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
 async def run(spec: WorkerSpec, role: Role) -> int:
     """Run the worker until its end or a signal; return its exit code."""
     parts = assemble(spec)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, "understudy-storage"))
     with parts.posts:
         work = asyncio.ensure_future(role(parts))
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, work.cancel)
         try:

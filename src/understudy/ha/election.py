@@ -176,8 +176,8 @@ class Election:
             except asyncio.CancelledError:
                 # Closed in the midst of a grant: whoever comes next need not wait for the lease.
                 if self._sent:
-                    await self._release(self._sent, for_good=False)
                     self._hold(None)
+                    await self._release(self._sent, for_good=False)
                 raise
             work = asyncio.ensure_future(body(leadership))
             try:
@@ -186,8 +186,9 @@ class Election:
                 work.cancel()
                 await asyncio.wait({work})
                 over = not work.cancelled() and work.exception() is None
-                await self._release(leadership.term, for_good=over)
+                # Nothing acts any more: who cannot reach the backend need not be killed for that.
                 self._hold(None)
+                await self._release(leadership.term, for_good=over)
             if work.cancelled():
                 _log.warning("term %d ended: %s", leadership.term, reason)
                 continue

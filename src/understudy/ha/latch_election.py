@@ -143,9 +143,6 @@ class LatchElection(Election):
         return await self._latch.lost()
 
     async def _release(self, term: Term, *, for_good: bool) -> None:
-        # Nothing acts any more, and our place passes on by itself: who cannot reach the backend
-        # need not be killed for that.
-        self._hold(None)
         await super()._release(term, for_good=for_good)
         await self._leave()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import struct
@@ -33,6 +34,8 @@ CONNECT_S = 5.0
 """A peer of this host answers in microseconds, or is paused."""
 
 _LENGTH = struct.Struct(">I")
+
+_log = logging.getLogger(__name__)
 
 
 class Codec(Generic[M]):
@@ -87,13 +90,17 @@ class StreamLink(Generic[M]):
         self._writer.write(self._codec.encode(Envelope(self._sender, term, message)))
 
     async def receive(self) -> Envelope[M] | None:
-        """Return the next message, None once the peer is gone."""
+        """Return the next message, None once the peer is gone, or says what nobody understands."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             if length > FRAME_BYTES_MAX:
                 raise UnreachableError("the peer speaks another protocol")
             return self._codec.decode(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, OSError):
+            return None
+        except UnreachableError as error:
+            _log.warning("a link is closed: %s", error)
+            self._writer.transport.abort()
             return None
 
     def close(self) -> None:

@@ -214,8 +214,9 @@ class ApplicationJobs:
         if entry.result is None:
             await self.masters[job_id].done.wait()
             entry = self._entry(job_id)
-        assert entry.result is not None
-        return await read_outcome(self.context.results, job_id, entry.result)
+        result, results = entry.result, self.context.results
+        assert result is not None
+        return await persist("read a result", lambda: read_outcome(results, job_id, result))
 
     def job_status(self, job_id: JobId) -> JobStatus:
         """See `Jobs.job_status`."""

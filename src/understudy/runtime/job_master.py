@@ -191,7 +191,10 @@ class JobMaster:
             if self._waiting:
                 self._waiting.cancel()
             self.checkpoints.close()
-            self.savepoints.close("the job has ended")
+            if self.state.phase is Phase.DONE:
+                self.savepoints.close("the job has ended")
+            else:
+                self.savepoints.leave()
         self.done.set()
 
     async def _take(self, event: job.Event) -> None:
@@ -302,7 +305,9 @@ class JobMaster:
             ),
         )
         if not sent:
-            # Away just now: when it registers again without this attempt, it is known dead.
+            # Away just now: when it registers again without this attempt, it is known dead. Or it
+            # was given up while the intent was stored: then that is found once more.
+            self._context.resources.expect(place.taskmanager)
             _log.info("job %r: its TaskManager is away, the attempt was not sent", self.name)
 
     def _stop(self, attempt: int) -> None:
@@ -455,7 +460,8 @@ class JobMaster:
         """Return how the job ended; raises `NotFoundError` or `DataError` if the file is gone."""
         result = self.entry.result
         assert result is not None, "asked for the outcome of a job that goes on"
-        return await read_outcome(self._context.results, self.job_id, result)
+        results = self._context.results
+        return await persist("read a result", lambda: read_outcome(results, self.job_id, result))
 
     async def _note_stop(self, status: JobStatus | None) -> None:
         if self.entry.stop_requested is not status:

@@ -64,6 +64,7 @@ class MainDesk:
         self._jobs = jobs
         self._assignment = assignment
         self._spawn = spawn
+        self._gone = False
 
     async def serve(self) -> messages.MainEnded | None:
         """Answer requests; return what ``main`` said at its end, None if it said nothing."""
@@ -83,6 +84,7 @@ class MainDesk:
                     await self._guard(question.request, self._tell_status(question))
                 case messages.CancelJob() as wish:
                     self._spawn(self._guard(wish.request, self._cancel(wish)))
+        self._gone = True
         return ended
 
     async def _guard(self, request: int, work: Coroutine[Any, Any, None]) -> None:
@@ -117,6 +119,8 @@ class MainDesk:
 
     async def _await_job(self, wish: messages.AwaitJob) -> None:
         outcome = await self._jobs.outcome(wish.job_id)
+        if self._gone:
+            return  # Nobody has been told: the next execution may await it, or nobody will have.
         self._jobs.result_delivered(wish.job_id)
         self._link.send(_done(wish.request, outcome, self._jobs.kept(wish.job_id)))
 

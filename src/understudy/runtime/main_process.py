@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from understudy.errors import UnderstudyError
 from understudy.model import Incarnation
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
@@ -137,7 +138,10 @@ class WarmMainProcesses:
                 if not first:
                     await self._pause()
                 first = False
-                await self._start()
+                try:
+                    await self._start()
+                except (OSError, UnderstudyError) as error:
+                    await self._start_failed(f"a process for main cannot be started: {error}")
         finally:
             if self._waiting:
                 self._waiting.process.kill("the JobManager ends")
@@ -179,10 +183,7 @@ class WarmMainProcesses:
         hello = await link.receive()
         if hello is None or not isinstance(hello.message, messages.Ready):
             death = await asyncio.shield(process.death)
-            _log.error("a process for main %s before it was ready", death)
-            self._failures += 1
-            await asyncio.sleep(min(2.0 ** (self._failures - 1), FAILED_START_MAX_S))
-            self._wanted.set()
+            await self._start_failed(f"a process for main {death} before it was ready")
             return
         self._failures = 0
         async with self._available:
@@ -190,6 +191,13 @@ class WarmMainProcesses:
             self._available.notify_all()
         asyncio.ensure_future(self._watch(main))  # noqa: RUF006 -- ends with the process
         self._changed()
+
+    async def _start_failed(self, what: str) -> None:
+        """Pause, longer each time, and have another one started."""
+        _log.error("%s", what)
+        self._failures += 1
+        await asyncio.sleep(min(2.0 ** (self._failures - 1), FAILED_START_MAX_S))
+        self._wanted.set()
 
     async def _watch(self, main: MainProcess) -> None:
         await asyncio.shield(main.process.death)

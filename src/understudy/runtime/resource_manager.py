@@ -163,6 +163,8 @@ class ResourceManager:
         self._report(view, registration.drivers)
         _log.info("%s registered with %d slots", registration.name, registration.slots)
         while (envelope := await link.receive()) is not None:
+            if self.taskmanagers.get(sender) is not view:
+                break  # It was given up, or has come again: what was on its way is out of date.
             view.heard_at = self._clock.now()
             self._hear(view, envelope.message)
         if view.link is link:

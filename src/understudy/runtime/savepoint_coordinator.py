@@ -130,6 +130,8 @@ class SavepointCoordinator:
         self._halt = threading.Event()
         self._over = ""
         """Why no more savepoints are taken; empty while they are."""
+        self._left = False
+        """Another leader goes on with those that are pending."""
         self._recovered = asyncio.Event()
         self._triggering = asyncio.Lock()
 
@@ -178,6 +180,8 @@ class SavepointCoordinator:
                 return found
             if self._over:
                 raise NotFoundError(f"job {self._about.job_name!r} has ended")
+            if self._left:
+                raise LeadershipLost(f"another leader goes on with job {self._about.job_name!r}")
             if not self._checkpoints.body.completed:
                 raise CheckpointError(
                     f"job {self._about.job_name!r} has nothing to go on from yet: no streaming "
@@ -218,6 +222,14 @@ class SavepointCoordinator:
     def close(self, why: str) -> None:
         """Let `run` return: the job has ended."""
         self._over = self._over or why
+        self._end()
+
+    def leave(self) -> None:
+        """Let `run` return: what is pending is for the next leader."""
+        self._left = True
+        self._end()
+
+    def _end(self) -> None:
         self._recovered.set()
         self._halt.set()
         self._still.set()
@@ -234,7 +246,7 @@ class SavepointCoordinator:
                 if wanted.then:
                     await self._still.wait()
                     self._still.clear()
-                if self._over:
+                if self._over or self._left:
                     return
                 durable = await self._take(wanted)
                 if wanted.then:

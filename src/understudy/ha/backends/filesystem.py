@@ -19,8 +19,10 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 from asyncinotify import Inotify, Mask
 
@@ -34,6 +36,10 @@ POLL_S = 0.2
 
 RACES_MAX = 1_000
 """Each lost race means that another writer won one; nobody can lose so many in a row."""
+
+THREADS_MAX = 4
+
+R = TypeVar("R")
 
 _TOKEN, _VALUE, _DELETED, _DRAFT = "cur.", "val.", "del.", ".draft."
 _VERSION = re.compile(r"[0-9]{12}\.[0-9a-f]{12}")
@@ -65,22 +71,23 @@ class FilesystemRegister:
         self._root = directory
         self._was_there = False
         """Whether this process has seen the directory: it is never made a second time."""
+        self._threads: ThreadPoolExecutor | None = None
 
     async def load(self, key: str) -> Entry | None:
         """See `Register.load`."""
-        return await asyncio.to_thread(self._load, key)
+        return await self._apart(self._load, key)
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
         """See `Register.swap`."""
-        return await asyncio.to_thread(self._swap, key, value, expected)
+        return await self._apart(self._swap, key, value, expected)
 
     async def keys(self, prefix: str) -> list[str]:
         """See `Register.keys`."""
-        return await asyncio.to_thread(self._keys, prefix)
+        return await self._apart(self._keys, prefix)
 
     async def changes(self, key: str) -> AsyncIterator[None]:
         """See `Register.changes`."""
-        await asyncio.to_thread(self._make_root)
+        await self._apart(self._make_root)
         try:
             inotify = Inotify()
         except OSError:
@@ -92,6 +99,16 @@ class FilesystemRegister:
                 self._watch(inotify, key)
                 yield
                 await inotify.get()
+
+    async def _apart(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Call a function in a thread of the register's own.
+
+        A lease is not renewed behind those who wait for storage, in the threads that all share.
+        """
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS_MAX, "understudy-register")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
 
     def _watch(self, inotify: Inotify, key: str) -> None:
         inotify.add_watch(self._root, _CHANGE)
