@@ -1,0 +1,120 @@
+"""How a job ended, as `main` is told: read until it can be had, and told to whoever lives."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from tests.ha import ground
+from tests.ha.test_late_leader import Deaf, context, end_job
+from tests.support.faulty_register import Durable
+from tests.support.virtual_time import run_virtual
+from understudy.core import job
+from understudy.core.matching import Assignment
+from understudy.ha.result_store import ResultStore
+from understudy.ha.storage import InlineStorage
+from understudy.model import Incarnation, JobId, JobStatus, Outcome, RunId
+from understudy.rpc import messages
+from understudy.rpc.local import LocalLink, link_pair
+from understudy.rpc.messages import MainMessage
+from understudy.runtime.job_master import JobMaster
+from understudy.runtime.main_desk import Jobs, MainDesk
+
+JOB = JobId("job")
+
+
+class Away(InlineStorage):
+    """A storage that does not answer for a while."""
+
+    asked = 0
+
+    async def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """See `Storage.run`."""
+        self.asked += 1
+        if self.asked < 4:
+            raise OSError("nobody answers")
+        return await super().run(function, *args, **kwargs)
+
+
+def test_a_result_that_cannot_be_read_just_now_is_read_later() -> None:
+    """And is no reason to end the term, with `main`."""
+
+    async def main() -> Outcome:
+        durable = Durable()
+        stores = ground.services(durable)
+        await (await ground.opened(stores)).add(1, ground.job(1))
+        stored, _ = await ground.taken_over(stores, 2)
+        await end_job(stores, 2, stored)
+        shared = context(stores, stored, 2)
+        await shared.plans.claim(2)
+        (entry,) = shared.plans.entries.values()
+        away = ResultStore(Away(durable.storage), stores.locations.job_results)
+        state = job.JobState(entry.job_id, job.Phase.DONE, attempt=1)
+        return await JobMaster(state, entry, replace(shared, results=away), Deaf()).outcome()
+
+    outcome = run_virtual(main())
+
+    assert outcome.failure is not None
+    assert "by term 2" == outcome.failure.message
+
+
+class Slow:
+    """Jobs that end when it is time; see `main_desk.Jobs`."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.delivered: list[JobId] = []
+
+    async def outcome(self, job_id: JobId) -> Outcome:
+        """See `Jobs.outcome`."""
+        await self.ended.wait()
+        return Outcome(
+            job_id=job_id,
+            job_name="job",
+            application_id=ground.APPLICATION,
+            run_id=RunId("run"),
+            status=JobStatus.FINISHED,
+            attempt=1,
+            start_time=0.0,
+            end_time=1.0,
+        )
+
+    def kept(self, job_id: JobId) -> tuple[str, str]:
+        """See `Jobs.kept`."""
+        return "", ""
+
+    def result_delivered(self, job_id: JobId) -> None:
+        """See `Jobs.result_delivered`."""
+        self.delivered.append(job_id)
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_result_was_delivered_only_to_a_main_that_lives(*, lives: bool) -> None:
+    async def main() -> list[JobId]:
+        jobs, spawned = Slow(), list[asyncio.Task[None]]()
+        ends: tuple[LocalLink[MainMessage], LocalLink[MainMessage]] = link_pair(
+            Incarnation("main"), Incarnation("leader")
+        )
+        mine, theirs = ends
+        desk = MainDesk(
+            theirs,
+            cast("Jobs", jobs),
+            Assignment(ground.APPLICATION),
+            lambda work: spawned.append(asyncio.ensure_future(work)),
+        )
+        serving = asyncio.ensure_future(desk.serve())
+        mine.send(messages.AwaitJob(request=1, job_id=JOB))
+        await asyncio.sleep(1)
+        if not lives:
+            mine.close()
+            await serving
+        jobs.ended.set()
+        await asyncio.gather(*spawned)
+        mine.close()
+        await serving
+        return jobs.delivered
+
+    assert ([JOB] if lives else []) == run_virtual(main())
