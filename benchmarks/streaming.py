@@ -23,20 +23,17 @@ def run(effort: Effort) -> Chapter:
         noted = clusters.noted(one, "runs.jsonl")
         last = one.of("checkpoint-completed")[-1]["number"]
         swaps = _swaps(Path(os.environ[SWAPS]))
-    lasted = [
-        Series(
-            f"{name}: a batch lasts",
-            # The first of a run plans the query.
-            tuple(s for n in noted if n["recorded"] is is_recorded for s in n["batches"][1:]),
-        )
-        for name, is_recorded in (("recorded", True), ("not recorded", False))
+    kinds = {
+        "recorded": [note for note in noted if note["recorded"]],
+        "not recorded": [note for note in noted if not note["recorded"]],
+    }
+    lasted = [  # The first of a run plans the query.
+        Series(f"{kind}: a batch lasts", tuple(s for note in notes for s in note["batches"][1:]))
+        for kind, notes in kinds.items()
     ]
     worked = [
-        Series(
-            f"{name}: its processor time",
-            tuple(n["processor"] / batches for n in noted if n["recorded"] is is_recorded),
-        )
-        for name, is_recorded in (("recorded", True), ("not recorded", False))
+        Series(f"{kind}: its processor time", tuple(note["processor"] / batches for note in notes))
+        for kind, notes in kinds.items()
     ]
     more_s = statistics.median(
         one - other for one, other in zip(worked[0].samples, worked[1].samples, strict=True)

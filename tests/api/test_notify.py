@@ -184,13 +184,13 @@ def test_a_receiver_that_hangs_holds_up_the_end_no_longer_than_it_may(receiver: 
 
 def test_a_receiver_that_hangs_is_left_after_the_timeout(receiver: Receiver) -> None:
     receiver.hangs.set()
-    with Notifier(receiver.url, 2.0, PATIENCE_S, print) as posts:
+    with Notifier(receiver.url, 5.0, PATIENCE_S, print) as posts:
         posts.tell(EVENT)
         until(lambda: len(receiver.bodies) == 1)
         receiver.hangs.clear()
         posts.tell({**EVENT, "seq": 2})
 
-    assert [1, 1, 2] == receiver.seqs() or [1, 1, 1, 2] == receiver.seqs(), "or as slow again"
+    assert [1, 1, 2] == receiver.seqs()
 
 
 def test_no_more_events_are_held_than_there_is_place_for(receiver: Receiver) -> None:

@@ -9,10 +9,9 @@ from typing import Any, cast
 import pytest
 
 from tests.ha import ground
-from tests.ha.test_late_leader import Deaf, context, end_job
+from tests.ha.test_late_leader import context, end_job
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
-from understudy.core import job
 from understudy.core.matching import Assignment
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import InlineStorage
@@ -20,8 +19,9 @@ from understudy.model import Incarnation, JobId, JobStatus, Outcome, RunId
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import MainMessage
-from understudy.runtime.job_master import JobMaster
+from understudy.runtime.application_jobs import ApplicationJobs
 from understudy.runtime.main_desk import Jobs, MainDesk
+from understudy.runtime.reporter import Silent
 
 JOB = JobId("job")
 
@@ -52,8 +52,16 @@ def test_a_result_that_cannot_be_read_just_now_is_read_later() -> None:
         await shared.plans.claim(2)
         (entry,) = shared.plans.entries.values()
         away = ResultStore(Away(durable.storage), stores.locations.job_results)
-        state = job.JobState(entry.job_id, job.Phase.DONE, attempt=1)
-        return await JobMaster(state, entry, replace(shared, results=away), Deaf()).outcome()
+        jobs = ApplicationJobs(
+            ground.record(),
+            replace(shared, results=away),
+            unreached_grace_s=5.0,
+            reporter=Silent(),
+            lost_at=None,
+            spawn=asyncio.ensure_future,
+            tell=lambda _: None,
+        )
+        return await jobs.outcome(entry.job_id)
 
     outcome = run_virtual(main())
 

@@ -186,16 +186,23 @@ async def test_that_a_job_is_to_end_is_durable_before_its_attempt_is_touched(
     assert [job.Stop(JobStatus.FINISHED)] * 2 == told
 
 
+async def asked_to_stop(
+    ground: Ground, leader: SavepointCoordinator, over: Callable[[], None]
+) -> None:
+    """Ask for a savepoint that the job is to end with; before its attempt has, all is over."""
+    await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
+    await ground.told.get()
+    over()
+    async with asyncio.timeout(20):
+        await ground.task
+
+
 @in_a_loop
 async def test_a_job_that_ends_otherwise_is_not_waited_for_until_it_stands_still(
     ground: Ground,
 ) -> None:
     async with ground.leader() as leader:
-        await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
-        await ground.told.get()
-        leader.close("the job has ended")
-        async with asyncio.timeout(20):
-            await ground.task
+        await asked_to_stop(ground, leader, lambda: leader.close("the job has ended"))
 
     assert [] == ground.whole
 
@@ -206,11 +213,7 @@ async def test_a_leader_that_goes_calls_no_savepoint_failed_and_takes_no_other(
 ) -> None:
     """The next leader takes it all the same."""
     async with ground.leader() as leader:
-        await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
-        await ground.told.get()
-        leader.leave()
-        async with asyncio.timeout(20):
-            await ground.task
+        await asked_to_stop(ground, leader, leader.leave)
         found = leader.find(TRIGGER)
         with pytest.raises(LeadershipLost, match="another leader goes on"):
             await leader.trigger("another", str(ground.target))

@@ -289,7 +289,7 @@ class ApplicationJobs:
         failure = None
         if result.status is JobStatus.FAILED:
             try:
-                failure = (await master.outcome()).failure
+                failure = (await self.outcome(master.job_id)).failure
             except NotFoundError:
                 failure = Failure(type="JobFailed", message=result.reason)
         self._tell(life.JobEnded(master.job_id, result.status, failure))

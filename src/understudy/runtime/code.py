@@ -140,7 +140,7 @@ def lay_out(
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not isinstance(storage, LocalStorage):
         _refuse_shared(target.parent)
-    draft = target.parent / f".draft-{uuid.uuid4().hex}"
+    draft = _draft_in(target.parent)
     try:
         for artifact in artifacts:
             path = draft / artifact.name
@@ -160,11 +160,12 @@ def lay_out(
 
 def _seal(draft: Path) -> None:
     """Note what a layout holds, and make it durable: its name will be before its bytes are."""
-    files = [path for path in draft.rglob("*") if path.is_file()]
+    found, mark, disk = list(draft.rglob("*")), draft / LAYOUT_MARK, Disk()
+    files = [path for path in found if path.is_file()]
     sizes = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
-    (draft / LAYOUT_MARK).write_bytes(msgspec.json.encode(sizes))
-    for path in (*draft.rglob("*"), draft):
-        Disk().sync(path)
+    mark.write_bytes(msgspec.json.encode(sizes))
+    for path in (*found, mark, draft):
+        disk.sync(path)
 
 
 def _is_whole(target: Path) -> bool:
@@ -183,21 +184,30 @@ def _is_whole(target: Path) -> bool:
 def _place(draft: Path, target: Path) -> None:
     """Give a layout its name, in place of one that is not whole; leave a whole one there."""
     for _ in range(PLACED_MAX):
-        if _is_whole(target):
-            return
         try:
             draft.rename(target)
         except OSError:
+            if _is_whole(target):
+                return
             if not target.is_dir():
                 raise
         else:
             Disk().sync(target.parent)
             return
-        damaged = target.parent / f".draft-{uuid.uuid4().hex}"
-        with contextlib.suppress(FileNotFoundError):  # Another process puts its own there.
-            target.rename(damaged)
-        shutil.rmtree(damaged, ignore_errors=True)
+        shutil.rmtree(_put_aside(target), ignore_errors=True)
     raise OSError(errno.EBUSY, "the code cannot be laid out: others do so", str(target))
+
+
+def _put_aside(laid_out: Path) -> Path:
+    """Take a layout out of its place, so that what a crash leaves of it is never taken for one."""
+    draft = _draft_in(laid_out.parent)
+    with contextlib.suppress(FileNotFoundError):  # Another process does so just now.
+        laid_out.rename(draft)
+    return draft
+
+
+def _draft_in(base: Path) -> Path:
+    return base / f".draft-{uuid.uuid4().hex}"
 
 
 def layout_base(storage: BlockingStorage, cluster: str) -> Path:
@@ -220,15 +230,11 @@ def _refuse_shared(base: Path) -> None:
 
 
 def remove_layouts(base: Path) -> None:
-    """Remove all layouts of a cluster on this host; absent is fine.
-
-    Each leaves its place first, so that what a crash leaves of it is never taken for a layout.
-    """
+    """Remove all layouts of a cluster on this host; absent is fine."""
     if not base.exists():
         return
     for laid_out in base.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # Another one removes it just now.
-            laid_out.rename(base / f".draft-{uuid.uuid4().hex}")
+        _put_aside(laid_out)
     remove_tree(base)
 
 

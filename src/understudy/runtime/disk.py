@@ -132,12 +132,11 @@ class Disk:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             until = time.monotonic() + TURN_S
-            while not _locked(descriptor) and time.monotonic() < until:
+            while not locked(descriptor) and time.monotonic() < until:
                 time.sleep(TURN_POLL_S)
             yield
         finally:
-            with contextlib.suppress(OSError):  # A child may have inherited it.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            unlock(descriptor)
             os.close(descriptor)
 
 
@@ -170,7 +169,8 @@ def listing(directory: Path, ignored: str = "") -> Listing:
     return Listing(files, frozenset(directories))
 
 
-def _locked(descriptor: int) -> bool:
+def locked(descriptor: int) -> bool:
+    """Take the lock of an open file, if it is free; where there are no locks, it always is."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -178,6 +178,12 @@ def _locked(descriptor: int) -> bool:
     except OSError:  # This file system has no such locks.
         return True
     return True
+
+
+def unlock(descriptor: int) -> None:
+    """Let go of it: to close the file is not enough, as a child may have inherited it."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _renameat2(source: Path, target: Path, flags: int) -> None:

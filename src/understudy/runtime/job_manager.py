@@ -123,12 +123,12 @@ class JobManager:
 
     def _hold(self, deadline: float | None) -> None:
         """Let the guardian hold this process to its deadline as a leader."""
-        timing = self._election.timing
         if deadline is None:
             self._holder.deadline = None
             # At once: the next beat may come after the deadline that it was told.
             self._guardian.until(self.around.clock.now() + self._timing.lease_s)
             return
+        timing = self._election.timing
         self._holder.deadline = liveness.leader_hold(
             deadline, timing.lease_s, timing.renew_deadline_s
         )

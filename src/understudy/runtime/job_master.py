@@ -33,7 +33,7 @@ from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
 from understudy.ha.register import Register
-from understudy.ha.result_store import ResultStore, outcomes, read_outcome
+from understudy.ha.result_store import ResultStore, outcomes
 from understudy.ha.storage import Storage
 from understudy.model import (
     ApplicationId,
@@ -455,13 +455,6 @@ class JobMaster:
         )
         await persist("stage an outcome", lambda: context.storage.publish(path, data))
         return Pointer(path=path, digest=digest(data), size=len(data))
-
-    async def outcome(self) -> Outcome:
-        """Return how the job ended; raises `NotFoundError` or `DataError` if the file is gone."""
-        result = self.entry.result
-        assert result is not None, "asked for the outcome of a job that goes on"
-        results = self._context.results
-        return await persist("read a result", lambda: read_outcome(results, self.job_id, result))
 
     async def _note_stop(self, status: JobStatus | None) -> None:
         if self.entry.stop_requested is not status:

@@ -6,8 +6,6 @@ paused, lines are dropped (and counted) rather than the cluster held up. Events 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -19,6 +17,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
+
+from understudy.runtime import disk
 
 LINES_MAX = 10_000
 """Lines held for a paused reader: a few megabytes."""
@@ -189,20 +189,15 @@ def _set_aside(path: Path, descriptor: int) -> bool:
     All processes come upon a full log at the same time: whoever has its lock renames it, unless it
     was renamed, and the others write one more line into it meanwhile.
     """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not disk.locked(descriptor):
         return False
-    except OSError:
-        pass  # This file system has no such locks.
     try:
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             path.replace(path.with_suffix(".log.1"))
     except FileNotFoundError:
         pass
     finally:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # A child may have inherited it.
+        disk.unlock(descriptor)
     return True
 
 

@@ -38,6 +38,7 @@ RACES_MAX = 1_000
 """Each lost race means that another writer won one; nobody can lose so many in a row."""
 
 THREADS_MAX = 4
+"""Renewing a lease waits behind no more than some requests of its own process."""
 
 R = TypeVar("R")
 
@@ -71,7 +72,7 @@ class FilesystemRegister:
         self._root = directory
         self._was_there = False
         """Whether this process has seen the directory: it is never made a second time."""
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "understudy-register")
 
     async def load(self, key: str) -> Entry | None:
         """See `Register.load`."""
@@ -105,8 +106,6 @@ class FilesystemRegister:
 
         A lease is not renewed behind those who wait for storage, in the threads that all share.
         """
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS_MAX, "understudy-register")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
