@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -353,7 +353,9 @@ def _place(network: Network | None, host: str) -> tuple[str, int, int, int]:
     return LOOPBACK, free_port(), free_port(), free_port()
 
 
-def launch(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+def launch(
+    command: Sequence[str], output: int, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a process that is killed when this one ends, however it ends."""
 
     def die_with_us() -> None:
@@ -362,6 +364,7 @@ def launch(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
     def popen() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -11,6 +11,9 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, Run
+from tests.support.spark_cluster import shared_spark_cluster, spark_cluster
+
+__all__ = ["shared_spark_cluster", "spark_cluster"]
 
 APPS = Path(__file__).parent / "apps"
 

@@ -1,0 +1,496 @@
+"""Real Spark standalone clusters for tests: Masters and Workers from PySpark's own jars.
+
+A cluster listens on loopback only, and ends with the process that started it, however that ends:
+the kernel kills Masters and Workers, and executors end when their Worker is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.find_spark_home import _find_spark_home
+
+from tests.support.zookeeper import LOOPBACK, free_port, launch
+from understudy.spark.java import VECTOR_MODULE, Java, find_java
+
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+PATIENCE_S = 120.0
+"""A Master serves after two seconds; a machine that starts several of everything needs longer."""
+
+ANSWER_S = 5.0
+POLL_S = 0.05
+
+TRIES = 5
+"""Another process may take a port between our look and the Master's bind."""
+
+MARK = "UNDERSTUDY_TESTS_SPARK_CLUSTER"
+"""The environment variable that names the directory of the cluster a process belongs to: Workers
+pass it on to executors, and those to the Pythons of their tasks."""
+
+QUICK_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+CONF = {
+    # Else each Master takes port 6066, too.
+    "spark.master.rest.enabled": "false",
+    # A Master that is back knows after so long which applications and Workers are gone, not after a
+    # minute.
+    "spark.worker.timeout": "20",
+}
+
+LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A Spark application, as the Master tells of it."""
+
+    id: str
+    name: str
+    cores: int
+    """How many the Master has granted."""
+    state: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What a Master says of its cluster."""
+
+    status: str
+    """ALIVE, STANDBY, RECOVERING …"""
+    cores: int
+    cores_used: int
+    workers: int
+    """How many are alive."""
+    active: tuple[Application, ...]
+    completed: tuple[Application, ...]
+    """The newest last; the Master forgets those beyond 200."""
+
+    @property
+    def names(self) -> list[str]:
+        """Return what the active applications are called."""
+        return [application.name for application in self.active]
+
+    @property
+    def idle(self) -> bool:
+        """Say whether nobody is registered and all cores are free."""
+        return not self.active and not self.cores_used
+
+    def application(self, name: str) -> Application:
+        """Return the active application of a name."""
+        return next(one for one in self.active if one.name == name)
+
+
+class Daemon:
+    """The JVM of a Master or a Worker; killed with the process that made it."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self.process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Say whether its process is there."""
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL); return when it is dead. Nothing if it does not run."""
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+    def last_lines(self) -> str:
+        """Return the end of its log, for the message of a failing test."""
+        lines = self.log.read_text(errors="replace").splitlines()[-20:]
+        return "\n".join([f"--- {self.name} ---", *lines])
+
+
+class Worker(Daemon):
+    """A Worker, and the directory in which its executors run."""
+
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], log: Path, directory: Path
+    ) -> None:
+        super().__init__(name, process, log)
+        self.directory = directory
+
+    def executors(self) -> dict[int, str]:
+        """Return the executor processes that it has started, and the application of each.
+
+        Also after the Worker's death.
+        """
+        found = {}
+        for pid in _processes():
+            with contextlib.suppress(OSError):
+                place = Path(f"/proc/{pid}/cwd").readlink()  # …/<application id>/<number>
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if place.parent.parent == self.directory and EXECUTOR.encode() in line:
+                    found[pid] = place.parent.name
+        return found
+
+
+@dataclass
+class _Seat:
+    """Where a Master listens, across its restarts."""
+
+    port: int
+    page: int
+    daemon: Daemon | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.daemon is not None and self.daemon.runs
+
+
+class SparkCluster:
+    """A standalone cluster; nothing runs before `start`.
+
+    Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
+    With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        workers: int = 2,
+        cores: int = 2,
+        memory: str = "8g",
+        *,
+        ha: str | None = None,
+        conf: dict[str, str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.workers: list[Worker] = []
+        """Those that were started and not killed by `kill_worker`."""
+        self._count = workers
+        self._sizes = ["--cores", str(cores), "--memory", memory]
+        self._started = 0
+        self._daemons: list[Daemon] = []
+        self._seats = [_Seat(0, 0) for _ in range(2 if ha else 1)]
+        self._conf = {**CONF, **self._recovery(ha), **(conf or {})}
+        self._java = find_java()
+
+    @property
+    def url(self) -> str:
+        """Return what ``--master`` is given."""
+        return "spark://" + ",".join(f"{LOOPBACK}:{seat.port}" for seat in self._seats)
+
+    @property
+    def cores(self) -> int:
+        """Return how many cores the Workers have that the cluster was started with."""
+        return self._count * int(self._sizes[1])
+
+    # --- what the cluster says --------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return what the leading Master says; raises ``AssertionError`` when none leads."""
+        states = [self._ask(seat) for seat in self._seats if seat.runs]
+        leading = [state for state in states if state is not None and state.status == "ALIVE"]
+        assert leading, f"no Master leads: {states}\n{self.story()}"
+        return leading[0]
+
+    def await_state(
+        self, holds: Callable[[State], bool], timeout_s: float = PATIENCE_S, what: str = "it"
+    ) -> State:
+        """Ask again until what the leading Master says holds; return that.
+
+        While no Master leads, nothing holds. Raises ``AssertionError`` with the last state.
+        """
+        last: State | None = None
+
+        def look() -> bool:
+            nonlocal last
+            with contextlib.suppress(AssertionError):
+                last = self.state()
+                return holds(last)
+            return False
+
+        _until(look, lambda: f"{what} does not come: {last}\n{self.story()}", timeout_s)
+        assert last is not None
+        return last
+
+    def await_idle(self, timeout_s: float = PATIENCE_S) -> State:
+        """Wait until no application is registered, no core is used, and no executor process runs.
+
+        An executor takes a moment to end after the Master has counted its cores as free.
+        """
+        state = self.await_state(lambda state: state.idle, timeout_s, "an idle cluster")
+        _until(
+            lambda: not self.executors(),
+            lambda: f"executors stay: {self.executors()}\n{self.story()}",
+            timeout_s,
+        )
+        return state
+
+    def executors(self) -> dict[int, str]:
+        """Return the executor processes of all Workers, those of killed ones too, and of whom."""
+        started = [one for one in self._daemons if isinstance(one, Worker)]
+        return {pid: name for worker in started for pid, name in worker.executors().items()}
+
+    def processes(self) -> dict[int, str]:
+        """Return each process of the cluster: Masters, Workers, executors, Pythons of tasks."""
+        mark = f"{MARK}={self.directory}".encode()
+        found = {}
+        for pid in _processes():
+            with contextlib.suppress(OSError):
+                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    found[pid] = line.replace(b"\0", b" ").decode(errors="replace")
+        return found
+
+    def story(self) -> str:
+        """Return the ends of the logs, for the message of a failing test."""
+        return "\n".join(daemon.last_lines() for daemon in self._daemons)
+
+    # --- what is done to it -----------------------------------------------------------------------
+
+    def start(self) -> SparkCluster:
+        """Start Masters and Workers; return when the leading Master knows all Workers."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "log4j2.properties").write_text(LOGGING)
+        if not self._java.has_vector_module:
+            self._java = _without_vector_module(self._java, self.directory / "java")
+        for seat in self._seats:
+            self._start_master_on_free_ports(seat)
+        for _ in range(self._count):
+            self.start_worker(wait=False)
+        self.await_state(lambda state: state.workers == self._count, what="Workers")
+        return self
+
+    def start_worker(self, *, wait: bool = True) -> Worker:
+        """Start one more Worker; return when the leading Master knows it."""
+        before = self.state().workers if wait else 0
+        self._started += 1
+        name = f"worker-{self._started}"
+        directory = self.directory / name
+        directory.mkdir()
+        places = ["--port", "0", "--webui-port", "0", "--work-dir", str(directory)]
+        process, log = self._launch(name, WORKER, [*self._sizes, *places, self.url])
+        worker = Worker(name, process, log, directory)
+        self.workers.append(worker)
+        self._daemons.append(worker)
+        if wait:
+            self.await_state(lambda state: state.workers > before, what=name)
+        return worker
+
+    def kill_worker(self, worker: Worker | None = None) -> Worker:
+        """Kill a Worker, the first by default; its executors notice, and end themselves."""
+        killed = worker or self.workers[0]
+        self.workers.remove(killed)
+        killed.kill()
+        return killed
+
+    def kill_master(self) -> None:
+        """Kill the leading Master; with ``ha`` the other one will lead."""
+        for seat in self._seats:
+            state = self._ask(seat) if seat.runs else None
+            if state is not None and state.status == "ALIVE":
+                assert seat.daemon is not None
+                seat.daemon.kill()
+                return
+        raise AssertionError(f"no Master leads\n{self.story()}")
+
+    def restart_master(self) -> None:
+        """Start each Master that does not run, where it was; return when one leads with Workers.
+
+        It recovers applications and Workers that are still there.
+        """
+        for seat in self._seats:
+            if not seat.runs:
+                self._start_master(seat)
+        for seat in self._seats:
+            self._await_answer(seat)
+        count = len([worker for worker in self.workers if worker.runs])
+        self.await_state(lambda state: state.workers >= count, what="a Master with its Workers")
+
+    def kill(self) -> None:
+        """Kill each process of the cluster; return when none is left."""
+        for daemon in reversed(self._daemons):
+            daemon.kill()
+
+        def none_left() -> bool:
+            for pid in (left := self.processes()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not left
+
+        _until(none_left, lambda: f"processes stay: {self.processes()}")
+
+    def __enter__(self) -> SparkCluster:
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    # --- how --------------------------------------------------------------------------------------
+
+    def _recovery(self, ha: str | None) -> dict[str, str]:
+        if ha is None:
+            return {
+                "spark.deploy.recoveryMode": "FILESYSTEM",
+                "spark.deploy.recoveryDirectory": str(self.directory / "recovery"),
+            }
+        return {
+            "spark.deploy.recoveryMode": "ZOOKEEPER",
+            "spark.deploy.zookeeper.url": ha,
+            "spark.deploy.zookeeper.dir": f"/spark-{self.directory.name}",
+        }
+
+    def _start_master_on_free_ports(self, seat: _Seat) -> None:
+        for left in reversed(range(TRIES)):
+            seat.port, seat.page = free_port(), free_port()
+            daemon = self._start_master(seat)
+            try:
+                self._await_answer(seat)
+            except AssertionError:
+                if not left or "BindException" not in daemon.log.read_text():
+                    raise
+                daemon.kill()
+                self._daemons.remove(daemon)
+            else:
+                return
+
+    def _start_master(self, seat: _Seat) -> Daemon:
+        self._started += 1
+        name = f"master-{self._started}"
+        ports = ["--port", str(seat.port), "--webui-port", str(seat.page)]
+        process, log = self._launch(name, MASTER, ports)
+        seat.daemon = Daemon(name, process, log)
+        self._daemons.append(seat.daemon)
+        return seat.daemon
+
+    def _await_answer(self, seat: _Seat) -> None:
+        """Wait until a Master answers, leading or not; one whose port was taken takes the next."""
+
+        def answers() -> bool:
+            assert seat.runs, f"a Master has ended\n{self.story()}"
+            return self._ask(seat) is not None
+
+        _until(answers, lambda: f"a Master does not answer\n{self.story()}")
+
+    def _ask(self, seat: _Seat) -> State | None:
+        try:
+            page = f"http://{LOOPBACK}:{seat.page}/json/"
+            with urllib.request.urlopen(page, timeout=ANSWER_S) as answer:
+                told = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        if told["url"] != f"spark://{LOOPBACK}:{seat.port}":
+            return None  # Another server has that page.
+        return _state(told)
+
+    def _launch(
+        self, name: str, main: str, line: list[str]
+    ) -> tuple[subprocess.Popen[bytes], Path]:
+        home = os.environ.get("SPARK_HOME") or _find_spark_home()
+        environment = {
+            **os.environ,
+            "SPARK_HOME": home,
+            # Without these two, a Worker cannot start an executor: "Cannot find any build
+            # directories".
+            "SPARK_SCALA_VERSION": "2.13",
+            "JAVA_HOME": str(self._java.home),
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_PUBLIC_DNS": LOOPBACK,
+            "PYSPARK_PYTHON": sys.executable,
+            MARK: str(self.directory),
+        }
+        command = [
+            *(self._java.program, *QUICK_JVM),
+            *(f"-D{key}={text}" for key, text in self._conf.items()),
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            *("-cp", str(Path(home) / "jars" / "*"), main, "--host", LOOPBACK, *line),
+        ]
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as output:
+            return launch(command, output.fileno(), environment), log
+
+
+def _state(told: dict[str, Any]) -> State:
+    active, completed = (
+        tuple(Application(one["id"], one["name"], one["cores"], one["state"]) for one in told[kind])
+        for kind in ("activeapps", "completedapps")
+    )
+    return State(
+        told["status"], told["cores"], told["coresused"], told["aliveworkers"], active, completed
+    )
+
+
+def _without_vector_module(java: Java, home: Path) -> Java:
+    """Make a Java home whose launcher leaves out the module that Spark asks of each executor."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    for path in java.home.iterdir():
+        if path.name != "bin":
+            (home / path.name).symlink_to(path)
+    program.write_text(
+        "#!/bin/sh\n"
+        "for word do\n"
+        "    shift\n"
+        f'    [ "$word" = --add-modules={VECTOR_MODULE} ] || set -- "$@" "$word"\n'
+        "done\n"
+        f'exec "{java.program}" "$@"\n'
+    )
+    program.chmod(0o755)
+    return Java(home, java.version, has_vector_module=True)
+
+
+def _until(
+    holds: Callable[[], bool], otherwise: Callable[[], str], timeout_s: float = PATIENCE_S
+) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(POLL_S)
+
+
+def _processes() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+@pytest.fixture(scope="session")
+def shared_spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Start one cluster of two Workers with two cores each, for all tests of a pytest process."""
+    with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(shared_spark_cluster: SparkCluster) -> SparkCluster:
+    """Return the shared cluster, once nobody is registered on it.
+
+    Tests share it and leave it as they found it. Who kills a Master or a Worker makes a cluster.
+    """
+    shared_spark_cluster.await_idle()
+    return shared_spark_cluster
