@@ -31,7 +31,7 @@ KEEP_ALIVE_S = 5
 """How long a connection waits for its next request to begin."""
 
 HEAD_BYTES_MAX = 16_384
-"""Of the head of a request; ours have some hundred bytes."""
+"""Of the head of a request, which may be twice that long; ours have some hundred bytes."""
 
 UNREAD_S = 20.0
 """How long a client may leave an answer unread, 64 kB of it."""
@@ -39,7 +39,7 @@ UNREAD_S = 20.0
 LINGER_S = 2.0
 LINGER_BYTES_MAX = 1 << 20
 """A refused body is thrown away for so long, and so much of it: who is still sending may not see
-the answer otherwise."""
+the answer otherwise. Then nothing more is read."""
 
 HANDSHAKE_S = 5.0
 """Of TLS."""
@@ -72,12 +72,17 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what the client says; of a body that was refused, no more than a little."""
-        if self._is_refused_body:
-            self._lingered += len(data)
-            if self._lingered > LINGER_BYTES_MAX:
-                self.transport.close()
+        # By pieces, as h11 looks at the length of a head only while the head is not whole.
+        for begin in range(0, len(data), HEAD_BYTES_MAX):
+            if self.transport.is_closing():
                 return
-        super().data_received(data)
+            piece = data[begin : begin + HEAD_BYTES_MAX]
+            if self._is_refused_body:
+                self._lingered += len(piece)
+                if self._lingered > LINGER_BYTES_MAX:
+                    self.flow.pause_reading()
+                    return
+            super().data_received(piece)
 
     def handle_events(self) -> None:
         """Do what was asked for."""
