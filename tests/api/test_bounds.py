@@ -18,7 +18,7 @@ from tests.api import serving
 from tests.api.serving import Said, answer, exchange, request
 from understudy.api import bounds, rest, server
 from understudy.api.bounds import Bounds
-from understudy.rpc import complaints
+from understudy.rpc import accepting, complaints
 
 DISPOSE = "/savepoint-disposal"
 NAMED = ("Host: localhost", "Content-Type: application/json")
@@ -158,7 +158,7 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out_of_rest() -> None:
         async with serving.endpoint() as port:
             crowd = [
                 await asyncio.open_connection("127.0.0.1", port)
-                for _ in range(rest.api_server.shares().rest * 2)
+                for _ in range(accepting.shares().rest * 2)
             ]
             for _, writer in crowd[::3]:
                 writer.write(b"POST /jobs/a/stop HTTP/1.1\r\nHost: localhost\r\nX: ")

@@ -84,7 +84,7 @@ class Manager:
         vacant = LeaderRecord(holder=Incarnation(""), term=0, session="")
         self.leadership = Leadership(term, "session", vacant, None, "it died")
         self.resources = ResourceManager(
-            term, 40.0, cast("Any", Locks()), virtual_clock(), lambda: None
+            term, 40.0, cast("Any", Locks()), self.around.clock, lambda: None
         )
         binding = Binding(RunId("run-1"), ephemeral=False, submission=None)
         self.dispatcher = Dispatcher(self.around, binding, self.leadership, self.resources)

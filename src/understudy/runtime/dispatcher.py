@@ -474,6 +474,11 @@ class Dispatcher:
         """Return what needs a person: what this leader met, and what a look at the data shows."""
         return {**await self._inspector.problems(), **self.attention}
 
+    @property
+    def problems_seen(self) -> tuple[Problems, float | None]:
+        """Return what is known to need a person, and when the data was looked at last."""
+        return {**self._inspector.found, **self.attention}, self._inspector.looked_at
+
     async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> Ended:
         damaged = functools.partial(attention.is_damaged, self._around.services, application)
         return await self._wait_for_a_person(publish, damaged)
