@@ -116,7 +116,7 @@ class Leading:
             raise registry
         if isinstance(problems, (OSError, TimeoutError)):
             dispatcher = self.manager.dispatcher
-            problems = Seen(dispatcher.problems_seen[0] if dispatcher else {})
+            problems = Seen(dict(dispatcher.attention) if dispatcher else {})
         if isinstance(problems, BaseException):
             raise problems
         return registry.found, problems.found, round(max(registry.age_s, problems.age_s), 3)
@@ -140,8 +140,10 @@ class Leading:
         dispatcher = self.manager.dispatcher
         if dispatcher is None:
             return None
-        found, at = dispatcher.problems_seen
-        return None if at is None else Seen(found, max(0.0, self.manager.around.clock.now() - at))
+        at, now = dispatcher.inspector.looked_at, self.manager.around.clock.now()
+        if at is None:
+            return None
+        return Seen({**dispatcher.inspector.found, **dispatcher.attention}, max(0.0, now - at))
 
     async def unreadable(self) -> list[Json]:
         """Return the applications of which nothing but their link can be read."""
