@@ -23,10 +23,10 @@ from pathlib import Path
 import msgspec
 
 from understudy.errors import UsageError
-from understudy.ha import layout
+from understudy.ha import layout, removal
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
-from understudy.ha.storage import BlockingStorage, LocalStorage, remove_tree
+from understudy.ha.storage import BlockingStorage, LocalStorage
 from understudy.model import Artifact
 from understudy.runtime import archives
 from understudy.runtime.disk import Disk
@@ -231,11 +231,12 @@ def _refuse_shared(base: Path) -> None:
 
 def remove_layouts(base: Path) -> None:
     """Remove all layouts of a cluster on this host; absent is fine."""
+    removal.refuse_links(base.parent, base.name)
     if not base.exists():
         return
     for laid_out in base.iterdir():
         _put_aside(laid_out)
-    remove_tree(base)
+    removal.remove_tree(base.parent, base.name)
 
 
 def _is_text(name: str) -> bool:

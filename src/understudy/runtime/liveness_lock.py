@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from understudy.errors import StorageError
-from understudy.ha.storage import remove_tree
+from understudy.ha import removal
 from understudy.model import Incarnation, LeaderRecord
 
 PROOF = ".proof-"
@@ -139,7 +139,7 @@ class LivenessLocks:
         for incarnation in own:
             (self._directory / incarnation).unlink(missing_ok=True)
         if not self._living():
-            remove_tree(self._directory)
+            removal.remove_tree(self._directory.parent, self._directory.name)
 
     def _living(self) -> dict[Incarnation, int]:
         found: dict[Incarnation, int] = {}
