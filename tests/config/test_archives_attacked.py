@@ -104,12 +104,10 @@ def test_a_member_is_written_without_its_bits_for_other_users(tmp_path: Path) ->
 
 def test_a_wheel_that_is_a_bomb_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     given = wheel(tmp_path / WHEEL, "gauge/zeros", data=bytes(members.RATIO_FROM_BYTES + 1))
-    for refused in (
-        lambda: archives.check_wheel(given),
-        lambda: archives.unpack_wheel(given.read_bytes(), tmp_path / "place"),
-    ):
-        with pytest.raises(UsageError, match="times its size"):
-            refused()
+    with pytest.raises(UsageError, match="times its size"):
+        archives.check_wheel(given)
+    with pytest.raises(UsageError, match="times its size"):
+        archives.unpack_wheel(given.read_bytes(), tmp_path / "place")
 
     assert not (tmp_path / "place").exists()
 

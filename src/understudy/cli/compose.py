@@ -10,7 +10,7 @@ from understudy.cli.securing import check_secured, standalone_rpc
 from understudy.config import Configuration, options, zookeeper
 from understudy.core.checkpoints import Retention
 from understudy.errors import ConfigurationError, StorageError, UsageError
-from understudy.ha import layout
+from understudy.ha import layout, own_directory
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.register import Register, Releasable
@@ -165,23 +165,56 @@ def release_registers() -> None:
 
 
 def scratch_base(configuration: Configuration) -> str:
-    """Return below which directory of this host drivers keep scratch data."""
+    """Return below which directory of this host drivers keep scratch data, and make it.
+
+    Raises `ConfigurationError` where somebody else has made it.
+    """
+    return str(own_directory.make(_scratch_base(configuration)))
+
+
+def _scratch_base(configuration: Configuration) -> Path:
     base: str | None = configuration.find(options.TMP_DIRS)
-    return str(Path(base or tempfile.gettempdir()) / f"understudy-{os.getuid()}")
+    return Path(base or tempfile.gettempdir()) / f"understudy-{os.getuid()}"
 
 
 def locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
-    """Return where the liveness locks of this host's processes lie, None where they have none.
+    """Return where this process makes liveness locks; None where there are none."""
+    found = locks_directories(configuration, cluster_id)
+    return found[0] if found else None
+
+
+def locks_directories(configuration: Configuration, cluster_id: str) -> list[Path]:
+    """Return where the liveness locks of this host's processes lie, none where they have none.
 
     A lock means something among the processes of one host only. With a backend for several hosts
     storage may be a file system that they share, and that grants the same lock to each of them.
     There the clusters of one host are told apart by their storage as well: ids may come again.
+
+    The first is where this process makes its own; the others are where processes have theirs that
+    were started with another environment. Scratch data never goes into ``$XDG_RUNTIME_DIR``, which
+    is a small file system in memory.
     """
     cluster = directory_of(configuration, cluster_id)
     storage = open_storage(configuration.storage_dir)
     if locks_in_storage(configuration):
         if isinstance(storage, LocalStorage):
-            return Path(storage.root.absolute() / layout.lock_path(cluster, ""))
-        return None
-    marked = layout.marked(cluster, storage.url)
-    return Path(scratch_base(configuration)) / layout.lock_path(marked, "")
+            return [Path(storage.root.absolute() / layout.lock_path(cluster, ""))]
+        return []
+    base, marked = _scratch_base(configuration), layout.marked(cluster, storage.url)
+    chosen = configuration.find(options.TMP_DIRS)  # By a person, and the same for each process.
+    homes = [base] if chosen else own_directory.known_homes(base)
+    return [home / layout.lock_path(marked, "") for home in homes]
+
+
+def make_locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
+    """Return where this process makes its lock, in a directory that is ours alone.
+
+    Raises `ConfigurationError` where somebody else has made it.
+    """
+    directory = locks_directory(configuration, cluster_id)
+    if directory is None or locks_in_storage(configuration):
+        return directory
+    home = directory.parent.parent
+    if not configuration.find(options.TMP_DIRS):
+        own_directory.note_home(_scratch_base(configuration), home)
+    return own_directory.make(directory, levels=3)

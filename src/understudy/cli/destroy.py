@@ -17,7 +17,7 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import locks_directory, open_services
+from understudy.cli.compose import locks_directories, open_services
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
@@ -84,8 +84,8 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
 
 
 def _locks(configuration: Configuration, cluster_id: str) -> LivenessLocks | None:
-    directory = locks_directory(configuration, cluster_id)
-    return LivenessLocks(directory) if directory else None
+    directories = locks_directories(configuration, cluster_id)
+    return LivenessLocks(*directories) if directories else None
 
 
 def _confirm(cluster_id: str, storage_dir: str, found: Holdings) -> None:

@@ -192,7 +192,7 @@ def of_tar(file: BinaryIO) -> Iterator[Member]:
                 kind = Kind.FILE
             size = info.size if kind is Kind.FILE else 0
             yield Member(info.name, kind, size, info.linkname, info.mode)
-            packed.members = []  # type: ignore[assignment]  # Else it keeps one for each.
+            packed.members = []  # type: ignore[attr-defined]  # Else it keeps one for each.
 
 
 def of_zip(file: BinaryIO) -> Iterator[Member]:
