@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -9,10 +11,17 @@ from pathlib import Path
 from understudy.cli.securing import check_secured, standalone_rpc
 from understudy.config import Configuration, options, zookeeper
 from understudy.core.checkpoints import Retention
-from understudy.errors import ConfigurationError, StorageError, UsageError
+from understudy.errors import (
+    ConfigurationError,
+    DataError,
+    ForeignDataError,
+    StorageError,
+    UsageError,
+)
 from understudy.ha import layout, own_directory
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.coordination import Coordination, refuse_others
 from understudy.ha.register import Register, Releasable
 from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
 from understudy.ha.standalone import ConfiguredLeader
@@ -52,11 +61,25 @@ def check_startable(
     check_secured(configuration, cluster_id, serves_rest=serves_rest)
     check_checkpoints_dir(configuration)
     services = open_services(configuration, cluster_id, as_jobmanager=True)
+    asyncio.run(_check_coordination(services))
     try:
         prove_storage(configuration, services)
     except (OSError, StorageError) as error:
         raise UsageError(f"{options.STORAGE_DIR.key} cannot be used: {error}") from error
     prove_places(configuration)
+
+
+async def _check_coordination(services: HighAvailabilityServices) -> None:
+    """Raise `UsageError` where storage says that the cluster's data is another register's."""
+    cluster = services.locations.cluster
+    try:
+        await refuse_others(services.storage, cluster, services.coordination)
+    except ForeignDataError as error:
+        with contextlib.suppress(DataError):
+            if await services.registry.read() is None:  # Else it is this one's all the same.
+                raise UsageError(str(error)) from error
+    except (OSError, TimeoutError):
+        return  # What proves the storage says so.
 
 
 def prove_places(configuration: Configuration) -> None:
@@ -139,7 +162,22 @@ def open_services(
     if zookeeper.is_chosen(configuration):
         # A request that finds no connection waits for one, and tells more than a timeout does.
         deadline_s += configuration.get(options.ZK_CONNECTION_TIMEOUT)
-    return HighAvailabilityServices(register, storage, cluster_id, locations, deadline_s)
+    coordination = coordination_of(configuration, cluster)
+    return HighAvailabilityServices(
+        register, storage, cluster_id, locations, deadline_s, coordination
+    )
+
+
+def coordination_of(configuration: Configuration, cluster: str) -> Coordination | None:
+    """Return what the register is called in storage: no secrets are part of it."""
+    if configuration.is_standalone:
+        return None
+    kind = configuration.get(options.HA_TYPE)
+    kind = kind if ":" in kind else kind.lower()
+    if not zookeeper.is_chosen(configuration):
+        return Coordination(kind, cluster)
+    servers = (f"{bracketed(host)}:{port}" for host, port in configuration.get(options.ZK_QUORUM))
+    return Coordination(kind, cluster, tuple(sorted(servers)), configuration.get(options.ZK_ROOT))
 
 
 _registers: dict[tuple[str, frozenset[tuple[str, str]]], Register] = {}
@@ -204,6 +242,18 @@ def locks_directories(configuration: Configuration, cluster_id: str) -> list[Pat
     chosen = configuration.find(options.TMP_DIRS)  # By a person, and the same for each process.
     homes = [base] if chosen else own_directory.known_homes(base)
     return [home / layout.lock_path(marked, "") for home in homes]
+
+
+def every_locks_directory(configuration: Configuration, cluster_id: str) -> list[Path]:
+    """Return where processes of a cluster may have locks, whatever type they were started with."""
+    cluster = directory_of(configuration, cluster_id)
+    storage, base = open_storage(configuration.storage_dir), _scratch_base(configuration)
+    found = locks_directories(configuration, cluster_id)
+    if isinstance(storage, LocalStorage):
+        found.append(Path(storage.root.absolute() / layout.lock_path(cluster, "")))
+    marked = layout.marked(cluster, storage.url)
+    found += [home / layout.lock_path(marked, "") for home in own_directory.known_homes(base)]
+    return [*dict.fromkeys(found)]
 
 
 def make_locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
