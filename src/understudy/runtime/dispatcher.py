@@ -28,7 +28,7 @@ from understudy.errors import (
     NotFoundError,
     SubmissionError,
 )
-from understudy.ha import layout
+from understudy.ha import coordination, layout
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
 from understudy.ha.execution_plan_store import ExecutionPlanStore
@@ -183,6 +183,7 @@ class Dispatcher:
         """
         services, term = self._around.services, self._leadership.term
         await attention.refuse_lost_registry(services, self._binding.bound)
+        await coordination.note(services.storage, services.locations.cluster, services.coordination)
         return await services.registry.claim(term, ephemeral=self._binding.ephemeral, anew=True)
 
     async def _note_grant(self, registry: RegistryBody) -> RegistryBody:

@@ -209,8 +209,9 @@ class SafeWrites:
         if known is None or batch is None or known.batch_id == batch.number:
             return known
         note = note_of(known)
-        if note.state is WriteState.PREPARED:
-            Area(Path(known.location), Path(note.target), self._disk).discard()
+        area = Path(known.location)
+        if note.state is WriteState.PREPARED and publishing.is_area_of(area, self._deploy.job_id):
+            Area(area, Path(note.target), self._disk).discard()
         return None
 
     def _area(self, taken: Checkpoint, target: Path, attempt: int = 0) -> Area:
