@@ -333,6 +333,10 @@ class Watch:
             self.demand(dead, f"{name}: attempt {new.attempt}, and the last one lives")
             self._intended(new, term)
         if new.result and not old.result:
+            living = self.attempts.get(old.job_id)
+            over = living is None or self._over(living)
+            finished = new.result.status is JobStatus.FINISHED
+            self.demand(over or finished, f"{name} has ended, and its last attempt lives")
             self._committed(new, new.result)
         elif old.result:
             self.demand(new.result is not None, f"{name}: its result is lost")

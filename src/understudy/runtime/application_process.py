@@ -127,7 +127,10 @@ def _end_as_usual() -> None:
             signal.signal(number, usual)
 
 
-_USUAL: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_USUAL: dict[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
 
 
 def execute(run: RunMain) -> Failure | None:
