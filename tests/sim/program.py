@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from understudy.config import Configuration
 from understudy.core.drivers import KILLED_MAX
-from understudy.runtime.persist import PATIENCE_S
 from understudy.core.lease import Timing
+from understudy.runtime.persist import PATIENCE_S
 
 ORPHAN_S = 30.0
 GRACE_S = 40.0
@@ -189,8 +189,7 @@ class Profile:
     revised: tuple[Program, ...] = ()
     """What ``main`` does in the versions after the first, which is `program`."""
     clients: int = 0
-    standing: float = 0.0
-    """How often the guardian of a driver stands still, just when an attempt has ended there."""
+    standing: float = 0.0  # How often a driver's guardian stands still when an attempt has ended.
     strikes: float = 0.0
     """How often a process crashes just before or after it sends a message."""
     wire_s: float = 0.001
@@ -367,8 +366,8 @@ def _draw_silence(chance: random.Random, profile: Profile) -> None:
         profile.standing = chance.uniform(0.2, 1.0)
     if chance.random() < 0.15:
         at, lasts_s = chance.uniform(0, 30), PATIENCE_S * chance.uniform(1.1, 2.0)
-        profile.blows.append(Blow(len(profile.blows), at, SILENCE, 0, lasts_s))
-        profile.blows.sort(key=lambda blow: blow.at)
+        silence = Blow(len(profile.blows), at, SILENCE, 0, lasts_s)
+        profile.blows = sorted([*profile.blows, silence], key=lambda blow: blow.at)
         profile.faults_end = max(profile.faults_end, at + lasts_s + 10)
 
 
@@ -456,8 +455,7 @@ BLOWS = (
 
 RESET = "the connections of a host are reset"
 
-SILENCE = "the storage is silent"
-"""It does what it is asked for, and no answer arrives, for longer than any patience."""
+SILENCE = "the storage is silent"  # It does what it is asked for, and says nothing.
 
 RARE_BLOWS = (
     "the wall clock of a host jumps",
@@ -487,7 +485,6 @@ ACTS = (
     "cancel a job",
     "cancel the application",
 )
-
 
 CHECKPOINT_ACTS = ("delete a job's checkpoints", "edit a job's checkpoints")
 
