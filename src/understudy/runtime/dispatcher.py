@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.core import recovery
-from understudy.core.recovery import Answer, Continue, Submit
+from understudy.core.recovery import Answer, Bygone, Continue, Submit
 from understudy.core.restart import Strategy
 from understudy.errors import (
     DataError,
@@ -161,6 +161,10 @@ class Dispatcher:
         match decision:
             case Answer():
                 return await self._answer(decision.tombstone)
+            case Bygone():
+                _log.info("run %s has ended, its result is kept no longer", decision.run_id)
+                await self._sweep()
+                return Ended(decision.run_id, decision.status)
             case Continue():
                 _log.info("run %s is unfinished: it is continued", decision.run_id)
                 stored = _find(recovered, decision)

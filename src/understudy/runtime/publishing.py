@@ -36,7 +36,7 @@ import msgspec
 from understudy.errors import CheckpointError, CorruptDataError
 from understudy.ha.format import digest
 from understudy.model import Record
-from understudy.runtime.disk import Disk, Listing, NotSupported, listing
+from understudy.runtime.disk import Disk, Listing, NotSupported, is_passing, listing
 
 MARK = ".understudy-token-"
 ROWS = "rows"
@@ -135,6 +135,8 @@ class Area:
             self.discard()
             self._disk.make(self.path)
         except OSError as error:
+            if is_passing(error):
+                raise
             raise CheckpointError(
                 f"nothing can be written beside {self.target}, where rows are prepared before they "
                 f"are swapped in: {error.strerror}: {error.filename}"
