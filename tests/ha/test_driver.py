@@ -27,7 +27,8 @@ from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels, persist, plans
 from understudy.runtime.attempt import Attempt, is_retryable
-from understudy.runtime.driver import Driver, NoSession
+from understudy.runtime.driver import Driver
+from understudy.runtime.driver_session import NoSession
 from understudy.runtime.forks import Home
 
 STAGED = "staged/job-1.json"
@@ -78,7 +79,7 @@ class Scene:
         codec = channels.driver_codec
         self._link: BlockingLink[DriverMessage] = BlockingLink(mine, codec, Incarnation("driver"))
         self._peer: BlockingLink[DriverMessage] = BlockingLink(theirs, codec, Incarnation("tm"))
-        self.driver = Driver(self._link, NoSession(), storage, SystemClock())
+        self.driver = Driver(self._link, NoSession(), storage, SystemClock(), None)
 
     def run(self, function: Callable[..., Any]) -> messages.AttemptEnded:
         """Run an attempt to its end; return what was told of that."""
