@@ -1,0 +1,163 @@
+"""Spark's standalone cluster: its Masters, asked as Spark's own clients and browsers ask them.
+
+A Master's answer to a client names workers and applications, but not what is in use: Spark does not
+send those fields. They stand on the Master's page, whose address each worker's page tells. Where no
+page is served, the number of cores is all that is known.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from understudy.core.executors import Application, Capacity, Holder, Tag
+
+TAG_VARIABLE = "UNDERSTUDY_TAG"
+
+TAG_SETTING = f"spark.executorEnv.{TAG_VARIABLE}"
+"""Executors carry the tag in their environment, and the Master in the application's description."""
+
+ASK_S = 5
+"""A Master answers in milliseconds; one that is frozen must not hold up a driver for minutes."""
+
+WORKERS_ASKED = 3
+"""Of a cluster without pages, each look asks no more workers for theirs."""
+
+ALIVE = "ALIVE"
+
+_log = logging.getLogger(__name__)
+
+
+class Standalone:
+    """The Masters of one ``spark://`` address, of which one leads."""
+
+    def __init__(self, jvm: Any, conf: Mapping[str, str]) -> None:
+        self._jvm = jvm
+        hosts = conf["spark.master"].removeprefix("spark://")
+        self._masters = [f"spark://{host}" for host in hosts.split(",")]
+        self._host = conf.get("spark.driver.bindAddress") or conf.get("spark.driver.host", "")
+        self._env: Any = None
+        self._page: str | None = None
+        """Address of the page of the Master that leads, once it was found."""
+
+    def capacity(self) -> Capacity | None:
+        """See `ClusterManager.capacity`."""
+        page = self._read_page()
+        if page is not None:
+            return Capacity(
+                page["cores"],
+                page["cores"] - page["coresused"],
+                tuple(Holder(one["id"], one["name"], one["cores"]) for one in page["activeapps"]),
+            )
+        if found := self._ask():
+            return Capacity(sum(one.cores() for one in found[1].workers()), None)
+        return None
+
+    def conf(self, tag: Tag) -> dict[str, str]:
+        """See `ClusterManager.conf`."""
+        return {TAG_SETTING: tag.encode()}
+
+    def applications(self) -> list[Application]:
+        """See `ClusterManager.applications`."""
+        found = self._ask()
+        if found is None:
+            return []
+        return [
+            Application(one.id(), one.desc().name(), tag)
+            for one in found[1].activeApps()
+            if (tag := _tag_of(one.desc().command().environment()))
+        ]
+
+    def end(self, application_id: str) -> None:
+        """See `ClusterManager.end`: as if its driver had said that it goes."""
+        if found := self._ask():
+            messages = self._jvm.org.apache.spark.deploy
+            unregister = getattr(messages, "DeployMessages$UnregisterApplication")
+            found[0].send(unregister(application_id))
+
+    def _read_page(self) -> dict[str, Any] | None:
+        """Return what stands on the page of the Master that leads; None where it is not served."""
+        if self._page is None:
+            self._page = self._find_page()
+        if self._page is None:
+            return None
+        try:
+            page = _read_json(self._page)
+        except (OSError, ValueError) as error:
+            _log.debug("%s does not answer: %s", self._page, error)
+            self._page = None
+            return None
+        if page.get("status") == ALIVE:
+            return page
+        self._page = None  # Another Master leads.
+        return None
+
+    def _find_page(self) -> str | None:
+        found = self._ask()
+        for worker in list(found[1].workers())[:WORKERS_ASKED] if found else ():
+            try:
+                return str(_read_json(worker.webUiAddress())["masterwebuiurl"])
+            except (OSError, ValueError, KeyError) as error:
+                _log.debug("%s does not answer: %s", worker.webUiAddress(), error)
+        return None
+
+    def _ask(self) -> tuple[Any, Any] | None:
+        """Return the Master that leads, and its state; None where none answers."""
+        for master in self._masters:
+            try:
+                answer = self._ask_one(master)
+            except Py4JError as error:
+                _log.debug("%s does not answer: %s", master, error)
+                continue
+            if answer[1].status().toString() == ALIVE:
+                return answer
+        return None
+
+    def _ask_one(self, master: str) -> tuple[Any, Any]:
+        spark = self._jvm.org.apache.spark
+        address = spark.rpc.RpcAddress.fromSparkURL(master)
+        leader = self._rpc().setupEndpointRef(address, "Master")
+        request = getattr(spark.deploy, "DeployMessages$RequestMasterState$")
+        anything = _module(getattr(self._jvm.scala.reflect, "ClassTag$")).Any()
+        return leader, leader.askSync(_module(request), anything)
+
+    def _rpc(self) -> Any:
+        """Return our own end of Spark's RPC: it needs no SparkContext, and outlives each."""
+        if self._env is None:
+            spark = self._jvm.org.apache.spark
+            conf = spark.SparkConf()
+            for key in ("askTimeout", "lookupTimeout"):
+                conf.set(f"spark.rpc.{key}", f"{ASK_S}s")
+            make = spark.SecurityManager
+            defaults = [getattr(make, f"$lessinit$greater$default${n}")() for n in (2, 3)]
+            security = make(conf, *defaults)
+            host = self._host or "127.0.0.1"
+            self._env = spark.rpc.RpcEnv.create("understudy", host, 0, conf, security, True)
+        return self._env
+
+
+def _read_json(page: str) -> dict[str, Any]:
+    """Read a page of Spark's as JSON; raises ``OSError`` or ``ValueError``."""
+    with _OPENER.open(f"{page.rstrip('/')}/json/", timeout=ASK_S) as answer:
+        found = json.load(answer)
+    if not isinstance(found, dict):
+        raise ValueError(f"{page} is no page of Spark")
+    return found
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""A proxy that is meant for the outside has no business here."""
+
+
+def _module(companion: Any) -> Any:
+    return getattr(companion, "MODULE$")
+
+
+def _tag_of(environment: Any) -> Tag | None:
+    found = environment.get(TAG_VARIABLE)
+    return Tag.decode(found.get()) if found.isDefined() else None
