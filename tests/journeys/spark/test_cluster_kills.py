@@ -79,7 +79,7 @@ class Killing:
         before = self._run.lines("marks.txt").count(mark)
         many = len(self._run.lines("marks.txt"))
         while self._run.lines("marks.txt").count(mark) == before:
-            many = len(self._run.grown("marks.txt", many + 1))
+            many = len(self._run.grown("marks.txt", many + 1, WHOLE_S))
 
     def _leader(self) -> None:
         leader = self._run.standby_is_ready()["leader"]
@@ -122,7 +122,7 @@ class Killing:
         """Kill what takes the attempt with it; wait until tasks of the next one tick."""
         jobs = len(self._run.lines("jobs.txt"))
         os.kill(pid, signal.SIGKILL)
-        self._run.grown("jobs.txt", jobs + 1)
+        self._run.grown("jobs.txt", jobs + 1, WHOLE_S)
         self._attempt += 1
         self._ticks()
         self._story.names.append(self._cluster.state().names)

@@ -69,7 +69,7 @@ def stories(begin: Begin, ground: Path, spark_cluster: SparkCluster) -> dict[str
         stories[kind] = Story(run)
     for job in JOBS:
         for kind, story in stories.items():
-            story.run.until_line("marks.txt", f"tick {job} 1".__eq__)
+            story.run.until_line("marks.txt", f"tick {job} 1".__eq__, WHOLE_S)
             wanted = EXPECTED[kind][1]
             pids = _until_so_many(spark_cluster, kind, wanted)
             cores = sum(
