@@ -75,6 +75,11 @@ class Registry:
         """
         return self._checked(await self._document.read())
 
+    @property
+    def seen(self) -> tuple[RegistryBody, float] | None:
+        """Return the registry as last seen or written by this process, and when; it may be old."""
+        return self._document.seen
+
     async def highest_term(self) -> Term:
         """Return the highest term that has touched the registry, 0 before the first.
 

@@ -60,7 +60,10 @@ class Inspector:
 
     services: HighAvailabilityServices
     clock: Clock
-    _found: Problems = field(default_factory=dict)
+    looked_at: float | None = None
+    """When it was looked at last, by the clock; None before."""
+    found: Problems = field(default_factory=dict)
+    """What was amiss then."""
     _again_at: float | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -69,10 +72,11 @@ class Inspector:
         async with self._turn:
             began = self.clock.now()
             if self._again_at is None or began >= self._again_at:
-                self._found = await inspect(self.services)
+                self.found = await inspect(self.services)
+                self.looked_at = self.clock.now()
                 took_s = self.clock.now() - began
                 self._again_at = self.clock.now() + max(LOOK_S, LOOK_SHARE * took_s)
-            return self._found
+            return self.found
 
 
 async def inspect(services: HighAvailabilityServices) -> Problems:

@@ -128,7 +128,7 @@ class Dispatcher:
         self.cleanup: Cleanup | None = None
         self.attention: Problems = {}
         """What needs a person, as this leader has met it."""
-        self._inspector = Inspector(around.services, around.clock)
+        self.inspector = Inspector(around.services, around.clock)
 
     async def run(self, publish: Publish) -> Ended | None:
         """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`.
@@ -473,7 +473,7 @@ class Dispatcher:
 
     async def problems(self) -> Problems:
         """Return what needs a person: what this leader met, and what a look at the data shows."""
-        return {**await self._inspector.problems(), **self.attention}
+        return {**await self.inspector.problems(), **self.attention}
 
     async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> Ended:
         damaged = functools.partial(attention.is_damaged, self._around.services, application)
