@@ -231,9 +231,11 @@ class Run:
             time.sleep(0.005)
         return lines
 
-    def until_line(self, name: str, holds: Callable[[str], bool]) -> None:
+    def until_line(
+        self, name: str, holds: Callable[[str], bool], patience_s: float = PATIENCE_S
+    ) -> None:
         """Wait until a line of a file holds."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while not any(holds(line) for line in self.lines(name)):
             if time.monotonic() > deadline or self._is_over():
                 raise GoneError(f"{name} has no such line\n{self.story()}")

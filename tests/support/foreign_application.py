@@ -22,7 +22,7 @@ from tests.support.zookeeper import LOOPBACK
 from understudy.spark.java import find_java
 
 ROWS = 1000
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 SMALL = {
     "spark.ui.enabled": "false",

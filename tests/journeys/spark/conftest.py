@@ -11,7 +11,7 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, Run
-from tests.support.spark_cluster import shared_spark_cluster, spark_cluster
+from tests.support.spark_cluster import SparkCluster, shared_spark_cluster, spark_cluster
 
 __all__ = ["shared_spark_cluster", "spark_cluster"]
 
@@ -22,6 +22,12 @@ SMALL = (
     *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
 )
 """Enough to compute with, in JVMs that live too short to be worth much compiling."""
+
+SMALL_EXECUTORS = (
+    *("--conf", "spark.executor.memory=512m"),
+    *("--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+)
+"""The same for a cluster's executors. Their number and their cores are as by default."""
 
 Begin = Callable[..., Run]
 
@@ -37,16 +43,23 @@ def begin(ground: Path) -> Iterator[Begin]:
     """Return a function that starts a run of an application from ``apps``."""
     runs: list[Run] = []
 
-    def start(app: str, *arguments: str, options: tuple[str, ...] = ()) -> Run:
-        scratch = ("-D", f"io.tmp.dirs={ground / 'tmp'}")
+    def start(
+        app: str, *arguments: str, options: tuple[str, ...] = (), place: Path = ground
+    ) -> Run:
+        scratch = ("-D", f"io.tmp.dirs={place / 'tmp'}")
         line = [*COMMAND, "run-application", "--json", *SMALL, *scratch, *options]
-        run = Run([*line, str(put(ground, app)), *arguments], ground, ground / "stderr.log")
+        run = Run([*line, str(put(place, app)), *arguments], place, place / "stderr.log")
         runs.append(run)
         return run
 
     yield start
     for run in runs:
         harness.end(run)
+
+
+def on(cluster: SparkCluster) -> tuple[str, ...]:
+    """Return the options with which a run's executors are on a cluster."""
+    return ("--master", cluster.url, *SMALL_EXECUTORS)
 
 
 def put(ground: Path, *names: str) -> Path:

@@ -1,0 +1,129 @@
+"""What a person sets for executors holds for each job; kept ones serve the next job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.harness import WHOLE_S, Run
+from tests.journeys.spark.conftest import Begin, left_behind, on
+from tests.support.spark_cluster import SparkCluster, State
+
+pytestmark = pytest.mark.spark
+
+JOBS = ("shuffles", "shuffles more")
+FEW = ("--jobmanagers", "1", "--slots", "1", "-D", "taskmanager.spare-drivers=0")
+
+
+def _conf(**settings: str) -> tuple[str, ...]:
+    return tuple(
+        word
+        for key, text in settings.items()
+        for word in ("--conf", f"spark.{key.replace('_', '.')}={text}")
+    )
+
+
+RUNS = {
+    "cores": (
+        *_conf(cores_max="1"),
+        *("-D", "taskmanager.executors.keep-idle=2min"),
+    ),
+    "instances": _conf(executor_instances="2", executor_cores="1"),
+    "dynamic": _conf(
+        dynamicAllocation_enabled="true",
+        dynamicAllocation_minExecutors="0",
+        dynamicAllocation_maxExecutors="1",
+        executor_cores="1",
+    ),
+}
+"""All at once: together they fill the cluster."""
+
+EXPECTED = {"cores": (1, 1), "instances": (2, 2), "dynamic": (1, 1)}
+"""How many cores and executors each job has."""
+
+
+@dataclass
+class Story:
+    """What was seen of a run."""
+
+    run: Run
+    seen: list[tuple[int, int]] = field(default_factory=list)
+    """For each job, how many cores and executors it had."""
+    pids: list[set[int]] = field(default_factory=list)
+    """For each job, the executors."""
+    code: int = -1
+    left: dict[int, str] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def stories(begin: Begin, ground: Path, spark_cluster: SparkCluster) -> dict[str, Story]:
+    """Run two jobs after one another with each kind of settings, and look at the Master."""
+    stories = {}
+    for kind, options in RUNS.items():
+        place = ground / kind
+        place.mkdir()
+        named = ("--name", kind, *FEW, *on(spark_cluster))
+        run = begin("held_on_a_cluster.py", *JOBS, options=(*named, *options), place=place)
+        stories[kind] = Story(run)
+    for job in JOBS:
+        for kind, story in stories.items():
+            story.run.until_line("marks.txt", f"tick {job} 1".__eq__, WHOLE_S)
+            wanted = EXPECTED[kind][1]
+            pids = _until_so_many(spark_cluster, kind, wanted)
+            cores = sum(
+                one.cores
+                for one in spark_cluster.state().active
+                if one.name.startswith(f"{kind} /")
+            )
+            story.seen.append((cores, len(pids)))
+            story.pids.append(pids)
+            (story.run.place / f"go-{job}").touch()
+    for story in stories.values():
+        story.code = story.run.finish(WHOLE_S)
+        story.left = left_behind(story.run.place)
+    return stories
+
+
+def _until_so_many(cluster: SparkCluster, kind: str, wanted: int) -> set[int]:
+    """Wait until a run has executors, as many as it should have or more; return their pids."""
+    pids: set[int] = set()
+
+    def enough(state: State) -> bool:
+        nonlocal pids
+        ours = {one.id for one in state.active if one.name.startswith(f"{kind} /")}
+        pids = {pid for pid, owner in cluster.executors().items() if owner in ours}
+        return len(pids) >= wanted
+
+    cluster.await_state(enough, what=f"{wanted} executors for {kind}")
+    return pids
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_what_is_set_holds_for_each_job(stories: dict[str, Story], kind: str) -> None:
+    assert [EXPECTED[kind]] * len(JOBS) == stories[kind].seen
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_each_run_ends_and_leaves_nothing(
+    stories: dict[str, Story], spark_cluster: SparkCluster, kind: str
+) -> None:
+    story = stories[kind]
+    state = spark_cluster.await_idle()
+
+    assert 0 == story.code, story.run.story()
+    assert {} == story.left
+    assert (0, ()) == (state.cores_used, state.active)
+
+
+def test_executors_that_are_kept_idle_serve_the_next_job(stories: dict[str, Story]) -> None:
+    first, second = stories["cores"].pids
+
+    assert first == second
+
+
+def test_without_it_each_job_has_executors_of_its_own(stories: dict[str, Story]) -> None:
+    first, second = stories["instances"].pids
+
+    assert set() == first & second
