@@ -26,6 +26,7 @@ UnderstudyError
 ├── NoLeaderError              nobody leads the cluster just now
 ├── UnreachableError           a peer did not answer; what was asked may or may not have been done
 ├── SessionLost                the JVM of a session was killed
+├── ExecutorsUnavailable       the Spark cluster gave a job no executors for too long
 └── StorageError               the storage or file system does not keep what it promises
 
 Each class has a ``code``: stable, for REST answers and ``--json``. Errors of third parties are
@@ -222,6 +223,12 @@ class SessionLost(UnderstudyError):  # noqa: N818
     """The JVM of a session was killed: no fault of the settings or of a job."""
 
     code = "session-lost"
+
+
+class ExecutorsUnavailable(UnderstudyError):  # noqa: N818
+    """The Spark cluster gave a job no executors within ``taskmanager.executors.wait-timeout``."""
+
+    code = "executors-unavailable"
 
 
 class StorageError(UnderstudyError):

@@ -201,7 +201,7 @@ def driver(name: str, state: str, slot: int | None, job: str = "") -> DriverRepo
     """Return what a TaskManager says of a driver."""
     return DriverReport(
         driver=Incarnation(name), slot=slot, state=state, application_id="a", profile="",
-        driver_pid=1, guardian_pid=2, jvm_pid=3, ui="", job_id=job, attempt=int(bool(job)),
+        driver_pid=1, guardian_pid=2, jvm_pid=3, job_id=job, attempt=int(bool(job)),
     )  # fmt: skip
 
 

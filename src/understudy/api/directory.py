@@ -37,6 +37,7 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
+from understudy.rpc.messages import SparkApplication
 from understudy.runtime import attention
 from understudy.runtime.attention import Problems
 from understudy.runtime.retention import RESULT_LOST, read_end, read_tombstone
@@ -60,6 +61,8 @@ class Directory:
     def live(self, application: Application) -> ApplicationFacts:
         """Return what the leader knows of the application it executes."""
         jobs = application.jobs
+        resources = jobs.context.resources
+        running = resources.drivers_by_job()
         live = {
             job_id: JobLive(
                 job.status_of(master.state),
@@ -68,6 +71,8 @@ class Directory:
                 tuple(master.failures),
                 master.checkpoints.body,
                 tuple(master.checkpoints.recent),
+                resources.why_waiting(job_id, running.get(job_id)),
+                running[job_id].spark if job_id in running else SparkApplication(),
             )
             for job_id, master in jobs.masters.items()
         }

@@ -33,7 +33,7 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
-from understudy.rpc.messages import DriverReport, Progress
+from understudy.rpc.messages import DriverReport, Progress, SparkApplication
 
 Json = dict[str, Any]
 
@@ -51,6 +51,9 @@ class JobLive:
     failures: tuple[Failure, ...] = ()
     checkpoints: Checkpoints | None = None
     recent_checkpoints: tuple[Checkpoint, ...] = ()
+    waits: str = ""
+    """Why it waits for a slot, or in its slot for executors."""
+    spark: SparkApplication = SparkApplication()
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
     entry = facts.entries[job_id]
     status = job_status(facts, job_id)
     start, end = _times(entry)
-    progress = facts.live[job_id].progress if job_id in facts.live else None
+    live = facts.live.get(job_id)
+    progress = live.progress if live else None
     return {
         "jid": job_id,
         "name": entry.name,
@@ -97,8 +101,21 @@ def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
         "attempt": entry.attempt,
         "cleanup": cleanup_of(entry),
         "reason": entry.result.reason if entry.result else "",
+        "waits": (live.waits if live else "") or None,
+        "spark": spark_application(live.spark if live else SparkApplication()),
         **_kept(entry.result),
         **_marks(facts, job_id),
+    }
+
+
+def spark_application(spark: SparkApplication) -> Json | None:
+    """Return the Spark application in which a job runs, None while there is none."""
+    if spark == SparkApplication():
+        return None
+    return {
+        "id": spark.application_id or None,
+        "ui": spark.ui or None,
+        "event-log": spark.event_log or None,
     }
 
 
@@ -355,7 +372,9 @@ def driver(report: DriverReport) -> Json:
         "job_id": report.job_id or None,
         "attempt": report.attempt or None,
         "application_id": report.application_id or None,
-        "ui": report.ui or None,
+        "ui": report.spark.ui or None,
+        "spark": spark_application(report.spark),
+        "waits": report.waits or None,
         "note": report.note or None,
     }
 

@@ -108,6 +108,10 @@ def _print_applications(applications: list[JsonObject]) -> None:
     Console().print(table if applications else "no applications")
 
 
+SPARK = {"id": "application", "ui": "UI", "event-log": "event log"}
+"""What is shown of the Spark application in which a job runs."""
+
+
 def info(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
@@ -141,6 +145,12 @@ def info(
         )
     console.print(table)
     for job in found["jobs"]:
+        if job.get("waits"):
+            console.print(cell(f"{job['name']} {job['waits']}"), soft_wrap=True)
+        spark = job.get("spark") or {}
+        parts = [f"{word} {spark[key]}" for key, word in SPARK.items() if spark.get(key)]
+        if parts:
+            console.print(cell(f"Spark of {job['name']}: {', '.join(parts)}"), soft_wrap=True)
         for kind in KEPT:
             if job.get(kind):
                 console.print(cell(f"{kind} of {job['name']}: {job[kind]}"), soft_wrap=True)

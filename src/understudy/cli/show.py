@@ -171,6 +171,8 @@ def _jobs(lines: list[JobLine], now: float, width: int) -> Iterator[Table | Text
             table.add_column(width=column_width, no_wrap=True, overflow="ellipsis", justify=justify)
         table.add_row("", *row[: len(shown)])
         yield table
+        if line.waits:
+            yield _line(f"    ↳ {line.waits}", style="yellow")
         if line.checkpoint:
             yield _line(f"    {_checkpoint(line.checkpoint, now)}", style="dim")
 
@@ -257,6 +259,8 @@ def describe(event: Event) -> str:
             return f"understudy: application {event['application_id']} is {event['status']}"
         case "job-status":
             return _describe_job(event)
+        case "job-executors":
+            return f"understudy: {_attempt(event)} {printable(event['waits'] or 'has executors')}"
         case "checkpoint-failed":
             return f"understudy: {_failed(event)}"
         case "checkpoint-restored":

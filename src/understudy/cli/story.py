@@ -26,6 +26,7 @@ PUBLIC = (
     "result-discarded",
     "application-status",
     "job-status",
+    "job-executors",
     "checkpoint-completed",
     "checkpoint-failed",
     "checkpoint-restored",
@@ -97,6 +98,8 @@ class JobLine:
     seen: deque[tuple[float, int]] = field(default_factory=deque)
     """When how many tasks were done, within the last seconds."""
     checkpoint: LastCheckpoint | None = None
+    waits: str = ""
+    """Why the attempt has no executors."""
 
     def begin(self, attempt: int) -> None:
         """Count from nothing: another attempt begins."""
@@ -104,7 +107,7 @@ class JobLine:
         if self.checkpoint:
             self.checkpoint.rows.clear()
         self.tasks_done = self.tasks_total = 0
-        self.stage = ""
+        self.stage = self.waits = ""
         self.seen.clear()
 
     def progress(self, done: int, total: int, stage: str, now: float) -> None:
@@ -197,6 +200,10 @@ class Story:
                 if event["attempt"] == line.attempt:
                     done, total = event["tasks_done"], event["tasks_total"]
                     line.progress(done, total, event["stage"], self.now())
+            case "job-executors" if event["job_id"] in self.jobs:
+                line = self.jobs[event["job_id"]]
+                if event["attempt"] == line.attempt:
+                    line.waits = event["waits"] or ""
             case "checkpoint-completed" if event["job_id"] in self.jobs:
                 self._note_checkpoint(self.jobs[event["job_id"]], event)
             case "checkpoint-failed" if event["job_id"] in self.jobs:

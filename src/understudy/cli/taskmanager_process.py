@@ -46,6 +46,8 @@ async def run(parts: Parts) -> int:
             configuration.get(options.CANCEL_GRACE),
             parts.services.storage.url,
             Path(spec.scratch),
+            configuration.get(options.EXECUTORS_KEEP_IDLE),
+            configuration.find(options.EXECUTORS_WAIT),
         ),
         parts.services.locations.cluster,
         configuration.get(options.ORPHAN_TIMEOUT),

@@ -29,6 +29,8 @@ class Ledger:
     """TaskManager → its warm drivers, in the order in which they were reported."""
     given: Mapping[JobId, Placement] = field(default_factory=dict)
     waiting: tuple[JobId, ...] = ()
+    carries: int | None = None
+    """How many jobs the Spark cluster can carry at once; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,14 @@ def occupy(ledger: Ledger, job_id: JobId, placement: Placement) -> Ledger:
 
 
 def report(
-    ledger: Ledger, taskmanager: Incarnation, warm: tuple[Incarnation, ...]
+    ledger: Ledger,
+    taskmanager: Incarnation,
+    warm: tuple[Incarnation, ...],
+    carries: int | None = None,
 ) -> tuple[Ledger, list[Offer]]:
-    """Take in which drivers of a TaskManager are warm now."""
-    return _serve(replace(ledger, warm={**ledger.warm, taskmanager: warm}))
+    """Take in which drivers of a TaskManager are warm now, and what the Spark cluster carries."""
+    carries = ledger.carries if carries is None else carries
+    return _serve(replace(ledger, warm={**ledger.warm, taskmanager: warm}, carries=carries))
 
 
 def gone(ledger: Ledger, taskmanager: Incarnation) -> Ledger:
@@ -84,7 +90,7 @@ def _serve(ledger: Ledger) -> tuple[Ledger, list[Offer]]:
         busy[placement.taskmanager] = busy.get(placement.taskmanager, 0) + 1
     offers = []
     waiting, given = list(ledger.waiting), dict(ledger.given)
-    while waiting and free:
+    while waiting and free and (ledger.carries is None or len(given) < ledger.carries):
         # The least busy TaskManager first, so that one loss costs the fewest jobs.
         best = min(free, key=lambda place: busy.get(place.taskmanager, 0))
         free.remove(best)

@@ -30,6 +30,15 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults
 # --- TaskManager to JobManager --------------------------------------------------------------------
 
 
+class SparkApplication(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The Spark application of a driver; all empty while it has none."""
+
+    ui: str = ""
+    application_id: str = ""
+    """As the cluster manager knows it."""
+    event_log: str = ""
+
+
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One driver of a TaskManager, as REST shows it."""
 
@@ -44,9 +53,13 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     driver_pid: int = 0
     guardian_pid: int = 0
     jvm_pid: int = 0
-    ui: str = ""
+    spark: SparkApplication = SparkApplication()
     job_id: str = ""
     attempt: int = 0
+    waits: str = ""
+    """Why its job has no executors."""
+    carries: int | None = None
+    """How many jobs the Spark cluster can carry at once; None where that is not known."""
     note: str = ""
     """Why it is being retired, or why the driver before it in its slot was retired or lost."""
 
@@ -180,6 +193,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     directory: str
     profile: SessionProfile
     artifacts: tuple[Artifact, ...]
+    cluster: str = ""
+    """The incarnation of the cluster."""
 
 
 class Deploy(Message, frozen=True, kw_only=True):
@@ -205,6 +220,11 @@ class Deploy(Message, frozen=True, kw_only=True):
     """What the attempt goes on from: the latest of each query, DataFrame and state."""
     accept_found: bool = False
     """Take a query's checkpoint location as it is found."""
+    cluster: str = ""
+    """The incarnation of the cluster."""
+    application_name: str = ""
+    slots: int = 0
+    """How many jobs the cluster's TaskManagers run at once."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):
@@ -429,13 +449,28 @@ class StartSession(Message, frozen=True, kw_only=True):
     python_path: tuple[str, ...]
     scratch: str
     storage: str
+    cluster: str = ""
+    run_id: RunId = RunId("")
+    keep_idle_s: float = 0.0
+    """How long executors stay after a job."""
+    wait_s: float | None = None
+    """How long a job may be without executors; None: for ever."""
 
 
 class Warm(Message, frozen=True, kw_only=True):
     """The session is there, and free."""
 
     jvm_pid: int = 0
-    ui: str = ""
+    spark: SparkApplication = SparkApplication()
+
+
+class Executors(Message, frozen=True, kw_only=True):
+    """What the Spark cluster gives: reported when it changes."""
+
+    waits: str = ""
+    """Why the job that runs has no executors; empty where it has some."""
+    carries: int | None = None
+    """How many jobs the cluster can carry at once; None where that is not known."""
 
 
 class RunAttempt(Message, frozen=True, kw_only=True):
@@ -450,6 +485,7 @@ class Entered(Message, frozen=True, kw_only=True):
 
     job_id: JobId
     attempt: int
+    spark: SparkApplication = SparkApplication()
 
 
 class Interrupt(Message, frozen=True, kw_only=True):
@@ -468,6 +504,7 @@ class Retiring(Message, frozen=True, kw_only=True):
 DriverMessage = (
     StartSession
     | Warm
+    | Executors
     | RunAttempt
     | Entered
     | Interrupt

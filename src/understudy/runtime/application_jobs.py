@@ -341,6 +341,7 @@ class ApplicationJobs:
         return messages.Prepare(
             application_id=self._record.application_id,
             run_id=self._record.run_id,
+            cluster=self.context.incarnation,
             directory=self.context.directory,
             profile=self._record.profile,
             artifacts=self._record.artifacts,

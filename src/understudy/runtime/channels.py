@@ -19,6 +19,9 @@ SCRATCH = "UNDERSTUDY_SCRATCH"
 JVM_LOST = 86
 """Exit code of a driver whose JVM has ended."""
 
+APPLICATION_LOST = 87
+"""Exit code of a driver whose Spark application was ended by the cluster."""
+
 link_codec: Codec[messages.LinkMessage] = Codec(messages.LinkMessage)
 main_codec: Codec[messages.MainMessage] = Codec(messages.MainMessage)
 driver_codec: Codec[messages.DriverMessage] = Codec(messages.DriverMessage)

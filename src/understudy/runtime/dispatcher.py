@@ -382,6 +382,7 @@ class Dispatcher:
             chance=around.chance,
             register=around.services.register,
             checkpoints=CheckpointSettings.of(around.configuration),
+            incarnation=self.registry.incarnation if self.registry else "",
             attention=self.attention,
         )
 

@@ -17,127 +17,36 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn
 
 from understudy.clock import SystemClock
-from understudy.errors import SessionLost, UnderstudyError, UnreachableError
+from understudy.core.executors import Assignment, Launch, Tag
+from understudy.errors import (
+    ExecutorsUnavailable,
+    SessionLost,
+    UnderstudyError,
+    UnreachableError,
+)
 from understudy.ha.storage import BlockingStorage, open_storage
+from understudy.model import JobId
 from understudy.rpc import messages
-from understudy.rpc.messages import DriverMessage, Interrupt, RunAttempt, StartSession
+from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt, StartSession
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.attempt import Attempt, Interrupted
-from understudy.runtime.channels import HEARTBEAT_S, JVM_LOST
+from understudy.runtime.channels import APPLICATION_LOST, HEARTBEAT_S, JVM_LOST
 from understudy.runtime.checkpointing import LinkRecorder
+from understudy.runtime.driver_session import Session, open_session
 from understudy.runtime.environment import IN_DRIVER
+from understudy.runtime.executor_watch import ExecutorWatch
 from understudy.runtime.pulse import start_pulse
-from understudy.runtime.query_observer import Queries
 from understudy.runtime.surroundings import Surroundings
 from understudy.runtime.worker import GuardianLink, flush_output, lock_descriptors
 
 PROGRESS_S = 1.0
 """How often progress is told; it costs a few calls to the JVM."""
-
-
-class Session(Protocol):
-    """What a driver offers to jobs."""
-
-    @property
-    def jvm_pid(self) -> int:
-        """Return the pid of the JVM, 0 without one."""
-        ...
-
-    @property
-    def ui(self) -> str:
-        """Return the address of the Spark UI, empty without one."""
-        ...
-
-    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...], scratch: str) -> None:
-        """Start, and be warm when this returns; the guardian removes ``scratch`` in the end."""
-        ...
-
-    def open(self, job_id: str, name: str) -> Any:
-        """Return a clean session for a job."""
-        ...
-
-    def settle(self, value: Any) -> Any:
-        """Wait for what the function has only started."""
-        ...
-
-    def queries(self) -> Queries | None:
-        """Return the streaming queries of the open job; None where there can be none."""
-        ...
-
-    def interrupt(self, job_id: str) -> None:
-        """Interrupt what runs for the job."""
-        ...
-
-    def progress(self, job_id: str) -> tuple[int, int, str]:
-        """Return tasks done, tasks in all, and the running stage."""
-        ...
-
-    def close(self) -> list[str]:
-        """Leave the job behind; return why the driver must be retired, if so."""
-        ...
-
-    def is_lost(self, error: BaseException | None) -> bool:
-        """Say whether the session is beyond use."""
-        ...
-
-    def pulse(self) -> None:
-        """Return once the session has answered."""
-        ...
-
-    def await_jvm_end(self) -> int:
-        """Return once the session's process has ended."""
-        ...
-
-
-class NoSession:
-    """A driver without Spark: a real process, for everything that is not Spark's."""
-
-    jvm_pid = 0
-    ui = ""
-
-    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...], scratch: str) -> None:
-        """See `Session.start`."""
-
-    def open(self, job_id: str, name: str) -> Any:
-        """See `Session.open`."""
-        return None
-
-    def settle(self, value: Any) -> Any:
-        """See `Session.settle`."""
-        return value
-
-    def queries(self) -> Queries | None:
-        """See `Session.queries`."""
-        return None
-
-    def interrupt(self, job_id: str) -> None:
-        """See `Session.interrupt`."""
-
-    def progress(self, job_id: str) -> tuple[int, int, str]:
-        """See `Session.progress`."""
-        return 0, 0, ""
-
-    def close(self) -> list[str]:
-        """See `Session.close`."""
-        return []
-
-    def is_lost(self, error: BaseException | None) -> bool:
-        """See `Session.is_lost`."""
-        return False
-
-    def pulse(self) -> None:
-        """See `Session.pulse`."""
-
-    def await_jvm_end(self) -> int:
-        """See `Session.await_jvm_end`."""
-        threading.Event().wait()
-        return 0
 
 
 class Driver:
@@ -149,6 +58,7 @@ class Driver:
         session: Session,
         storage: BlockingStorage,
         clock: SystemClock,
+        wait_s: float | None,
     ) -> None:
         self._link = link
         self._session = session
@@ -160,6 +70,9 @@ class Driver:
         self._interrupted = threading.Event()
         self._before: Surroundings
         self._recorder: LinkRecorder | None = None
+        self._executors = ExecutorWatch(session, link.send, clock, wait_s)
+        self._given_up: ExecutorsUnavailable | None = None
+        """Why the attempt is interrupted, if nobody has asked for it."""
 
     def serve(self) -> None:
         """Run attempts until the driver must be retired, or its TaskManager is gone."""
@@ -171,9 +84,10 @@ class Driver:
         threading.Thread(
             target=self._tell_progress, name="understudy-progress", daemon=True
         ).start()
-        self._before = Surroundings.now(self._session.jvm_pid)
         while True:
-            self._link.send(messages.Warm(jvm_pid=self._session.jvm_pid, ui=self._session.ui))
+            self._link.send(
+                messages.Warm(jvm_pid=self._session.jvm_pid, spark=_spark_of(self._session))
+            )
             order = self._inbox.get()
             if order is None:
                 return
@@ -189,13 +103,20 @@ class Driver:
         self._interrupted.clear()
         try:
             with self._interruptible(deploy.job_id):
-                session = self._session.open(deploy.job_id, deploy.name)
+                session = self._session.open(_assignment(deploy))
+                self._before = Surroundings.now(self._session.jvm_pid)
                 recorder = LinkRecorder(self._link.send, deploy.job_id, deploy.attempt, self._clock)
                 self._recorder = recorder
                 context = attempt.context(lambda: session, recorder)
                 if queries := self._session.queries():
                     attempt.streams.watch(queries)
-                self._link.send(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
+                self._link.send(
+                    messages.Entered(
+                        job_id=deploy.job_id,
+                        attempt=deploy.attempt,
+                        spark=_spark_of(self._session),
+                    )
+                )
                 value = attempt.call(context, self._session.settle)
             self._end_queries(attempt)
             if attempt.streams.was_stopped:
@@ -207,8 +128,15 @@ class Driver:
         except BaseException as error:  # Whatever user code may raise.
             if self._session.is_lost(error):
                 os._exit(JVM_LOST)
+            if lost := self._session.lost_application(error):
+                logging.getLogger(__name__).error("%s by the cluster", lost)
+                flush_output()
+                os._exit(APPLICATION_LOST)
             self._end_queries(attempt)
-            if self._interrupted.is_set():
+            if self._given_up:
+                ended = attempt.failed(self._given_up)
+                reasons = ["its job got no executors"]
+            elif self._interrupted.is_set():
                 ended = attempt.interrupted()
                 reasons = ["its job was cancelled"]
             else:
@@ -217,7 +145,8 @@ class Driver:
         flush_output()
         self._link.send(ended)
         try:
-            return reasons or [*self._session.close(), *self._left_behind()]
+            # A SparkContext that goes takes threads and module paths of its own along.
+            return reasons or [*self._left_behind(), *self._session.close()]
         except Exception as error:
             return [f"the session could not be cleaned: {error}"]
 
@@ -266,7 +195,7 @@ class Driver:
         if self._running != wish.job_id:
             return
         try:
-            self._session.interrupt(wish.job_id)
+            self._session.interrupt()
         except Exception:
             logging.getLogger(__name__).exception("interrupting %s", wish.job_id)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
@@ -275,15 +204,21 @@ class Driver:
         self._session.await_jvm_end()
         os._exit(JVM_LOST)
 
+    def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
+        self._given_up = error
+        self._interrupt(Interrupt(job_id=JobId(job_id), attempt=0))
+
     def _tell_progress(self) -> None:
         told: tuple[str, int, int] | None = None
         while True:
             time.sleep(PROGRESS_S)
             job_id = self._running
-            if not job_id:
-                continue
             try:
-                done, total, stage = self._session.progress(job_id)
+                if unavailable := self._executors.look(job_id):
+                    self._give_up(job_id, unavailable)
+                if not job_id:
+                    continue
+                done, total, stage = self._session.progress()
                 if total and told != (job_id, done, total):
                     told = (job_id, done, total)
                     self._link.send(
@@ -301,12 +236,16 @@ class Driver:
                 logging.getLogger(__name__).debug("no progress", exc_info=True)
 
 
-def open_session(kind: str) -> Session:
-    """Return what ``taskmanager.driver.type`` names; Spark is imported only where it is used."""
-    if kind == "session-less":
-        return NoSession()
-    session: Session = importlib.import_module("understudy.spark.session").SparkSessions()
-    return session
+def _assignment(deploy: Deploy) -> Assignment:
+    tag = Tag(deploy.cluster, deploy.run_id, deploy.job_id, deploy.attempt)
+    return Assignment(tag, deploy.name, deploy.application_name, deploy.slots)
+
+
+def _spark_of(session: Session) -> messages.SparkApplication:
+    facts = session.facts()
+    return messages.SparkApplication(
+        ui=facts.ui, application_id=facts.application_id, event_log=facts.event_log
+    )
 
 
 def _start(message: StartSession, session: Session) -> None:
@@ -315,7 +254,16 @@ def _start(message: StartSession, session: Session) -> None:
     if message.kind != "session-less":
         defaults = importlib.import_module("understudy.spark.defaults")
         conf = defaults.session_conf(conf, message.scratch, message.application_id)
-    session.start(conf, lock_descriptors(), message.scratch)
+    session.start(
+        Launch(
+            conf,
+            message.scratch,
+            lock_descriptors(),
+            message.python_path,
+            message.keep_idle_s,
+            Tag(message.cluster, message.run_id, "", 0),
+        )
+    )
 
 
 def main() -> NoReturn:
@@ -340,7 +288,7 @@ def main() -> NoReturn:
     except UnderstudyError as error:
         sys.exit(str(error))  # A sentence says more than where it was raised.
     start_pulse(guardian, SystemClock(), timeout_s, session.pulse)
-    driver = Driver(link, session, open_storage(message.storage), SystemClock())
+    driver = Driver(link, session, open_storage(message.storage), SystemClock(), message.wait_s)
     driver.serve()
     flush_output()
     os._exit(0)  # Left-over threads and children of jobs must not keep a retired driver.

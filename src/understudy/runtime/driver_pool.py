@@ -51,6 +51,10 @@ class PoolSettings:
     cancel_grace_s: float
     storage: str
     scratch: Path
+    keep_idle_s: float = 0.0
+    """How long executors stay after a job."""
+    wait_s: float | None = None
+    """How long a job may be without executors."""
 
 
 @dataclass
@@ -64,6 +68,8 @@ class Driver:
     link: Link[DriverMessage]
     state: DriverState = DriverState.STARTING
     warm: messages.Warm | None = None
+    spark: messages.SparkApplication = messages.SparkApplication()
+    executors: messages.Executors = messages.Executors()
     deploy: Deploy | None = None
     began: float = 0.0
     note: str = ""
@@ -82,16 +88,22 @@ class Driver:
             driver_pid=self.process.pid,
             guardian_pid=self.process.guardian_pid,
             jvm_pid=self.warm.jvm_pid if self.warm else 0,
-            ui=self.warm.ui if self.warm else "",
+            spark=self.spark,
             job_id=deploy.job_id if deploy else "",
             attempt=deploy.attempt if deploy else 0,
+            waits=self.executors.waits if deploy else "",
+            carries=self.executors.carries,
             note=self.note,
         )
 
 
 def how_it_ended(death: Death) -> str:
     """Say how a driver ended, for people."""
-    return "lost its JVM" if death.code == channels.JVM_LOST else str(death)
+    lost = {
+        channels.JVM_LOST: "lost its JVM",
+        channels.APPLICATION_LOST: "lost its Spark application: the cluster has ended it",
+    }
+    return lost.get(death.code, str(death))
 
 
 Answer = messages.CheckpointsRecorded | messages.CheckpointsRefused
@@ -119,6 +131,10 @@ class Listener(Protocol):
 
     def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
         """The attempt told how far it is."""
+        ...
+
+    def executors_changed(self, driver: Driver) -> None:
+        """The job in the driver waits for executors, or does so no more."""
         ...
 
     def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
@@ -296,6 +312,10 @@ class DriverPool:
                 python_path=path,
                 scratch=str(scratch),
                 storage=self._settings.storage,
+                cluster=prepare.cluster,
+                run_id=prepare.run_id,
+                keep_idle_s=self._settings.keep_idle_s,
+                wait_s=self._settings.wait_s,
             )
         )
         listening = self._spawn(self._listen(one))
@@ -341,7 +361,11 @@ class DriverPool:
             match envelope.message:
                 case messages.Warm() as warm:
                     self._warmed(one, warm)
-                case messages.Entered() if one.deploy:
+                case messages.Executors() as executors:
+                    self._note_executors(one, executors)
+                case messages.Entered() as entered if one.deploy:
+                    one.spark = entered.spark
+                    self._listener.drivers_changed()
                     self._listener.attempt_entered(one, one.deploy)
                 case messages.AttemptEnded() as ended:
                     self._ended(one, ended)
@@ -353,7 +377,7 @@ class DriverPool:
                     self.retire(one, retiring.reason)
 
     def _warmed(self, one: Driver, warm: messages.Warm) -> None:
-        one.warm = warm
+        one.warm, one.spark = warm, warm.spark
         self._starts, self._last_words = Starts(), []
         if one.state is DriverState.ENDING:
             return
@@ -362,6 +386,12 @@ class DriverPool:
             self.retire(one, UNWANTED)
         self._listener.drivers_changed()
         self._changed.set()
+
+    def _note_executors(self, one: Driver, executors: messages.Executors) -> None:
+        before, one.executors = one.executors, executors
+        if one.deploy and executors.waits != before.waits:
+            self._listener.executors_changed(one)
+        self._listener.drivers_changed()
 
     def _serves(self, one: Driver) -> bool:
         """Say whether a driver is of the application and profile that is wanted now."""

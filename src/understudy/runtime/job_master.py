@@ -88,6 +88,8 @@ class JobContext:
     chance: random.Random
     register: Register
     checkpoints: CheckpointSettings
+    incarnation: str = ""
+    """Of the cluster: no other one has it, whatever its id."""
     record: ApplicationRecord | None = None
     """How the application was submitted."""
     attention: dict[str, str] = field(default_factory=dict)
@@ -302,6 +304,9 @@ class JobMaster:
                 tables=layout.tables_path(self._context.cluster, self._context.directory),
                 restored=self.checkpoints.given,
                 accept_found=self._context.checkpoints.accept_found,
+                cluster=self._context.incarnation,
+                application_name=self._context.record.name if self._context.record else "",
+                slots=self._context.resources.slots(),
             ),
         )
         if not sent:

@@ -111,6 +111,28 @@ class ResourceManager:
         """Return who waits for a slot."""
         return self._ledger.waiting
 
+    def slots(self) -> int:
+        """Return how many jobs the TaskManagers run at once."""
+        return sum(view.registration.slots for view in self.taskmanagers.values())
+
+    def drivers_by_job(self) -> dict[str, DriverReport]:
+        """Return the drivers in which jobs run, as last reported, by the jobs' ids."""
+        return {
+            report.job_id: report
+            for view in self.taskmanagers.values()
+            for report in view.drivers
+            if report.job_id
+        }
+
+    def why_waiting(self, job_id: JobId, driver: DriverReport | None) -> str:
+        """Say why a job waits: for a slot, or in ``driver`` for executors; empty where it runs."""
+        ledger = self._ledger
+        if job_id not in ledger.waiting:
+            return driver.waits if driver else ""
+        if ledger.carries is not None and len(ledger.given) >= ledger.carries:
+            return f"waits for a slot: the Spark cluster carries {ledger.carries} at once"
+        return "waits for a slot"
+
     def _offer(self, offers: list[Offer]) -> None:
         for offer in offers:
             if self._tenant:
@@ -200,7 +222,9 @@ class ResourceManager:
             and report.slot is not None
             and report.profile in {"", profile}
         )
-        self._ledger, offers = slots.report(self._ledger, view.incarnation, warm)
+        # Drivers look at different moments; who sees the most has looked last, or soon will.
+        carries = max((one.carries for one in drivers if one.carries is not None), default=None)
+        self._ledger, offers = slots.report(self._ledger, view.incarnation, warm, carries)
         self._changed()
         self._offer(offers)
 

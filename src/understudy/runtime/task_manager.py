@@ -403,6 +403,17 @@ class TaskManager:
                 )
             )
 
+    def executors_changed(self, driver: Driver) -> None:
+        """See `Listener.executors_changed`; a leader reads it in the drivers' reports."""
+        assert driver.deploy is not None
+        self._reporter.event(
+            "job-executors",
+            job_id=driver.deploy.job_id,
+            name=driver.deploy.name,
+            attempt=driver.deploy.attempt,
+            waits=driver.executors.waits or None,
+        )
+
     def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
         """See `Listener.attempt_told`; checkpoints are kept until a leader has answered."""
         key = message.job_id, message.attempt

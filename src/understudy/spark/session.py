@@ -1,17 +1,24 @@
-"""The session of a driver: started once, clean for each job, watched for what jobs leave."""
+"""The session of a driver: warm before its first job, clean for each, watched for what jobs leave.
+
+How long a SparkContext lives is the business of `spark.contexts`: as long as the driver where the
+master is local, as long as an attempt on a cluster.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from understudy.errors import SessionLost, StartTimeSettingError, UnderstudyError
+from understudy.core.executors import Assignment, Launch, SparkFacts
+from understudy.errors import SessionLost, UnderstudyError
+from understudy.spark.contexts import Contexts, contexts_for, facts_of
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
 from understudy.spark.queries import Queries
+from understudy.spark.start_time import refuse_start_time_settings
 
 PROGRESS_JOBS_MAX = 50
 """Of a job group with more Spark jobs, the latest are counted: each costs a call to the JVM."""
@@ -21,47 +28,49 @@ JVM_END_S = 2.0
 
 
 class SparkSessions:
-    """One driver's Spark: a context, and a fresh session for each job."""
+    """One driver's Spark: a JVM, and a fresh session for each job."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
+        self._contexts: Contexts | None = None
         self._root: SparkSession | None = None
         self._job: SparkSession | None = None
+        self._group = ""
         self._queries_of_job: Queries | None = None
         self._before = (0, 0, 0, 0)
         self._conf: dict[str, str] = {}
+        """What the SparkContext was started with."""
 
     @property
     def jvm_pid(self) -> int:
         """Return the pid of the JVM."""
         return self._gateway.process.pid if self._gateway else 0
 
-    @property
-    def ui(self) -> str:
-        """Return the address of the Spark UI, if there is one."""
-        return (self._started.sparkContext.uiWebUrl or "") if self._root else ""
+    def facts(self) -> SparkFacts:
+        """Return what the SparkContext is found by; empty fields where there is none now."""
+        return facts_of(self._root.sparkContext) if self._root else SparkFacts()
 
-    def start(self, conf: Mapping[str, str], descriptors: tuple[int, ...], scratch: str) -> None:
-        """Start JVM and session; run a first query where that holds no foreign resources."""
-        self._gateway = start_gateway(conf, descriptors, scratch=scratch)
+    def start(self, launch: Launch) -> None:
+        """Start the JVM, and warm it with a first query where that takes nothing of others."""
+        self._gateway = start_gateway(launch.conf, launch.descriptors, scratch=launch.scratch)
+        use_gateway(self._gateway)
         try:
-            self._start_session(self._gateway, conf)
+            self._contexts = contexts_for(launch)
+            self._root = self._contexts.warm()
         except Exception as error:
             if self.is_lost(error) and was_killed(self._gateway.process):
                 raise SessionLost("the JVM was killed while its session started") from error
             raise
+        refuse_start_time_settings(self._conf)
+        if self._root:
+            self._started_context(self._root)
 
-    def _start_session(self, gateway: Gateway, conf: Mapping[str, str]) -> None:
-        use_gateway(gateway)
-        builder = SparkSession.builder
-        for key, value in conf.items():
-            builder = builder.config(key, value)
-        self._root = builder.getOrCreate()
-        self._conf = dict(self._root.sparkContext.getConf().getAll())
-        _refuse_start_time_settings(self._conf)
-        if conf.get("spark.master", "").startswith("local"):
-            self._root.range(1).count()
-        self._before = self.fingerprint()
+    def _started_context(self, root: SparkSession) -> None:
+        """Note what a new SparkContext is like before a job has touched it."""
+        self._root = root
+        self._conf.clear()
+        self._conf.update(root.sparkContext.getConf().getAll())
+        self._before = self._fingerprint_if_kept()
 
     def await_jvm_end(self) -> int:
         """Return the JVM's exit code once it has ended."""
@@ -70,28 +79,44 @@ class SparkSessions:
 
     def pulse(self) -> None:
         """Return once the JVM has answered; raise if it is gone; hang if it hangs."""
-        gateway = self._started.sparkContext._gateway
+        gateway = SparkContext._gateway
         assert gateway is not None
         gateway.jvm.java.lang.System.nanoTime()
 
-    def open(self, job_id: str, name: str) -> SparkSession:
+    def open(self, assignment: Assignment) -> SparkSession:
         """Return a clean session for a job; it is also what ``getOrCreate`` gives meanwhile."""
-        self._job = self._started.newSession()
+        assert self._contexts is not None
+        root = self._contexts.begin(assignment)
+        if root is not self._root:
+            self._started_context(root)
+        self._job = root.newSession()
         if self._queries_of_job:
             self._queries_of_job.close()
         # One job at a time: whatever starts here, in whatever session, is the job's.
         self._queries_of_job = Queries(lambda _: True)
         self._make_current(self._job)
-        self._started.sparkContext.setJobGroup(job_id, name, interruptOnCancel=True)
+        self._group = assignment.group
+        root.sparkContext.setJobGroup(self._group, assignment.label, interruptOnCancel=True)
         return self._job
 
-    def interrupt(self, job_id: str) -> None:
-        """Interrupt the Spark jobs of a job; called from another thread than the job's."""
+    def interrupt(self) -> None:
+        """Interrupt the Spark jobs of the open job; called from another thread than the job's."""
         if self._queries_of_job:
             self._queries_of_job.interrupt()
         for query in self._queries():  # Those that were started behind PySpark's back.
             query.stop()
-        self._started.sparkContext.cancelJobGroup(job_id)
+        if self._root:
+            self._root.sparkContext.cancelJobGroup(self._group)
+
+    def waits(self) -> str:
+        """Say why the open job has no executors; empty where it has some, or needs none."""
+        assert self._contexts is not None
+        return self._contexts.waits()
+
+    def carries(self) -> int | None:
+        """Return how many jobs the cluster can carry at once; None where that is not known."""
+        assert self._contexts is not None
+        return self._contexts.carries()
 
     def settle(self, value: Any) -> Any:
         """Wait until all streaming queries of the job have ended; other values are returned."""
@@ -101,12 +126,14 @@ class SparkSessions:
         """Return the streaming queries of the open job."""
         return self._queries_of_job
 
-    def progress(self, job_id: str) -> tuple[int, int, str]:
-        """Return tasks done and tasks in all of a job's Spark jobs, and which stage runs."""
-        tracker = self._started.sparkContext.statusTracker()
+    def progress(self) -> tuple[int, int, str]:
+        """Return tasks done and tasks in all of the job's Spark jobs, and which stage runs."""
         done = total = 0
         stage = ""
-        for number in list(tracker.getJobIdsForGroup(job_id))[-PROGRESS_JOBS_MAX:]:
+        if self._root is None:
+            return done, total, stage
+        tracker = self._root.sparkContext.statusTracker()
+        for number in list(tracker.getJobIdsForGroup(self._group))[-PROGRESS_JOBS_MAX:]:
             job = tracker.getJobInfo(number)
             for stage_id in job.stageIds if job else ():
                 info = tracker.getStageInfo(stage_id)
@@ -122,6 +149,15 @@ class SparkSessions:
 
     def close(self) -> list[str]:
         """Leave a job behind; return why this driver cannot serve another one, if so."""
+        assert self._contexts is not None
+        reasons = self._left_in_context()
+        self._job = None
+        if self._contexts.finish(keep=not reasons):
+            return reasons
+        self._root = None
+        return []
+
+    def _left_in_context(self) -> list[str]:
         context = self._started.sparkContext
         if context._jsc is None or context._jsc.sc().isStopped():
             return ["it stopped the SparkContext"]
@@ -130,8 +166,7 @@ class SparkSessions:
         # Group, description, scheduler pool and whatever else belongs to this thread.
         context._jsc.sc().setLocalProperties(context._jvm.java.util.Properties())
         self._make_current(self._started)
-        self._job = None
-        left = zip(self.fingerprint(), self._before, _LEFT, strict=True)
+        left = zip(self._fingerprint_if_kept(), self._before, _LEFT, strict=True)
         return reasons + [reason for now, before, reason in left if now != before]
 
     def is_lost(self, error: BaseException | None) -> bool:
@@ -146,6 +181,10 @@ class SparkSessions:
             except Exception:
                 return False
         return process.poll() is not None
+
+    def lost_application(self, error: BaseException) -> str:
+        """Say how the cluster has ended the open job's Spark application; empty if it has not."""
+        return self._contexts.lost(error) if self._contexts else ""
 
     @property
     def _started(self) -> SparkSession:
@@ -162,6 +201,10 @@ class SparkSessions:
         module = SparkSession._get_j_spark_session_class(session._jvm)
         module.setDefaultSession(session._jsparkSession)
         module.setActiveSession(session._jsparkSession)
+
+    def _fingerprint_if_kept(self) -> tuple[int, int, int, int]:
+        assert self._contexts is not None
+        return self.fingerprint() if self._contexts.keeps else (0, 0, 0, 0)
 
     def fingerprint(self) -> tuple[int, int, int, int]:
         """Return what a job may have changed in the shared context: tables, caches, settings."""
@@ -190,37 +233,3 @@ _LEFT = (
     "it changed the Hadoop configuration",
 )
 """What it means that a part of the fingerprint is another."""
-
-
-def _is_a_sessions_own(session: SparkSession, key: str) -> bool:
-    """Say whether Spark reads a setting from the session, not when it starts."""
-    if not key.startswith("spark.") or session.conf.isModifiable(key):
-        return True
-    # What Spark has not declared: the settings of catalogs and the like, or those of a cluster.
-    assert session._jvm is not None
-    sql_conf = session._jvm.org.apache.spark.sql.internal.SQLConf
-    return key.startswith("spark.sql.") and not sql_conf.isStaticConfigKey(key)
-
-
-def _refuse_start_time_settings(started_with: Mapping[str, str]) -> None:
-    """Make ``builder.getOrCreate()`` refuse settings that only a new driver could have."""
-    original = SparkSession.Builder.getOrCreate
-
-    def get_or_create(self: SparkSession.Builder) -> SparkSession:
-        session = SparkSession._instantiatedSession
-        if session is not None and session._sc._jsc is not None:
-            for key, value in self._options.items():
-                wanted = str(value)
-                if key in {"spark.app.name", "spark.master"} and not wanted.startswith("sc://"):
-                    if key == "spark.app.name" or wanted == started_with.get(key):
-                        continue
-                elif started_with.get(key) == wanted or _is_a_sessions_own(session, key):
-                    continue
-                raise StartTimeSettingError(
-                    f"{key}={wanted} can only be set when a driver starts (it was started with "
-                    f"{started_with.get(key, 'nothing')}): give it to the command as "
-                    f"--conf {key}={wanted}"
-                )
-        return original(self)
-
-    SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]

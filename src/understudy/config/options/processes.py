@@ -75,6 +75,23 @@ DRIVER_KIND = Option(
     "What a slot runs jobs in: a driver with a SparkSession, or (for testing pipelines' control "
     "flow under failure) the same process without Spark.",
 )
+EXECUTORS_KEEP_IDLE = Option(
+    "taskmanager.executors.keep-idle",
+    DURATION,
+    "0 s",
+    "How long the executors of a Spark cluster stay with a driver after its job, for the next job "
+    "of that driver. 0: they go with the job, and each attempt is a Spark application of its own, "
+    "named after it. Longer: the next job starts without waiting for executors, and runs in the "
+    "Spark application, under the name, of the job before it.",
+)
+EXECUTORS_WAIT = Option(
+    "taskmanager.executors.wait-timeout",
+    PERIOD,
+    None,
+    "How long a job may be without executors of the Spark cluster before it fails. Unset: it waits "
+    "as long as the cluster is full, and says so.",
+    "compare slot.request.timeout there",
+)
 HEARTBEAT_INTERVAL = Option(
     "heartbeat.interval",
     PERIOD,

@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from understudy.core.executors import Assignment, Launch, Tag
 from understudy.errors import StartTimeSettingError
 from understudy.runtime.surroundings import Surroundings
 from understudy.spark import defaults
@@ -133,11 +134,11 @@ def main() -> None:
     scratch.mkdir()
     conf = {"spark.master": "local[1]", "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     sessions = SparkSessions()
-    sessions.start(defaults.session_conf(conf, str(scratch), "leaks"), (), str(scratch))
+    sessions.start(Launch(defaults.session_conf(conf, str(scratch), "leaks"), str(scratch)))
     before = Surroundings.now(sessions.jvm_pid)
     told: dict[str, Any] = {"leaks": {}, "pools": [], "asked": {}}
     for name, (leave, clear) in LEAKS.items():
-        spark = sessions.open("0" * 32, name)
+        spark = sessions.open(Assignment(Tag("c", "r", "0" * 32, 1), name, "leaks"))
         told["pools"].append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
         leave(spark)
         left = sessions.close()
@@ -145,7 +146,7 @@ def main() -> None:
         clear(spark)
     left = sessions.close()
     told["after"] = left + Surroundings.now(sessions.jvm_pid).differences(before)
-    sessions.open("1" * 32, "asks")
+    sessions.open(Assignment(Tag("c", "r", "1" * 32, 1), "asks", "leaks"))
     told["pools"].append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
     told["asked"] = {key: ask(key, value) for key, value in SETTINGS.items()}
     print(json.dumps(told))
