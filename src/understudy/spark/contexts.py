@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
@@ -22,7 +23,9 @@ from pyspark.sql import SparkSession
 
 from understudy.core import executors
 from understudy.core.executors import Assignment, Launch, SparkFacts, Tag
+from understudy.spark.jvm import RESOLVED
 from understudy.spark.managers import ClusterManager, manager_of
+from understudy.spark.shipping import ship_code
 
 WARM_UP = {
     "spark.master": "local[1]",
@@ -34,6 +37,8 @@ WARM_UP = {
     "spark.blockManager.port": "0",
     "spark.plugins": "",
     "spark.extraListeners": "",
+    # Else a local master makes a secret of its own, and the JVM has that ever after.
+    "spark.authenticate": "false",
 }
 """Of the warm-up nobody else is to notice anything."""
 
@@ -185,6 +190,7 @@ class PerAttempt:
             self._root = _session(conf)
         finally:
             signal.signal(signal.SIGINT, handler)  # PySpark takes it with each context.
+        ship_code(self._root.sparkContext, self._launch.python_path, Path(self._launch.scratch))
         return self._root
 
     def finish(self, *, keep: bool) -> bool:
@@ -281,7 +287,8 @@ class PerAttempt:
 def _session(conf: Any) -> SparkSession:
     builder = SparkSession.builder
     for key, value in conf.items():
-        builder = builder.config(key, value)
+        if key not in RESOLVED:
+            builder = builder.config(key, value)
     return builder.getOrCreate()
 
 

@@ -40,7 +40,14 @@ GATEWAY_S = 150.0
 POLL_S = 0.02
 SIGNALLED = 128
 PR_SET_PDEATHSIG = 1
+USAGE = "--usage-error"
+"""The launcher makes a command line that prints how ``spark-submit`` is used, if it refuses one."""
+
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
+
+RESOLVED = frozenset({"spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"})
+"""Settings that the JVM has with what ``spark.jars.packages`` brought: a context that is given its
+own of them would not hand that to executors."""
 
 LOG_MARK = "\x01"
 """Begins each line of Spark's own log, to tell it from what jobs print."""
@@ -160,8 +167,10 @@ def _command(
     # An empty line ends what JVM options may have printed; the command line follows.
     _, _, printed = launched.stdout.partition(b"\0\n")
     command = [os.fsdecode(part) for part in printed.split(b"\0") if part]
-    if launched.returncode != 0 or not command or not shutil.which(command[0]):
+    refused = launched.returncode != 0 or USAGE in command
+    if refused or not command or not shutil.which(command[0]):
         said = launched.stderr.decode(errors="replace").strip() or "it printed no command line"
+        said = said.removeprefix("Error: ")
         raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}")
     if not java.has_vector_module:
         command = [part for part in command if part != f"--add-modules={VECTOR_MODULE}"]
