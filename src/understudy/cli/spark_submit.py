@@ -36,7 +36,7 @@ SETTINGS = {
 
 OTHERS = {
     "name": "What the application is called.",
-    "py-files": "Python files (.py), archives (.zip) and wheels (.whl), with commas between.",
+    "py-files": "Python files (.py), archives (.zip, .egg), wheels (.whl), with commas between.",
     "properties-file": "A file of Spark settings.",
 }
 

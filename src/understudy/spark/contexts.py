@@ -39,6 +39,8 @@ WARM_UP = {
     "spark.extraListeners": "",
     # Else a local master makes a secret of its own, and the JVM has that ever after.
     "spark.authenticate": "false",
+    "spark.authenticate.enableSaslEncryption": "false",
+    "spark.network.crypto.enabled": "false",
 }
 """Of the warm-up nobody else is to notice anything."""
 

@@ -27,7 +27,7 @@ def ship_code(context: SparkContext, python_path: Sequence[str], scratch: Path) 
     task. The archive lies in ``scratch``, and is made once for the same content. Without executors
     apart from the driver there is nothing to do: workers inherit the path.
     """
-    if is_local(context.master):
+    if is_local(context.master or ""):
         return
     archive = pack(python_path, scratch)
     if archive is None:

@@ -112,8 +112,7 @@ def repository(place: Path) -> Path:
 class Watcher:
     """Reads all command lines of this host, again and again."""
 
-    def __init__(self, cluster: SparkCluster) -> None:
-        self._daemons = {str(worker.pid) for worker in cluster.workers}
+    def __init__(self) -> None:
         self.kinds: set[str] = set()
         """What was seen: its main class, or its program."""
         self.found: set[str] = set()
@@ -135,11 +134,13 @@ class Watcher:
                 with contextlib.suppress(OSError):
                     line = Path(f"/proc/{pid}/cmdline").read_bytes() if pid.isdigit() else b""
                     self.kinds.update(kind for kind in KINDS if kind.encode() in line)
-                    # The daemons of the test's own cluster are given theirs like this.
-                    if any(word in line for word in words) and b".deploy.master." not in line:
-                        if b".deploy.worker.Worker" not in line:
-                            self.found.add(line.replace(b"\0", b" ").decode(errors="replace"))
+                    ours = not any(daemon in line for daemon in DAEMONS)
+                    if ours and any(word in line for word in words):
+                        self.found.add(line.replace(b"\0", b" ").decode(errors="replace"))
 
+
+DAEMONS = (b"spark.deploy.master.Master", b"spark.deploy.worker.Worker")
+"""The test's own Master and Workers are given theirs like this."""
 
 KINDS = ("launcher.Main", "deploy.SparkSubmit", "CoarseGrainedExecutorBackend", "runtime.driver")
 
@@ -174,7 +175,7 @@ def test_code_and_environment_reach_executors_of_each_job_and_secrets_no_command
         f"{home}/brought.py,{home}/library.zip,{home}/gauge-1.0-py3-none-any.whl",
         *(str(home / "cluster_code.py"), str(home)),
     ]
-    with Watcher(cluster) as watcher:
+    with Watcher() as watcher:
         run = Run(line, tmp_path, tmp_path / "stderr.log")
         try:
             run.running("one")

@@ -33,9 +33,9 @@ def look(_: int) -> dict[str, Any]:
     }
 
 
-def compute(ctx: JobContext) -> dict[str, Any]:
+def compute(ctx: JobContext, home: str) -> dict[str, Any]:
     """Wait until the directory of the script is gone; then ask the executors."""
-    while Path(sys.argv[1]).exists():
+    while Path(home).exists():
         time.sleep(0.05)
     context = ctx.spark.sparkContext
     rows = ctx.spark.sql("SELECT reflect('Knot', 'tie', string(id)) AS tied FROM range(2)")
@@ -49,5 +49,4 @@ def compute(ctx: JobContext) -> dict[str, Any]:
 
 
 env = understudy.get_environment()
-directory = sys.argv[1]
-print(json.dumps([env.execute(compute, name=name).value for name in ("one", "two")]))
+print(json.dumps([env.execute(compute, sys.argv[1], name=name).value for name in ("one", "two")]))
