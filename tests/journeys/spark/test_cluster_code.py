@@ -28,7 +28,8 @@ from tests.support.spark_cluster import SparkCluster
 pytestmark = pytest.mark.spark
 
 SECRET, PASSWORD, OPTION = "secret-of-the-cluster", "pass word\\of a store", "secret-of-java"
-LOOK_S = 0.02
+LOOK_S = 0.1
+"""Spark's launcher, which ends first, lives for a quarter of a second and longer."""
 
 KNOT = base64.b64decode(
     "yv66vgAAAD0AEwoAAgADBwAEDAAFAAYBABBqYXZhL2xhbmcvT2JqZWN0AQAGPGluaXQ+AQADKClWCAAIAQAFdGllZCAK"
@@ -180,7 +181,7 @@ def test_code_and_environment_reach_executors_of_each_job_and_secrets_no_command
         try:
             run.running("one")
             shutil.rmtree(home)
-            code = run.finish()
+            code = run.finish(harness.WHOLE_S)
         finally:
             harness.end(run)
     assert 0 == code, run.story()
