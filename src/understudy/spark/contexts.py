@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from understudy.core import executors
 from understudy.core.executors import Assignment, Launch, SparkFacts, Tag
+from understudy.errors import SessionLost
 from understudy.spark.jvm import RESOLVED
 from understudy.spark.managers import ClusterManager, manager_of
 from understudy.spark.shipping import ship_code
@@ -170,10 +171,12 @@ class PerAttempt:
         session.range(1).count()
         session.stop()
         self._manager = manager_of(SparkContext._jvm, self._conf)
+        if not self._manager.answers():
+            raise SessionLost(f"{self._conf['spark.master']} does not answer")
         self._end_orphans(self._launch.tag)
 
     def begin(self, assignment: Assignment) -> SparkSession:
-        """See `Contexts.begin`."""
+        """See `Contexts.begin`; raises `SessionLost` where the cluster is away."""
         with self._changing:
             if self._idle:
                 self._idle.cancel()
@@ -190,6 +193,10 @@ class PerAttempt:
         handler, self._path = signal.getsignal(signal.SIGINT), list(sys.path)
         try:
             self._root = _session(conf)
+        except Py4JError as error:
+            if self._manager.answers():
+                raise  # The settings are wrong, and would be again.
+            raise SessionLost(f"{conf['spark.master']} does not answer") from error
         finally:
             signal.signal(signal.SIGINT, handler)  # PySpark takes it with each context.
         ship_code(self._root.sparkContext, self._launch.python_path, Path(self._launch.scratch))
@@ -233,7 +240,8 @@ class PerAttempt:
         deadline = time.monotonic() + LOST_S
         while root.sparkContext._jsc is not None:  # Else the job itself has stopped the context.
             if _is_stopped(root):
-                return f"its Spark application {root.sparkContext.applicationId} was ended"
+                application = root.sparkContext.applicationId
+                return f"the cluster has ended the Spark application {application}"
             if time.monotonic() > deadline:
                 break
             time.sleep(ORPHANS_LOOK_S)
