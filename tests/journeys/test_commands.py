@@ -35,7 +35,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["-D", "heartbeat.interval=soon", "app.py"], "expected a duration"),
         (["-D", "nonsense", "app.py"], "expected key=value"),
         (["--conf", "nonsense", "app.py"], "expected spark.key=value"),
-        (["--py-files", "lib.egg", "app.py"], "expected .py, .zip or .whl"),
+        (["--py-files", "lib.rar", "app.py"], "expected .py, .zip, .egg or .whl"),
         (["--files", "nothing.txt", "app.py"], "--files nothing.txt: no such file"),
         (["--archives", "app.py", "app.py"], "--archives app.py: expected .zip"),
         (["--run-id", "../up", "app.py"], "--run-id '../up'"),

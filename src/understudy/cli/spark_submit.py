@@ -14,6 +14,7 @@ import typer
 from understudy.errors import UsageError
 from understudy.runtime.archives import check_archive
 from understudy.runtime.given_files import FILE_SETTINGS
+from understudy.spark import properties
 
 SETTINGS = {
     "master": "spark.master",
@@ -35,7 +36,7 @@ SETTINGS = {
 
 OTHERS = {
     "name": "What the application is called.",
-    "py-files": "Python files (.py), archives (.zip) and wheels (.whl), with commas between.",
+    "py-files": "Python files (.py), archives (.zip, .egg), wheels (.whl), with commas between.",
     "properties-file": "A file of Spark settings.",
 }
 
@@ -164,17 +165,10 @@ def _absolute(flag: str, value: str) -> Iterable[str]:
 
 def _read_properties(path: str) -> dict[str, str]:
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        return properties.read(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--properties-file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"--properties-file {path}: not text in UTF-8") from error
-    found = {}
-    for line in lines:
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        key, _, value = text.replace("=", " ", 1).partition(" ")
-        if key.startswith("spark."):
-            found[key] = value.strip()
-    return found
+    except ValueError as error:
+        raise UsageError(f"--properties-file {path}: {error}") from error

@@ -81,12 +81,12 @@ def beside(script: Path) -> list[SourceFile]:
 
 
 def py_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Return what ``--py-files`` names: .py files, .zip archives and wheels."""
+    """Return what ``--py-files`` names: .py files, .zip archives, eggs and wheels."""
     found = []
     for text in paths:
         path = Path(text)
-        if path.suffix not in {".py", ".zip", WHEEL}:
-            raise UsageError(f"--py-files {text}: expected .py, .zip or .whl")
+        if path.suffix not in {".py", ".zip", ".egg", WHEEL}:
+            raise UsageError(f"--py-files {text}: expected .py, .zip, .egg or .whl")
         if not path.is_file():
             raise UsageError(f"--py-files {text}: no such file")
         if path.suffix == WHEEL:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
@@ -23,7 +24,9 @@ from pyspark.sql import SparkSession
 from understudy.core import executors
 from understudy.core.executors import Assignment, Launch, SparkFacts, Tag
 from understudy.errors import SessionLost
+from understudy.spark.jvm import RESOLVED
 from understudy.spark.managers import ClusterManager, manager_of
+from understudy.spark.shipping import ship_code
 
 WARM_UP = {
     "spark.master": "local[1]",
@@ -35,6 +38,10 @@ WARM_UP = {
     "spark.blockManager.port": "0",
     "spark.plugins": "",
     "spark.extraListeners": "",
+    # Else a local master makes a secret of its own, and the JVM has that ever after.
+    "spark.authenticate": "false",
+    "spark.authenticate.enableSaslEncryption": "false",
+    "spark.network.crypto.enabled": "false",
 }
 """Of the warm-up nobody else is to notice anything."""
 
@@ -192,6 +199,7 @@ class PerAttempt:
             raise SessionLost(f"{conf['spark.master']} does not answer") from error
         finally:
             signal.signal(signal.SIGINT, handler)  # PySpark takes it with each context.
+        ship_code(self._root.sparkContext, self._launch.python_path, Path(self._launch.scratch))
         return self._root
 
     def finish(self, *, keep: bool) -> bool:
@@ -289,7 +297,8 @@ class PerAttempt:
 def _session(conf: Any) -> SparkSession:
     builder = SparkSession.builder
     for key, value in conf.items():
-        builder = builder.config(key, value)
+        if key not in RESOLVED:
+            builder = builder.config(key, value)
     return builder.getOrCreate()
 
 

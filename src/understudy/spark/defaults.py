@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyspark.core.context
 import pyspark.java_gateway
 
-from understudy.spark.jvm import LOG_MARK, start_gateway, use_gateway
+from understudy.errors import ConfigurationError
+from understudy.spark import properties
+from understudy.spark.addresses import address_settings
+from understudy.spark.jvm import LOG_MARK, spark_home, start_gateway, use_gateway
 
 LOG_SETTINGS = """\
 rootLogger.level = {level}
@@ -36,13 +39,13 @@ def preload() -> None:
 
 
 def session_conf(given: Mapping[str, str], scratch: str, application: str) -> dict[str, str]:
-    """Return what a driver's session is started with: what was given, over our defaults."""
+    """Return what a driver's session is started with: what was given, over our defaults.
+
+    Between the two is what Spark's ``spark-defaults.conf`` sets on this host.
+    """
     conf = {"spark.master": "local[*]", "spark.app.name": application, "spark.ui.port": "0"}
-    conf.update(_kept_together(given, scratch))
-    if conf["spark.master"].startswith("local"):
-        conf.setdefault("spark.driver.host", "127.0.0.1")
-        conf.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    return conf
+    conf.update(_kept_together({**_spark_defaults(), **given}, scratch))
+    return {**conf, **address_settings(conf, os.environ)}
 
 
 def set_submit_arguments(conf: Mapping[str, str], scratch: str = "") -> None:
@@ -56,16 +59,67 @@ def set_submit_arguments(conf: Mapping[str, str], scratch: str = "") -> None:
     original: Callable[..., Any] = pyspark.java_gateway.launch_gateway
 
     def launch_gateway(conf: Any = None, popen_kwargs: Any = None) -> Any:
-        settings = dict(conf.getAll()) if conf else {}
-        submit_args = os.environ.get("PYSPARK_SUBMIT_ARGS", "").removesuffix("pyspark-shell")
+        said, flags = settings_and_flags(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+        settings = {**_spark_defaults(), **(dict(conf.getAll()) if conf else {}), **said}
         if scratch:
             Path(scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
             settings = _kept_together(settings, scratch)
-        use_gateway(start_gateway(settings, (), submit_args, scratch or None))
+        settings.update(address_settings(settings, os.environ))
+        use_gateway(start_gateway(settings, (), flags, scratch or None))
         return original(conf, popen_kwargs)
 
     pyspark.java_gateway.launch_gateway = launch_gateway
     pyspark.core.context.launch_gateway = launch_gateway  # type: ignore[attr-defined]
+
+
+def settings_and_flags(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Take settings out of arguments for ``spark-submit``; return them, and the other arguments.
+
+    On a command line, everybody on the host could read them.
+    """
+    said: dict[str, str] = {}
+    from_file: dict[str, str] = {}
+    flags: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        flag, separator, value = argument.partition("=")
+        if flag not in _SETTING_FLAGS:
+            if argument != "pyspark-shell":
+                flags.append(argument)
+            continue
+        value = value if separator else next(rest, "")
+        if flag == "--properties-file":
+            from_file = _read(Path(value))
+        elif setting := _SETTING_FLAGS[flag]:
+            said[setting] = value
+        else:
+            key, _, text = value.partition("=")
+            said[key] = text
+    return {**from_file, **said}, flags
+
+
+_SETTING_FLAGS = {
+    "--conf": "",
+    "-c": "",
+    "--properties-file": "",
+    "--master": "spark.master",
+    "--driver-java-options": "spark.driver.extraJavaOptions",
+}
+
+
+def _spark_defaults() -> dict[str, str]:
+    return _read(properties.defaults_file(spark_home(), os.environ), missing={})
+
+
+def _read(path: Path, missing: Mapping[str, str] | None = None) -> dict[str, str]:
+    try:
+        return properties.read(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if missing is None:
+            raise ConfigurationError(f"{path}: no such file of Spark's settings") from error
+        return dict(missing)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: Spark's settings cannot be read: {error}") from error
 
 
 def _kept_together(given: Mapping[str, str], scratch: str) -> dict[str, str]:

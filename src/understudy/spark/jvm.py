@@ -3,6 +3,9 @@
 PySpark starts its gateway through shell scripts, as a child that outlives a killed Python by up to
 two seconds, or for ever if user code has forked. Here Spark's own launcher makes the command line
 (class path, memory, module flags), and this module starts it.
+
+Settings and Java options may hold secrets, and everybody on a host can read command lines: both
+are in files that only we can read, and that are gone once the JVM has read them.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shlex
 import shutil
 import signal
 import struct
@@ -18,13 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
 from understudy.errors import SessionLost, UnderstudyError
+from understudy.spark import properties
+from understudy.spark.addresses import advertised, on_this_host
 from understudy.spark.java import VECTOR_MODULE, Java, find_java
 
 LAUNCHER_S = 60.0
@@ -36,6 +40,14 @@ GATEWAY_S = 150.0
 POLL_S = 0.02
 SIGNALLED = 128
 PR_SET_PDEATHSIG = 1
+USAGE = "--usage-error"
+"""The launcher makes a command line that prints how ``spark-submit`` is used, if it refuses one."""
+
+MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
+
+RESOLVED = frozenset({"spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"})
+"""Settings that the JVM has with what ``spark.jars.packages`` brought: a context that is given its
+own of them would not hand that to executors."""
 
 LOG_MARK = "\x01"
 """Begins each line of Spark's own log, to tell it from what jobs print."""
@@ -48,24 +60,29 @@ class Gateway:
     process: subprocess.Popen[bytes]
     port: int
     secret: str
+    python: str | None
+    """What executors run Python functions with; None where Spark must choose."""
 
 
 def start_gateway(
     conf: Mapping[str, str],
     descriptors: Iterable[int],
-    submit_args: str = "",
+    flags: Sequence[str] = (),
     scratch: str | None = None,
 ) -> Gateway:
     """Start a JVM with Py4J's gateway; it dies with the calling thread's process.
 
-    ``descriptors`` are inherited by the JVM (liveness locks); what is left in ``scratch`` when this
-    process is killed, its guardian removes. Call from the main thread, which the
-    kernel ties the death signal to. Raises `UnderstudyError` with what the JVM printed.
+    ``conf`` is all that Spark is told: it reads no ``spark-defaults.conf`` beside it. ``flags`` are
+    further ones of ``spark-submit``. ``descriptors`` are inherited by the JVM (liveness locks);
+    what is left in ``scratch`` when this process is killed, its guardian removes. Call from the
+    main thread, which the kernel ties the death signal to. Raises `UnderstudyError` with what the
+    JVM printed.
     """
     java = find_java()
-    environment = _environment(java)
-    command = _command(java, conf, submit_args, environment)
+    python = executor_python(conf, os.environ)
+    environment = _environment(java, conf, python)
     with tempfile.TemporaryDirectory(prefix="understudy-gateway-", dir=scratch) as directory:
+        command = _command(java, conf, flags, environment, Path(directory))
         answer = Path(directory) / "gateway"
         environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(answer)
         process = subprocess.Popen(
@@ -76,7 +93,24 @@ def start_gateway(
             preexec_fn=_die_with_parent,  # noqa: PLW1509 -- no thread holds a lock here yet
         )
         port, secret = _await_answer(process, answer)
-    return Gateway(process, port, secret)
+    return Gateway(process, port, secret, python)
+
+
+def spark_home() -> str:
+    """Return the directory of the Spark that is used."""
+    return os.environ.get("SPARK_HOME") or str(_find_spark_home())
+
+
+def executor_python(conf: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+    """Return what executors run Python functions with; None where Spark must choose.
+
+    What a person has set comes first, with ``spark-submit``'s precedence. Else it is this Python,
+    where all executors are on this host; on others it may not be there, and Spark's default is.
+    """
+    given = conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
+    if given:
+        return given
+    return sys.executable if on_this_host(conf.get("spark.master", "local")) else None
 
 
 def was_killed(process: subprocess.Popen[bytes]) -> bool:
@@ -89,6 +123,8 @@ def use_gateway(gateway: Gateway) -> None:
     """Let PySpark in this process use the gateway instead of starting its own."""
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+    if gateway.python:
+        os.environ["PYSPARK_PYTHON"] = gateway.python
 
 
 def _die_with_parent() -> None:
@@ -96,48 +132,64 @@ def _die_with_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _environment(java: Java) -> dict[str, str]:
-    home = os.environ.get("SPARK_HOME") or _find_spark_home()
+def _environment(java: Java, conf: Mapping[str, str], python: str | None) -> dict[str, str]:
+    address = advertised(conf.get("spark.master", "local"))
     return {
         "SPARK_SCALA_VERSION": "2.13",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        **({"SPARK_LOCAL_IP": address} if address else {}),
         **os.environ,
-        "SPARK_HOME": home,
+        **({"PYSPARK_PYTHON": python} if python else {}),
+        "SPARK_HOME": spark_home(),
         "JAVA_HOME": str(java.home),
         "SPARK_CONNECT_MODE": "0",
     }
 
 
 def _command(
-    java: Java, conf: Mapping[str, str], submit_args: str, environment: Mapping[str, str]
+    java: Java,
+    conf: Mapping[str, str],
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    directory: Path,
 ) -> list[str]:
     """Ask Spark's launcher for the command line, and leave out what this Java does not have."""
     jars = str(Path(environment["SPARK_HOME"]) / "jars" / "*")
-    arguments = [part for item in conf.items() for part in ("--conf", "=".join(item))]
+    settings = directory / "settings"
+    properties.write(settings, conf)
     launched = _launch(
         java,
         [
-            "-Xmx128m",
-            "-cp",
-            jars,
-            "org.apache.spark.launcher.Main",
-            "org.apache.spark.deploy.SparkSubmit",
-            *arguments,
-            *shlex.split(submit_args),
-            "pyspark-shell",
+            *("-Xmx128m", "-cp", jars, "org.apache.spark.launcher.Main", MAIN_CLASS),
+            *("--properties-file", str(settings), *flags, "pyspark-shell"),
         ],
         environment,
     )
     # An empty line ends what JVM options may have printed; the command line follows.
     _, _, printed = launched.stdout.partition(b"\0\n")
     command = [os.fsdecode(part) for part in printed.split(b"\0") if part]
-    if launched.returncode != 0 or not command or not shutil.which(command[0]):
+    refused = launched.returncode != 0 or USAGE in command
+    if refused or not command or not shutil.which(command[0]):
         said = launched.stderr.decode(errors="replace").strip() or "it printed no command line"
+        said = said.removeprefix("Error: ")
         raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}")
     if not java.has_vector_module:
         command = [part for part in command if part != f"--add-modules={VECTOR_MODULE}"]
-    return command
+    return _with_options_in_file(command, directory / "options")
+
+
+def _with_options_in_file(command: list[str], path: Path) -> list[str]:
+    """Write what comes between Java's program and the main class into a file that it reads."""
+    main = command.index(MAIN_CLASS)
+    # Before the program there may be ``env`` with the library path.
+    program = next(at for at, part in enumerate(command) if part.endswith("/bin/java"))
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        for part in command[program + 1 : main]:
+            file.write(b'"%s"\n' % os.fsencode(part.translate(_QUOTED)))
+    return [*command[: program + 1], f"@{path}", *command[main:]]
+
+
+_QUOTED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 
 
 def _launch(
