@@ -20,6 +20,7 @@ from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
 from understudy.api.views import Json
 from understudy.config import options
+from understudy.config.secrets import masked
 from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
 from understudy.ha import savepoints
 from understudy.model import Failure, JobStatus, Savepoint
@@ -160,8 +161,9 @@ def _operation(found: Savepoint) -> Json:
 
 
 def _cause(failure: Failure) -> Json:
-    message = failure.message
-    return {"class": failure.type, "message": message, "stack-trace": failure.traceback or message}
+    message = masked(failure.message)
+    stack = masked(failure.traceback) or message
+    return {"class": failure.type, "message": message, "stack-trace": stack}
 
 
 async def _body(request: Request) -> dict[str, Any]:
