@@ -1,8 +1,8 @@
 """Hiding secrets in text by what they look like, wherever they stand.
 
 A key tells that its value is a secret only where somebody has given it one. In Java options,
-command lines, URLs and messages there are others: ``-Djavax.net.ssl.keyStorePassword=…``, ``?token=…``,
-``user:password@host``. What looks like none of these is not found.
+command lines, URLs and messages there are others: ``-Djavax.net.ssl.keyStorePassword=…``,
+``?token=…``, ``user:password@host``. What looks like none of these is not found.
 """
 
 from __future__ import annotations
