@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.ha.test_savepoints import STATE, STATE_FILE, directories, kept, storage
+from tests.ha.test_savepoints import STATE, STATE_FILE, directories, kept, storage, take
 from understudy.core.writes import WriteNote, WriteState, encoded
 from understudy.errors import CheckpointError
 from understudy.ha import savepoints
@@ -122,3 +123,15 @@ def test_a_write_under_way_is_in_no_savepoint(kept: Path, state: WriteState) -> 
     crafted(kept, checkpoints=(write,))
     with pytest.raises(CheckpointError, match="under way"):
         savepoints.read(str(kept))
+
+
+def test_a_savepoint_is_its_owners_alone(storage: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        take(storage, str(tmp_path / "deep/kept/savepoint-1"))
+    finally:
+        os.umask(before)
+    made = [tmp_path / "deep", *(tmp_path / "deep").rglob("*")]
+
+    assert {0o700} == {path.stat().st_mode & 0o777 for path in made if path.is_dir()}
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in made if path.is_file()}

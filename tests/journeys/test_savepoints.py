@@ -265,7 +265,11 @@ def test_a_savepoint_is_disposed_of(place: Path, kept: Path) -> None:
 
 
 def test_rest_cancels_a_job_with_a_savepoint_and_disposes_of_it(start: Start, place: Path) -> None:
-    run = start("steps.py", "2", options=NAMED)
+    run = start(
+        "steps.py",
+        "2",
+        options=(*NAMED, "-D", f"execution.checkpointing.savepoint-dir={place}/kept"),
+    )
     run.until_line("steps.txt", lambda line: line == "waits")
     job = job_of(run)
     body = {"target-directory": str(place / "kept"), "cancel-job": True}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from understudy.api.views import ApplicationFacts, Json, milliseconds
+from understudy.config.secrets import masked
 from understudy.model import Failure, JobId, JobStatus, TombstoneFile
 
 MAXIMUM_DEFAULT = 20
@@ -79,7 +80,7 @@ def _entry(told: Told) -> Json:
     failure = told.failure
     entry: Json = {
         "exceptionName": failure.type,
-        "stacktrace": failure.traceback or failure.message,
+        "stacktrace": masked(failure.traceback or failure.message),
         "timestamp": milliseconds(failure.time),
     }
     return {**entry, "jobId": told.job_id} if told.job_id else entry

@@ -7,6 +7,7 @@ What is asked for is answered at once with an id, under which its status is foun
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import uuid
 from typing import Any
@@ -19,7 +20,8 @@ from understudy.api import answers
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
 from understudy.api.views import Json
-from understudy.config import options
+from understudy.config import Configuration, options
+from understudy.config.secrets import masked
 from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
 from understudy.ha import savepoints
 from understudy.model import Failure, JobStatus, Savepoint
@@ -125,6 +127,7 @@ class SavepointRoutes:
         path, trigger = _text(body, "savepoint-path"), _trigger_of(body)
         if not path:
             raise UsageError("savepoint-path is missing: which savepoint is to be removed?")
+        refuse_elsewhere(path, self._leading.manager.around.configuration)
         if trigger not in self._disposals:
             while len(self._disposals) >= DISPOSALS_MAX:
                 self._disposals.pop(next(iter(self._disposals)))
@@ -146,6 +149,33 @@ class SavepointRoutes:
         return self._leading.json(_completed({"failure-cause": _cause(failure)}))
 
 
+def refuse_elsewhere(path: str, configuration: Configuration) -> None:
+    """Raise `UsageError` for what lies below no configured directory: anybody may have asked.
+
+    The command removes a savepoint itself, as the person who calls it; it may lie anywhere.
+    """
+    chosen = (
+        configuration.find(options.SAVEPOINT_DIR),
+        configuration.find(options.CHECKPOINTS_DIR),
+    )
+    asked = _whole(path)
+    if not any(asked.startswith(f"{_whole(one).rstrip('/')}/") for one in chosen if one):
+        raise UsageError(
+            f"{path}: lies below none of the directories that REST may remove savepoints from: "
+            f"set {options.SAVEPOINT_DIR.key}, or use `understudy savepoint --dispose`"
+        )
+
+
+def _whole(address: str) -> str:
+    """Return an address without links and detours; of a URL, with no ``..`` in it."""
+    scheme, separator, path = address.partition("://")
+    if separator and scheme.lower() not in {"file", "local"}:
+        if ".." in path.split("/"):
+            raise UsageError(f"{address}: give it without '..'")
+        return address
+    return os.path.realpath(path if separator else address)
+
+
 def _completed(operation: Json) -> Json:
     return {"status": {"id": "COMPLETED"}, "operation": operation}
 
@@ -157,8 +187,9 @@ def _operation(found: Savepoint) -> Json:
 
 
 def _cause(failure: Failure) -> Json:
-    message = failure.message
-    return {"class": failure.type, "message": message, "stack-trace": failure.traceback or message}
+    message = masked(failure.message)
+    stack = masked(failure.traceback) or message
+    return {"class": failure.type, "message": message, "stack-trace": stack}
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from understudy.config.secrets import masked
 from understudy.core.values import decode_value
 from understudy.model import (
     ApplicationDocument,
@@ -297,7 +298,7 @@ def unreadable_overview(application: ApplicationId, link: Link, problem: str) ->
 
 def attention(problems: Mapping[str, str]) -> list[Json]:
     """Return what needs a person (``/ha/status``)."""
-    return [{"id": subject, "problem": why} for subject, why in problems.items()]
+    return [{"id": subject, "problem": masked(why)} for subject, why in problems.items()]
 
 
 def buried_overview(tombstone: Tombstone) -> Json:
@@ -462,6 +463,6 @@ def _application_status(status: JobStatus) -> str:
 def _cause(failure: Failure) -> Json:
     return {
         "class": failure.type,
-        "message": failure.message,
-        "stack-trace": failure.traceback or failure.message,
+        "message": masked(failure.message),
+        "stack-trace": masked(failure.traceback or failure.message),
     }

@@ -23,6 +23,7 @@ from understudy.cli.spec import WorkerSpec, received, telling_ready
 from understudy.cli.story import Event, Story
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
+from understudy.config.secrets import masked
 from understudy.core.lease import Timing
 from understudy.errors import UnderstudyError
 from understudy.ha.register import Releasable
@@ -132,15 +133,24 @@ async def run(spec: WorkerSpec, role: Role) -> int:
             parts.reporter.close()
 
 
+class _WithoutSecrets(logging.Formatter):
+    """Hides in each line what looks like a secret: others' errors quote what they were given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return masked(super().format(record))
+
+
 def main(role: Role) -> None:
     """Run the worker that the environment describes; does not return."""
     spec = received()
     level = Configuration(spec.settings).get(options.LOG_LEVEL).upper()
     logging.basicConfig(
         level={"WARN": "WARNING"}.get(level, level),
-        format=f"%(asctime)s {spec.name} %(levelname)s %(message)s",
         stream=sys.stderr,
     )
+    line = f"%(asctime)s {spec.name} %(levelname)s %(message)s"
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_WithoutSecrets(line))
     for noisy in ("asyncio", "httpx", "httpcore", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:

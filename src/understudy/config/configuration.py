@@ -14,12 +14,13 @@ import yaml
 
 from understudy.config import flink, options, security, zookeeper
 from understudy.config.option import Option, local_path
+from understudy.config.secrets import HIDDEN, masked
 from understudy.errors import ConfigurationError
 
 T = TypeVar("T")
 
 CONFIG_FILE = "config.yaml"
-REDACTED = "******"
+REDACTED = HIDDEN
 KILL_MARGIN_S = 2.0
 """What a guardian may need to kill and reap a tree once its time is over."""
 
@@ -243,7 +244,7 @@ def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Conf
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not key.strip():
-            raise ConfigurationError(f"-D {quoted(override)}: expected key=value")
+            raise ConfigurationError(f"-D {quoted(masked(override))}: expected key=value")
         given[key.strip()] = text
     settings = {} if directory is None else _read_file(directory / CONFIG_FILE)
     # An override wins over the file, whichever spelling either of them has.
@@ -289,7 +290,7 @@ def _shown(key: str, text: str, further: tuple[str, ...]) -> str:
     if _is_secret(key, further) or _USERINFO.search(text):
         return REDACTED
     if key != options.NOTIFY_URL.key:
-        return text
+        return masked(text)
     try:
         address = urlsplit(text.strip())
     except ValueError:

@@ -386,9 +386,15 @@ def _begun(draft: Path) -> BinaryIO:
     for _ in range(PRUNED_MAX):
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             make_directories(draft.parent)
-            return draft.open("xb")
+            return _created(draft)
     make_directories(draft.parent)
-    return draft.open("xb")
+    return _created(draft)
+
+
+def _created(draft: Path) -> BinaryIO:
+    """Create a file that its owner alone reads: it may hold rows, or what a job knows."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(draft, flags, 0o600), "wb")
 
 
 def make_directories(path: Path) -> None:

@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 
 from understudy.clock import SystemClock
+from understudy.config.secrets import masked
 from understudy.errors import UnderstudyError
 from understudy.model import Failure
 
@@ -31,12 +32,21 @@ TEXT_CHARS_MAX = 20_000
 and what an exception holds may be a table."""
 
 
+_LOOKED_THROUGH = 1_000_000
+"""For secrets; of what is longer, only the beginning and the end are kept."""
+
+
 def storable(text: str) -> str:
-    """Return text that can be written down: file names that are no UTF-8 bring surrogates in."""
+    """Return text that can be written down and shown: without secrets.
+
+    File names that are no UTF-8 bring surrogates in.
+    """
+    text = masked(text[:_LOOKED_THROUGH]) + text[_LOOKED_THROUGH:]
     left_out = len(text) - TEXT_CHARS_MAX
     if left_out > 0:
         half = TEXT_CHARS_MAX // 2
         text = f"{text[:half]}\n… {left_out:,} characters are left out …\n{text[-half:]}"
+        text = masked(text)
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,0 +1,86 @@
+"""Secrets are hidden wherever they stand in a value, a command line or a message."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from understudy.config import Configuration
+from understudy.config.configuration import redact
+from understudy.config.secrets import masked
+from understudy.errors import ConfigurationError
+
+SECRET = "hunter22hunter22"
+
+TEXTS = (
+    f"-Xmx1g -Dpassword={SECRET} -Dfile.encoding=UTF-8",
+    f"-Djavax.net.ssl.keyStorePassword={SECRET}",
+    f"-Djavax.net.ssl.trustStorePassword='{SECRET} {SECRET}' -Dx=1",
+    f"https://host/path?password={SECRET}&x=1",
+    f"https://host/path?x=1&token={SECRET}",
+    f"https://account.blob.core.windows.net/c?sv=1&sig={SECRET}%3D",
+    f"https://bucket.s3.amazonaws.com/k?X-Amz-Signature={SECRET}&X-Amz-Credential={SECRET}",
+    f"jdbc:postgresql://db/x?user=me&password={SECRET}",
+    f"jdbc:sqlserver://db;user=me;password={SECRET};encrypt=true",
+    f"postgresql://me:{SECRET}@db:5432/x",
+    f"could not reach https://me:{SECRET}@host/: refused",
+    f"fs.s3a.secret.key={SECRET}",
+    f"aws_secret_access_key = {SECRET}",
+    f"{{'password': '{SECRET}', 'user': 'me'}}",
+    f'{{"api_key": "{SECRET}"}}',
+    f"Authorization: Bearer {SECRET}",
+    f"app.py --db-password {SECRET} --year 2013",
+    f"app.py --token={SECRET}",
+    f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_secret_is_hidden_wherever_it_stands(text: str) -> None:
+    assert SECRET not in masked(text)
+    assert SECRET not in redact({"env.java.opts.all": text})["env.java.opts.all"]
+
+
+def test_an_aws_key_is_hidden() -> None:
+    assert "AKIAIOSFODNN7EXAMPLE" not in masked("key AKIAIOSFODNN7EXAMPLE was refused")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "security.secret-file=/etc/understudy/secret",
+        "-Djavax.net.ssl.keyStore=/etc/store -Djavax.net.ssl.keyStoreType=PKCS12",
+        "-Xmx2g -XX:+UseG1GC -Dfile.encoding=UTF-8",
+        "abfss://container@account.dfs.core.windows.net/data",
+        "s3://bucket/prefix",
+        "ValueError: 3 tokens expected, 4 found",
+        "job 'count the tokens' failed",
+        "zk1:2181,zk2:2181",
+        "postgresql://db:5432/x",
+        "the password is missing",
+    ],
+)
+def test_what_is_no_secret_is_shown_as_it_is(text: str) -> None:
+    assert text == masked(text)
+
+
+def test_the_rest_of_a_value_is_shown() -> None:
+    shown = redact({"spark.driver.extraJavaOptions": f"-Xmx1g -Dpassword={SECRET} -Dx=1"})
+
+    assert "-Xmx1g -Dpassword=****** -Dx=1" == shown["spark.driver.extraJavaOptions"]
+
+
+def test_an_error_about_a_value_does_not_show_the_secret_in_it() -> None:
+    with pytest.raises(ConfigurationError) as told:
+        Configuration({"rest.port": f"https://h/?token={SECRET}"})
+
+    assert SECRET not in str(told.value)
+
+
+def test_long_text_is_looked_through_in_time() -> None:
+    began = time.monotonic()
+    for text in ("password" * 100_000, "a" * 1_000_000, "http://" * 100_000, "token=" * 100_000):
+        masked(text)
+
+    assert time.monotonic() - began < 30
