@@ -41,6 +41,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["--run-id", "../up", "app.py"], "--run-id '../up'"),
         (["-D", "high-availability.cluster-id=../up", "app.py"], "high-availability.cluster-id"),
         (["-D", "high-availability.type=carrier-pigeon", *NAMED, "app.py"], "carrier-pigeon"),
+        (["-D", "high-availability.type=embedded", "app.py"], "a cluster has several processes"),
         (["-D", "taskmanager.spare-drivers=1000", "app.py"], "spare"),
         pytest.param(
             ["-D", "high-availability.leader-election.lease-duration=1s", "app.py"],

@@ -31,7 +31,7 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import open_services
+from understudy.cli.compose import open_services, register_in_storage
 from understudy.cli.hosts import (
     MASTERS,
     WORKERS,
@@ -77,9 +77,6 @@ from understudy.model import LeaderRecord
 from understudy.runtime.given_files import check_storable
 from understudy.runtime.redeployment import Changes
 from understudy.runtime.reporter import printable_lines
-
-ONE_HOST = ("filesystem", "embedded")
-"""Backends whose register is of one host only."""
 
 LEADS_S = 30.0
 """How long the first JobManager may take to lead before the others are started all the same."""
@@ -395,7 +392,7 @@ def _check_hosts(standing: Standing) -> None:
     if not others:
         return
     kind = configuration.get(options.HA_TYPE)
-    if configuration.is_standalone or kind.lower() in ONE_HOST:
+    if configuration.is_standalone or register_in_storage(configuration):
         raise UsageError(
             f"masters and workers name another host, {others[0]}, and {options.HA_TYPE.key} is "
             f"{kind}, which serves the processes of one host: use "
