@@ -171,7 +171,7 @@ def test_cancelling_one_job_leaves_the_decision_to_main(start: Start, place: Pat
     command(place, "cancel", job)
     code = run.finish()
 
-    assert 1 == code
+    assert 3 == code
     assert "understudy.errors.JobCanceled" in run.log.read_text()
 
 

@@ -145,7 +145,10 @@ class Directory:
         """Return why attempts of a job failed: what was staged, and what the leader saw."""
         found: list[Failure] = list(facts.live[job_id].failures) if job_id in facts.live else []
         entry = facts.entries[job_id]
-        for attempt in range(1, entry.attempt + 1):
+        attempts = entry.attempt
+        if views.job_status(facts, job_id) in {JobStatus.CANCELLING, JobStatus.CANCELED}:
+            attempts -= 1  # Whatever the last one raised when it was interrupted is no failure.
+        for attempt in range(1, attempts + 1):
             path = f"{self._services.locations.cluster}/applications/{facts.body.directory}"
             try:
                 data = await self._services.storage.read(f"{path}/staged/{job_id}-{attempt}.json")

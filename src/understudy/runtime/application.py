@@ -224,8 +224,11 @@ class Application:
         if ended is not None and ended.failure is None:
             self.tell(self._returned())
         elif ended is not None and ended.failure is not None:
-            self.failures.append(ended.failure)
-            self.tell(life.MainRaised(ended.failure))
+            # What ``main`` says of a job is checked: the exception may be of its own making.
+            cancelled = ended.canceled_job in self.jobs.cancelled
+            if not cancelled:
+                self.failures.append(ended.failure)
+            self.tell(life.MainRaised(ended.failure, cancelled))
         elif death.reason == "ended" and not death.signal and death.code == 0:
             self.tell(self._returned())
         else:

@@ -94,6 +94,15 @@ class ApplicationJobs:
         """Return all jobs, in the order of their submission."""
         return self.context.plans.entries
 
+    @property
+    def cancelled(self) -> frozenset[JobId]:
+        """Return the jobs whose durable result is that they were cancelled."""
+        return frozenset(
+            job_id
+            for job_id, entry in self.entries.items()
+            if entry.result and entry.result.status is JobStatus.CANCELED
+        )
+
     def recover(self) -> dict[JobId, life.JobView]:
         """Employ a JobMaster for each job that goes on; return what the application must know."""
         views = {}
@@ -101,7 +110,8 @@ class ApplicationJobs:
             if entry.result:
                 status = entry.result.status
                 # Of the cancelled, only those that a person asked for say something of the end.
-                dropped = status is JobStatus.CANCELED and not entry.cancel_requested
+                wanted = entry.cancel_requested or entry.stop_requested is status
+                dropped = status is JobStatus.CANCELED and not wanted
                 views[job_id] = life.JobView(reached=False, status=status, dropped=dropped)
                 continue
             views[job_id] = life.JobView(reached=False)

@@ -7,8 +7,8 @@ import types
 from pathlib import Path
 
 from understudy.clock import SystemClock
-from understudy.errors import UnderstudyError
-from understudy.model import Failure
+from understudy.errors import JobCanceled, UnderstudyError
+from understudy.model import Failure, JobId
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -24,6 +24,18 @@ def failure_of(error: BaseException) -> Failure:
         traceback=storable("".join(lines)),
         time=clock.wall(),
     )
+
+
+def canceled_job(error: BaseException) -> JobId | None:
+    """Return the job of whose cancellation an exception tells, None where it tells of more.
+
+    Tasks that await jobs side by side raise a group; whoever raises an exception of their own
+    because of a cancelled job has taken that for a failure.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        jobs = [canceled_job(one) for one in error.exceptions]
+        return jobs[0] if all(jobs) else None
+    return JobId(error.job_id) if isinstance(error, JobCanceled) else None
 
 
 TEXT_CHARS_MAX = 20_000
