@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import signal
 import sys
 import time
 import uuid
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -34,10 +33,10 @@ from understudy.cli.restoring import (
     Restore,
     restored_spec,
 )
+from understudy.cli.resuming import print_resume
 from understudy.cli.show import LiveView, PlainView, View
 from understudy.cli.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.spec import (
-    ApplicationSpec,
     WorkerSpec,
     check_handed_on,
     guarded,
@@ -46,7 +45,7 @@ from understudy.cli.spec import (
 from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
-from understudy.config.configuration import quoted, redact
+from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
 from understudy.errors import (
     DataError,
@@ -379,36 +378,12 @@ def _run(plan: ClusterPlan, *, as_json: bool) -> int:
     with view, notifier(plan.configuration, cluster.log) as posts:
         asyncio.run(cluster.run())
     if not story.finished and not plan.configuration.is_standalone:
-        _print_resume(plan, story)
+        print_resume(plan, story)
     if cluster.interrupts:
         return 128 + signal.SIGINT
     if cluster.closed_by:
         return 128 + cluster.closed_by
     return EXIT_CODES[ApplicationStatus(story.status)] if story.finished else 1
-
-
-def _print_resume(plan: ClusterPlan, story: Story) -> None:
-    """Print the command that goes on where this one stopped."""
-    spec: ApplicationSpec = plan.application
-    command = ["understudy", "run-application", "--run-id", story.run_id or plan.run_id]
-    settings: dict[str, Any] = {
-        **plan.configuration.settings,
-        options.CLUSTER_ID.key: plan.cluster_id,
-        options.STORAGE_DIR.key: plan.configuration.storage_dir,
-    }
-    further = plan.configuration.get(options.REDACTED_KEYS)
-    shown, conf = redact(settings, further), redact(spec.conf, further)
-    for key, value in shown.items():
-        command += ["-D", f"{key}={value}"]
-    for key, value in conf.items():
-        command += ["--conf", f"{key}={value}"]
-    if spec.py_files:
-        command += ["--py-files", ",".join(spec.py_files)]
-    command += [spec.app, *spec.args]
-    typer.echo("understudy: the data is kept; this goes on where it stopped:", err=True)
-    typer.echo(f"  {shlex.join(command)}", err=True)
-    if (shown, conf) != (settings, spec.conf):
-        typer.echo("understudy: fill in the secrets, which are not shown", err=True)
 
 
 def _become(worker: WorkerSpec) -> NoReturn:
