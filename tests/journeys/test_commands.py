@@ -49,6 +49,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
             marks=pytest.mark.filesystem,
         ),
         (["-D", "rest.bind-address=0.0.0.0", "app.py"], "rest.bind-address is '0.0.0.0'"),
+        (["-D", "rest.bind-port=38111", "app.py"], "2 JobManagers are to be started, and 1 found"),
         (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
         (["-D", "high-availability.type=pigeon", "app.py"], "high-availability.type is 'pigeon'"),
         (["--slots", "0", "app.py"], "--slots"),

@@ -85,6 +85,23 @@ def test_an_ended_run_is_answered_and_a_new_run_starts_anew(start: Start, place:
     assert 2 == len(new.lines("main.txt"))
 
 
+@pytest.mark.parametrize("command_line", [["run-application"], ["jobmanager"]])
+def test_an_id_that_another_run_has_used_is_refused_before_anything_starts(
+    start: Start, place: Path, command_line: list[str]
+) -> None:
+    identified = (*SESSION_LESS, *NAMED, "-D", f"$internal.pipeline.job-id={'ab' * 16}")
+    first = start("mains.py", "exit-0", options=(*identified, "--run-id", "monday"))
+    first.finish()
+    before = stored(place)
+    script = str(place / "mains.py")
+    again = command(place, *command_line, *identified, script, "exit-0", code=2)
+
+    assert "was used by run monday" in again.stderr
+    assert "goes on" not in again.stderr
+    assert 1 == len(first.lines("main.txt"))
+    assert before == stored(place)
+
+
 def test_a_standby_does_not_run_again_what_ended_normally(place: Path, start: Start) -> None:
     """Flink's standby does, by default: 3 of 3 (FLIP-560, delete-on-commit)."""
     script = harness.put_app(place, "mains.py")

@@ -55,7 +55,7 @@ def test_single_processes_find_the_one_jobmanager_and_a_second_one_is_refused(
     taskmanager.wait(30)
 
     assert 0 == code
-    assert 70 == refused
+    assert 2 == refused
     assert "a JobManager serves at localhost:" in said
     assert "Traceback" not in said
     assert ["RUNNING"] == [one["status"] for one in listed]

@@ -135,6 +135,11 @@ class LocalCluster:
         return self._ending.signals.count(signal.SIGINT)
 
     @property
+    def is_broken(self) -> bool:
+        """Say whether its processes cannot be started."""
+        return self._broken
+
+    @property
     def closed_by(self) -> int:
         """Return the signal that closed the cluster with its data kept, 0 if none did."""
         for number in self._ending.signals:

@@ -15,7 +15,7 @@ from understudy.api.authentication import rest_security
 from understudy.cli.compose import EXIT_CODES
 from understudy.cli.joining import shared_settings
 from understudy.cli.securing import network_of, rest_host, warn_of_open_token
-from understudy.cli.standalone import rest_ports, standing_alone
+from understudy.cli.standalone import bind_rest, standing_alone
 from understudy.cli.story import reason_of
 from understudy.cli.submitting import submission_of
 from understudy.cli.worker import Parts, main
@@ -40,7 +40,7 @@ async def run(parts: Parts) -> int:
 
 async def _run_jobmanager(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
-    listening = rest.bind(configuration.get(options.REST_BIND_ADDRESS), rest_ports(configuration))
+    listening = bind_rest(configuration)
     security = rest_security(configuration)
     warn_of_open_token(configuration, security)
     network: Network[LinkMessage] = network_of(

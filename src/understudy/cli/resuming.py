@@ -28,8 +28,13 @@ CANCELED = "the run is to be cancelled, durably: nothing of it goes on; this end
 UNKNOWN = "the data is kept, the register does not answer: this goes on, or ends as CANCELED:"
 
 
-def print_resume(plan: ClusterPlan, story: Story) -> None:
-    """Print the command that goes on where this one stopped."""
+def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
+    """Print the command that goes on where this one stopped.
+
+    A cluster that never ``began`` would not begin with the same command either.
+    """
+    if not began and not story.application_id:
+        return
     typer.echo(f"understudy: {_prospect(plan, story)}", err=True)
     spec = plan.application
     command = ["understudy", "run-application", "--run-id", story.run_id or plan.run_id]

@@ -23,7 +23,12 @@ from understudy.cli.common import (
 )
 from understudy.cli.compose import EXIT_CODES, open_services, release_registers, scratch_base
 from understudy.cli.hosts import check_host, reachable_as, shown_as
-from understudy.cli.joining import START_WAY_OUT, check_startable_here, patiently
+from understudy.cli.joining import (
+    START_WAY_OUT,
+    check_first_job_id,
+    check_startable_here,
+    patiently,
+)
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
 from understudy.cli.restoring import (
@@ -145,14 +150,16 @@ def run_application(
         run_id = continued_run(registry, run_id)
         ephemeral = registry.ephemeral
     spec = restored_spec(spec, restore, configuration, named)
-    check_startable_here(configuration, cluster_id)
+    wanted = _jobmanagers(configuration, jobmanagers)
+    check_first_job_id(configuration, cluster_id, run_id)
+    check_startable_here(configuration, cluster_id, jobmanagers=wanted)
     plan = ClusterPlan(
         configuration,
         cluster_id,
         ephemeral,
         run_id or uuid.uuid4().hex[:12],
         spec,
-        _jobmanagers(configuration, jobmanagers),
+        wanted,
         taskmanagers,
         changes,
     )
@@ -194,6 +201,8 @@ def jobmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     run_id = checked_run_id(run_id)
+    if spec:
+        check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id)
     changes = NO_CHANGES
     if spec:
@@ -227,7 +236,7 @@ def taskmanager(
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
-    check_startable_here(configuration, cluster_id, serves_rest=False)
+    check_startable_here(configuration, cluster_id, jobmanagers=0)
     _become(
         new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
     )
@@ -378,7 +387,7 @@ def _run(plan: ClusterPlan, *, as_json: bool) -> int:
     with view, notifier(plan.configuration, cluster.log) as posts:
         asyncio.run(cluster.run())
     if not story.finished and not plan.configuration.is_standalone:
-        print_resume(plan, story)
+        print_resume(plan, story, began=not cluster.is_broken)
     if cluster.interrupts:
         return 128 + signal.SIGINT
     if cluster.closed_by:

@@ -42,6 +42,7 @@ from understudy.cli.hosts import (
     read_workers,
     shown_as,
 )
+from understudy.cli.joining import check_first_job_id
 from understudy.cli.members import Account, Order, Wanted, name, unasked, wanted_of
 from understudy.cli.reaching import answer_to, give
 from understudy.cli.redeploying import changes_of
@@ -161,6 +162,7 @@ def start(
     if registry:
         answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
         run_id = continued_run(registry, run_id)
+    check_first_job_id(configuration, standing.cluster_id, run_id)
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)

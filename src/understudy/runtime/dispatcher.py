@@ -26,7 +26,6 @@ from understudy.errors import (
     DataError,
     LeadershipLost,
     NotFoundError,
-    SubmissionError,
 )
 from understudy.ha import layout
 from understudy.ha.application_store import Recovered, StoredApplication
@@ -60,7 +59,7 @@ from understudy.runtime.reporter import Reporter
 from understudy.runtime.resource_manager import ResourceManager
 from understudy.runtime.retention import (
     forget_expired,
-    read_tombstone,
+    refuse_used_job_id,
     sweep_tombstones,
 )
 from understudy.runtime.submission import Submission
@@ -225,27 +224,14 @@ class Dispatcher:
             return None
         services, term = self._around.services, self._leadership.term
         directory = services.applications.new_directory()
-        await self._refuse_used_job_id(submission)
+        if submission.first_job_id and self.registry:
+            await refuse_used_job_id(services, self.registry, submission.first_job_id)
         record = await services.storage.run(
             submission.store, services, run_id, directory, self._around.clock.wall()
         )
         stored = await services.applications.put(term, record, directory)
         _log.info("run %s of %s begins", run_id, submission.name)
         return stored
-
-    async def _refuse_used_job_id(self, submission: Submission) -> None:
-        if not submission.first_job_id or self.registry is None:
-            return
-        for tombstone in self.registry.tombstones.values():
-            try:
-                file = await read_tombstone(self._around.services, tombstone)
-            except (DataError, NotFoundError):
-                continue
-            if any(job.job_id == submission.first_job_id for job in file.jobs):
-                raise SubmissionError(
-                    f"$internal.pipeline.job-id {submission.first_job_id} was used by run "
-                    f"{tombstone.run_id} of this cluster: choose another one"
-                )
 
     # --- executing --------------------------------------------------------------------------------
 
