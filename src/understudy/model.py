@@ -85,6 +85,8 @@ class Failure(Record, frozen=True):
     message: str
     traceback: str = ""
     time: float = 0.0
+    job_id: str = ""
+    """The job whose failure is why its application failed."""
 
 
 class Artifact(Record, frozen=True):
@@ -357,6 +359,10 @@ class ApplicationResult(Record, frozen=True):
     start_time: float
     end_time: float
     failure: Failure | None = None
+    timestamps: dict[str, float] = {}
+    """When it came into each of its states first."""
+    unreached: tuple[JobId, ...] = ()
+    """Jobs that the last execution of ``main`` did not reach."""
 
 
 class ApplicationDocument(Record, frozen=True):
@@ -372,6 +378,7 @@ class ApplicationDocument(Record, frozen=True):
     created_at: float
     executions: int = 0
     """How often ``main`` was started."""
+    timestamps: dict[str, float] = {}
     deployment: int = 1
     """Whose code is executed: grows when a person deploys other code over the unfinished run."""
     restarts: Restarts = Restarts()
@@ -413,6 +420,7 @@ class Tombstone(Record, frozen=True):
     file: Pointer
     left_behind: tuple[str, ...] = ()
     """Storage paths of what a person abandoned when it could not be cleaned up."""
+    jobs: dict[str, int] = {}
 
 
 class LeadershipSpan(Record, frozen=True):
@@ -455,6 +463,10 @@ class JobRecord(Record, frozen=True):
     """Where its last completed checkpoint lies, if that was retained."""
     savepoint: str = ""
     counts: tuple[int, ...] = ()
+    kind: str = "batch"
+    submitted_at: float = 0.0
+    reached: bool | None = None
+    displaced: bool = False
 
 
 class TombstoneFile(Record, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from understudy.errors import JobCanceled, JobFailed
-from understudy.runtime.failures import canceled_job
+from understudy.runtime.failures import uncaught_job
 
 CANCELED = JobCanceled("job 'a' was cancelled", "a", "a", "", "")
 OTHER = JobCanceled("job 'b' was cancelled", "b", "b", "", "")
@@ -18,14 +18,15 @@ TAKEN_FOR_A_FAILURE.__cause__ = CANCELED
     ("error", "expected"),
     [
         (CANCELED, "a"),
-        (FAILED, None),
+        (FAILED, "c"),
         (TAKEN_FOR_A_FAILURE, None),
         (ExceptionGroup("side by side", [CANCELED, OTHER]), "a"),
-        (ExceptionGroup("side by side", [CANCELED, FAILED]), None),
+        (ExceptionGroup("side by side", [CANCELED, FAILED]), "c"),
+        (ExceptionGroup("side by side", [CANCELED, ValueError("mine")]), None),
         (KeyboardInterrupt(), None),
     ],
 )
-def test_the_job_is_told_of_whose_cancellation_an_exception_tells(
+def test_the_job_is_told_of_whose_end_an_exception_tells(
     error: BaseException, expected: str | None
 ) -> None:
-    assert expected == canceled_job(error)
+    assert expected == uncaught_job(error)

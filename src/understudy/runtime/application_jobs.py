@@ -95,13 +95,14 @@ class ApplicationJobs:
         return self.context.plans.entries
 
     @property
-    def cancelled(self) -> frozenset[JobId]:
-        """Return the jobs whose durable result is that they were cancelled."""
-        return frozenset(
-            job_id
-            for job_id, entry in self.entries.items()
-            if entry.result and entry.result.status is JobStatus.CANCELED
-        )
+    def unreached(self) -> tuple[JobId, ...]:
+        """Return the jobs that this execution of ``main`` has not reached."""
+        return tuple(job_id for job_id in self.entries if job_id not in self.marks.reached)
+
+    def ended_as(self, job_id: JobId | None) -> JobStatus | None:
+        """Return the status of a job's durable result, None where there is no such."""
+        entry = self.entries.get(job_id) if job_id else None
+        return entry.result.status if entry and entry.result else None
 
     def recover(self) -> dict[JobId, life.JobView]:
         """Employ a JobMaster for each job that goes on; return what the application must know."""
@@ -138,10 +139,12 @@ class ApplicationJobs:
         for master in self.masters.values():
             master.tell(job.Forgotten())
 
-    def cancel(self, job_ids: tuple[JobId, ...]) -> None:
+    def cancel(self, job_ids: tuple[JobId, ...], reason: str = "cancelled") -> None:
         """Cancel jobs, because of how the application ends."""
         for job_id in job_ids:
-            self.masters[job_id].tell(job.Cancel())
+            gave_way = self.entries[job_id].displaced
+            why = f"displaced, as main took another path; {reason}" if gave_way else reason
+            self.masters[job_id].tell(job.Cancel(why))
 
     def _employ(self, state: JobState, entry: JobEntry) -> JobMaster:
         master = JobMaster(state, entry, self.context, self)
@@ -302,6 +305,7 @@ class ApplicationJobs:
                 failure = (await self.outcome(master.job_id)).failure
             except NotFoundError:
                 failure = Failure(type="JobFailed", message=result.reason)
+            failure = failure and replace(failure, job_id=master.job_id)
         self._tell(life.JobEnded(master.job_id, result.status, failure))
 
     def _show(

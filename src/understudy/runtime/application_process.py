@@ -35,7 +35,7 @@ from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.channels import HEARTBEAT_S, SCRATCH
 from understudy.runtime.environment import Environment, current
-from understudy.runtime.failures import canceled_job, failure_of, shown, storable
+from understudy.runtime.failures import failure_of, shown, storable, uncaught_job
 from understudy.runtime.persist import persist_blocking
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.worker import GuardianLink, flush_output
@@ -127,7 +127,7 @@ def execute(run: RunMain) -> messages.MainEnded:
     except SystemExit as end:
         return messages.MainEnded(failure=_exit_failure(end.code))
     except BaseException as error:
-        return messages.MainEnded(failure=failure_of(error), canceled_job=canceled_job(error))
+        return messages.MainEnded(failure=failure_of(error), job_id=uncaught_job(error))
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             thread.join()

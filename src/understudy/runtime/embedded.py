@@ -50,7 +50,7 @@ from understudy.runtime.attempt import Attempt, Interrupted
 from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.runtime.environment import Environment
-from understudy.runtime.failures import canceled_job, failure_of
+from understudy.runtime.failures import failure_of, uncaught_job
 from understudy.runtime.liveness_lock import NoLocks
 from understudy.runtime.main_process import MainProcess
 from understudy.runtime.processes import Death
@@ -309,8 +309,8 @@ class EmbeddedCluster:
 
     def end(self, error: BaseException | None) -> ApplicationStatus:
         """Say how ``main`` has ended; return how the application ended, all jobs included."""
-        failure, job_id = (failure_of(error), canceled_job(error)) if error else (None, None)
-        self.send(messages.MainEnded(failure=failure, canceled_job=job_id))
+        failure, job_id = (failure_of(error), uncaught_job(error)) if error else (None, None)
+        self.send(messages.MainEnded(failure=failure, job_id=job_id))
         self._loop.call_soon_threadsafe(self._leave)
         return self._ended.result().status
 

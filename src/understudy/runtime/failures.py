@@ -7,7 +7,7 @@ import types
 from pathlib import Path
 
 from understudy.clock import SystemClock
-from understudy.errors import JobCanceled, UnderstudyError
+from understudy.errors import JobCanceled, JobFailed, UnderstudyError
 from understudy.model import Failure, JobId
 
 
@@ -26,16 +26,23 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def canceled_job(error: BaseException) -> JobId | None:
-    """Return the job of whose cancellation an exception tells, None where it tells of more.
+def uncaught_job(error: BaseException) -> JobId | None:
+    """Return the job of whose end an exception tells: of a failed one rather than a cancelled one.
 
-    Tasks that await jobs side by side raise a group; whoever raises an exception of their own
-    because of a cancelled job has taken that for a failure.
+    None where it tells of anything else: tasks that await jobs side by side raise a group; whoever
+    raises an exception of their own because of a job has made it theirs.
     """
+    found = _jobs_in(error)
+    if not found or None in found:
+        return None
+    failed = [one for one in found if not isinstance(one, JobCanceled)]
+    return JobId(next(one for one in (*failed, *found) if one).job_id)
+
+
+def _jobs_in(error: BaseException) -> list[JobFailed | None]:
     if isinstance(error, BaseExceptionGroup):
-        jobs = [canceled_job(one) for one in error.exceptions]
-        return jobs[0] if all(jobs) else None
-    return JobId(error.job_id) if isinstance(error, JobCanceled) else None
+        return [one for each in error.exceptions for one in _jobs_in(each)]
+    return [error if isinstance(error, JobFailed) else None]
 
 
 TEXT_CHARS_MAX = 20_000
