@@ -79,14 +79,13 @@ class Pointer(Record, frozen=True):
 
 
 class Failure(Record, frozen=True):
-    """Why something ended badly: the exception's class, its message and its traceback."""
+    """Why something ended badly: the exception's class, its message, its traceback, its job."""
 
     type: str
     message: str
     traceback: str = ""
     time: float = 0.0
     job_id: str = ""
-    """The job whose failure is why its application failed."""
 
 
 class Artifact(Record, frozen=True):
@@ -360,9 +359,7 @@ class ApplicationResult(Record, frozen=True):
     end_time: float
     failure: Failure | None = None
     timestamps: dict[str, float] = {}
-    """When it came into each of its states first."""
     unreached: tuple[JobId, ...] = ()
-    """Jobs that the last execution of ``main`` did not reach."""
 
 
 class ApplicationDocument(Record, frozen=True):

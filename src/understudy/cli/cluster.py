@@ -119,6 +119,8 @@ class LocalCluster:
         """The incarnations of all that were ever members."""
         self._closing = False
         self._finished = asyncio.Event()
+        self._over = asyncio.Event()
+        """The application has ended, and the cluster is to end with it."""
         self._ending = Ending()
         self._scratch = scratch_base(plan.configuration)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -230,13 +232,15 @@ class LocalCluster:
         )
 
     def _tell(self, event: Event) -> None:
-        if self._finished.is_set():
+        if self._over.is_set():
             return  # A standby that begins to lead before it is told to end is none of the story.
         told = self._story.hear(event)
         if told:
             self._show(told)
         if event["event"] == "application-finished":
             self._finished.set()
+            if self.interrupts or self._plan.configuration.get(options.SHUTDOWN_ON_FINISH):
+                self._over.set()
 
     def log(self, text: str) -> None:
         """Keep what a process logs beside what the application prints; show what matters."""
@@ -256,7 +260,7 @@ class LocalCluster:
         if member.worker and member.worker.scratch:
             # Its guardian has removed it, unless it was killed itself.
             await asyncio.to_thread(shutil.rmtree, member.worker.scratch, ignore_errors=True)
-        if self._closing or self._finished.is_set():
+        if self._closing or self._over.is_set():
             return
         self.log(f"{member.worker.name if member.worker else member.role} {death}")
         if death.code == REFUSED and member.early_deaths >= EARLY_DEATHS:
@@ -272,7 +276,7 @@ class LocalCluster:
         late = member.early_deaths - EARLY_DEATHS
         if late >= 0:
             await asyncio.sleep(min(2.0**late, RESTART_MAX_S))
-        if not self._closing and not self._finished.is_set():
+        if not self._closing and not self._over.is_set():
             await self._start(member)
 
     # --- ending -----------------------------------------------------------------------------------
@@ -284,7 +288,7 @@ class LocalCluster:
 
     def _on_signal(self, number: int) -> None:
         self._ending.signals.append(number)
-        if self.closed_by:
+        if self.closed_by or self._finished.is_set():
             self._ending.asked.set()
         else:
             self.log("cancelling; press Ctrl-C again to stop at once and keep the data")
@@ -304,7 +308,7 @@ class LocalCluster:
 
     async def _until_over(self) -> None:
         waits = [
-            asyncio.ensure_future(self._finished.wait()),
+            asyncio.ensure_future(self._over.wait()),
             asyncio.ensure_future(self._ending.asked.wait()),
         ]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import socket
@@ -75,9 +76,6 @@ async def _run_jobmanager(parts: Parts) -> int:
             parts.reporter.event("jobmanager-started", **identity)
             ended = await manager.run()
             await _tell_end(parts, ended)
-            if not configuration.get(options.SHUTDOWN_ON_FINISH):
-                # Its guardian goes on hearing of it, or would take it for one that hangs.
-                await parts.guardian.beat(parts.clock, Timing.of(configuration).lease_s)
     except asyncio.CancelledError:
         parts.guardian.released()
         raise
@@ -118,6 +116,7 @@ def _job_manager(
         parts.reporter,
         parts.clock,
         random.Random(),  # noqa: S311 -- jitter, not secrets
+        functools.partial(_tell_end, parts),
     )
     binding = Binding(
         RunId(spec.run_id) if spec.run_id else None,

@@ -388,6 +388,8 @@ def _run(plan: ClusterPlan, *, as_json: bool) -> int:
         asyncio.run(cluster.run())
     if not story.finished and not plan.configuration.is_standalone:
         print_resume(plan, story, began=not cluster.is_broken)
+    if story.finished and not plan.configuration.get(options.SHUTDOWN_ON_FINISH):
+        return EXIT_CODES[ApplicationStatus(story.status)]  # It had ended when it was closed.
     if cluster.interrupts:
         return 128 + signal.SIGINT
     if cluster.closed_by:

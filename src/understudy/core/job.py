@@ -271,7 +271,7 @@ def _place(state: JobState, placement: Placement) -> Step:
 
 def _deploy(state: JobState) -> Step:
     if state.cancelled:  # The intent is durable, but nobody was told: the attempt is dead.
-        return _record(state, JobStatus.CANCELED, None, f"{state.why_cancelled}, before it started")
+        return _record(state, JobStatus.CANCELED, None, f"{state.why_cancelled} before it started")
     if state.ends_as:
         return _save(replace(state, placement=None))
     if state.displaced:

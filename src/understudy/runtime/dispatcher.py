@@ -92,6 +92,10 @@ class Ended:
     status: ApplicationStatus
 
 
+async def _tell_nobody(ended: Ended) -> None:
+    """Tell nobody how the run ended."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What the Dispatcher works with; the same for every term of a process."""
@@ -106,6 +110,8 @@ class Surroundings:
     reporter: Reporter
     clock: Clock
     chance: random.Random
+    tell_end: Callable[[Ended], Awaitable[None]] = _tell_nobody
+    """Called by a leader that leads on after the run has ended."""
 
 
 class Dispatcher:
@@ -132,8 +138,20 @@ class Dispatcher:
     async def run(self, publish: Publish) -> Ended | None:
         """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`.
 
-        None: there is no run here, and this process was not started with an application.
+        None: there is no run here, and this process was not started with an application. A cluster
+        that is to outlive its application has a leader until it is told to close.
         """
+        ended = await self._run(publish)
+        if ended is None or self._around.configuration.get(options.SHUTDOWN_ON_FINISH):
+            return ended
+        self.application = self.cleanup = None
+        self._resources.serve(None)
+        if not self._leadership.addresses[0]:
+            await publish()
+        await self._around.tell_end(ended)
+        return await asyncio.Future()
+
+    async def _run(self, publish: Publish) -> Ended | None:
         services, term = self._around.services, self._leadership.term
         if self._leadership.damage:
             self.attention["leader"] = f"{self._leadership.damage}; it was replaced"
@@ -211,8 +229,7 @@ class Dispatcher:
         """Drop the tombstones whose time is over, except the one that is about to be told."""
         around = self._around
         kept = decision.tombstone if isinstance(decision, Answer) else None
-        ttl_s = around.configuration.get(options.TOMBSTONE_TTL)
-        now = around.clock.wall()
+        ttl_s, now = around.configuration.get(options.TOMBSTONE_TTL), around.clock.wall()
         await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
 
     # --- taking in --------------------------------------------------------------------------------
