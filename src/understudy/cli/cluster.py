@@ -29,10 +29,11 @@ from understudy.cli.compose import (
     scratch_base,
 )
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
+from understudy.cli.standalone import remove_leftovers
 from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.core.ids import application_id
-from understudy.errors import Conflict, DataError
+from understudy.errors import Conflict, DataError, UnderstudyError
 from understudy.ha.latch import HasLatch
 from understudy.ha.register import Entry
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
@@ -374,6 +375,8 @@ class LocalCluster:
                 locks.parent.rmdir()
         with contextlib.suppress(OSError):
             Path(self._scratch).rmdir()
+        if self._plan.configuration.is_standalone:
+            self._remove_what_nobody_remembers()
         if not self._finished.is_set():
             return
         storage = open_storage(self._plan.configuration.storage_dir)
@@ -383,8 +386,16 @@ class LocalCluster:
                 storage.delete_tree(cluster)
             except OSError as error:
                 self.log(f"left behind {storage.url}/{cluster}: {error}")
-        if self._plan.configuration.is_standalone:
-            storage.prune(cluster)
+
+    def _remove_what_nobody_remembers(self) -> None:
+        """Remove what the one JobManager has stored, however it ended: only it knew what it is."""
+        try:
+            left_behind = remove_leftovers(self._plan.configuration, self._plan.cluster_id)
+        except (OSError, UnderstudyError) as error:
+            self.log(f"left behind, until the next start or `understudy destroy`: {error}")
+        else:
+            for one in left_behind:
+                self.log(f"removed {one}")
 
     async def _settle(self) -> None:
         """Kill what has lost its guardian: everything below us that is no guardian of ours."""

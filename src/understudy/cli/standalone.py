@@ -10,12 +10,13 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from understudy.api import rest
-from understudy.cli.compose import standalone_rest
+from understudy.cli.compose import locks_directory, open_services, standalone_rest
 from understudy.cli.securing import bind_links, listens_on_tcp
 from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError
 from understudy.ha import layout
 from understudy.ha.services import HighAvailabilityServices
+from understudy.runtime.liveness_lock import LivenessLocks
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +99,28 @@ def _claimed(configuration: Configuration) -> Iterator[None]:
                 f"{options.REST_PORT.key} for another cluster, or another type for a standby"
             ) from error
         yield
+
+
+def remove_leftovers(configuration: Configuration, cluster_id: str) -> list[str]:
+    """Remove all that a JobManager has left which was killed; return what there was.
+
+    Raises `ConfigurationError` while one serves: what lies there is its own.
+    """
+    services = open_services(configuration, cluster_id, as_jobmanager=True)
+    storage, cluster = services.storage.blocking, services.locations.cluster
+    with _claimed(configuration):
+        directories = (cluster, *layout.result_directories(cluster))
+        found = [one for one in directories if storage.names(one)]
+        for name in storage.names(cluster):
+            if name != layout.LOCKS:
+                storage.delete_tree(f"{cluster}/{name}")
+        for directory in layout.result_directories(cluster):
+            storage.delete_tree(directory)
+            storage.prune(directory.rpartition("/")[0])
+        if locks := locks_directory(configuration, cluster_id):
+            LivenessLocks(locks).clear(())
+        storage.prune(cluster)
+    return [f"{storage.url}/{one}" for one in found]
 
 
 async def _clear(services: HighAvailabilityServices) -> None:

@@ -125,7 +125,7 @@ class JobState:
     adopted: bool = False
     """... it ran on under this leader, and ``main`` has reached it."""
     cancelled: bool = False
-    why_cancelled: str = ""
+    why_cancelled: str = "cancelled"
     displaced: bool = False
     ends_as: JobStatus | None = None
     """How it is to end once its savepoint is durable, if somebody wants that."""
