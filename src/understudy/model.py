@@ -79,12 +79,13 @@ class Pointer(Record, frozen=True):
 
 
 class Failure(Record, frozen=True):
-    """Why something ended badly: the exception's class, its message and its traceback."""
+    """Why something ended badly: the exception's class, its message, its traceback, its job."""
 
     type: str
     message: str
     traceback: str = ""
     time: float = 0.0
+    job_id: str = ""
 
 
 class Artifact(Record, frozen=True):
@@ -357,6 +358,8 @@ class ApplicationResult(Record, frozen=True):
     start_time: float
     end_time: float
     failure: Failure | None = None
+    timestamps: dict[str, float] = {}
+    unreached: tuple[JobId, ...] = ()
 
 
 class ApplicationDocument(Record, frozen=True):
@@ -372,6 +375,7 @@ class ApplicationDocument(Record, frozen=True):
     created_at: float
     executions: int = 0
     """How often ``main`` was started."""
+    timestamps: dict[str, float] = {}
     deployment: int = 1
     """Whose code is executed: grows when a person deploys other code over the unfinished run."""
     restarts: Restarts = Restarts()
@@ -413,6 +417,7 @@ class Tombstone(Record, frozen=True):
     file: Pointer
     left_behind: tuple[str, ...] = ()
     """Storage paths of what a person abandoned when it could not be cleaned up."""
+    jobs: dict[str, int] = {}
 
 
 class LeadershipSpan(Record, frozen=True):
@@ -457,6 +462,10 @@ class JobRecord(Record, frozen=True):
     """Where its last completed checkpoint lies, if that was retained."""
     savepoint: str = ""
     counts: tuple[int, ...] = ()
+    kind: str = "batch"
+    submitted_at: float = 0.0
+    reached: bool | None = None
+    displaced: bool = False
 
 
 class TombstoneFile(Record, frozen=True):

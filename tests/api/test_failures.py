@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from understudy.api import failures, views
-from understudy.api.failures import Told
 from understudy.model import (
     ApplicationId,
     ApplicationRecord,
-    ApplicationResult,
-    ApplicationStatus,
     Failure,
     JobId,
-    JobRecord,
-    JobStatus,
     RunId,
     SessionProfile,
-    TombstoneFile,
 )
 from understudy.runtime.submission import configuration_of
 
@@ -30,48 +26,36 @@ def failure(number: int, traceback: str = "") -> Failure:
     )
 
 
-def entries(told: list[Told], maximum: int = failures.MAXIMUM_DEFAULT) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = failures.of_application(told, maximum)["exceptionHistory"][
+def entries(cause: Failure | None, maximum: int = failures.MAXIMUM_DEFAULT) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = failures.of_application(cause, maximum)["exceptionHistory"][
         "entries"
     ]
     return found
 
 
-def test_an_entry_has_flinks_keys_and_names_its_job() -> None:
-    expected = [
-        {
-            "exceptionName": "ValueError",
-            "stacktrace": "Traceback …",
-            "timestamp": 2000,
-            "jobId": JOB,
-        },
-        {"exceptionName": "ValueError", "stacktrace": "no luck 1", "timestamp": 1000},
-    ]
+def test_an_application_failed_for_one_cause_which_names_its_job_where_it_is_one() -> None:
+    told = {"exceptionName": "ValueError", "stacktrace": "Traceback …", "timestamp": 2000}
+    cause = failure(2, "Traceback …")
 
-    actual = entries([Told(failure(1)), Told(failure(2, "Traceback …"), JOB)])
-
-    assert expected == actual
+    assert [told] == entries(cause)
+    assert [{**told, "jobId": JOB}] == entries(replace(cause, job_id=JOB))
 
 
-def test_the_latest_come_first_up_to_the_maximum() -> None:
-    told = [Told(failure(number)) for number in (3, 1, 5, 2, 4)]
-
-    answer = failures.of_application(told, 2)
-
-    assert [5000, 4000] == [one["timestamp"] for one in answer["exceptionHistory"]["entries"]]
-    assert answer["exceptionHistory"]["truncated"]
-    assert [] == entries(told, 0)
+def test_an_application_that_has_not_failed_has_no_cause() -> None:
+    assert [] == entries(None)
 
 
-def test_twenty_are_told_where_nobody_says_how_many() -> None:
-    assert 20 == len(entries([Told(failure(number)) for number in range(50)]))
+def test_no_more_is_told_than_was_asked_for() -> None:
+    answer = failures.of_application(failure(1), 0)["exceptionHistory"]
+
+    assert ([], True) == (answer["entries"], answer["truncated"])
 
 
-def test_what_ended_a_job_and_its_application_is_told_once_as_the_jobs() -> None:
-    one = failure(1)
+def test_twenty_are_told_of_a_job_where_nobody_says_how_many() -> None:
+    told = [failure(number) for number in range(50)]
+    answer = failures.of_job(told, failures.MAXIMUM_DEFAULT)
 
-    for told in ([Told(one), Told(one, JOB)], [Told(one, JOB), Told(one)]):
-        assert [JOB] == [entry["jobId"] for entry in entries(told)]
+    assert 20 == len(answer["exceptionHistory"]["entries"])
 
 
 def test_a_jobs_history_has_its_root_and_the_maximum() -> None:
@@ -93,36 +77,6 @@ def test_a_job_without_failures_has_an_empty_history() -> None:
         answer["timestamp"],
         answer["truncated"],
     )
-
-
-def test_the_failures_of_a_buried_application_come_from_its_tombstone() -> None:
-    status = ApplicationStatus.FAILED
-    result = ApplicationResult(
-        application_id=ApplicationId("a" * 32),
-        application_name="flights",
-        run_id=RunId("run-1"),
-        status=status,
-        start_time=0.0,
-        end_time=9.0,
-        failure=failure(3),
-    )
-    jobs = [
-        JobRecord(
-            job_id=JobId(str(number) * 32),
-            name=f"job {number}",
-            status=JobStatus.FAILED,
-            attempt=1,
-            start_time=0.0,
-            end_time=1.0,
-            failure=failure(1) if number == 1 else None,
-        )
-        for number in (1, 2)
-    ]
-    expected = [Told(failure(3)), Told(failure(1), JOB)]
-
-    actual = failures.recorded(TombstoneFile(result=result, jobs=tuple(jobs)))
-
-    assert expected == actual
 
 
 # --- configuration --------------------------------------------------------------------------------

@@ -64,6 +64,23 @@ def test_a_cancelled_application_stops_main_and_its_jobs() -> None:
     assert ApplicationStatus.CANCELING is life.status_of(stopping)
 
 
+@pytest.mark.parametrize("policy", [None, False])
+def test_a_cancelled_job_that_main_did_not_catch_cancels_the_application(
+    policy: bool | None,
+) -> None:
+    expected: list[list[Command]] = [
+        [CancelJobs((B,), "a job was cancelled")],
+        concluded(CANCELED),
+    ]
+    state, _ = live(State(), Execute(), JobReached(A), JobReached(B), cancel(A), policy=policy)
+
+    ending, first = live(state, MainRaised(OOPS, cancelled=True), policy=policy)
+    _, rest = live(ending, cancel(B), policy=policy)
+
+    assert expected == [*first, *rest]
+    assert ApplicationStatus.CANCELING is life.status_of(ending)
+
+
 @pytest.mark.parametrize("heard", [STOPPED, MainReturned(), lost()])
 def test_however_a_stopped_main_ends_the_application_is_cancelled(heard: Event) -> None:
     expected = concluded(CANCELED)

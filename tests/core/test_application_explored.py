@@ -85,7 +85,7 @@ class ApplicationExplored(RuleBasedStateMachine):
         self.take(life.ResultDelivered(data.draw(st.sampled_from(sorted(self.ended)))))
 
     @precondition(lambda self: self.main_lives)
-    @rule(how=st.sampled_from(["returns", "raises", "is lost"]))
+    @rule(how=st.sampled_from(["returns", "raises", "is cancelled", "is lost"]))
     def main_ends(self, how: str) -> None:
         self.main_lives = False
         match how:
@@ -93,6 +93,8 @@ class ApplicationExplored(RuleBasedStateMachine):
                 self.take(life.MainReturned())
             case "raises":
                 self.take(life.MainRaised(OOPS))
+            case "is cancelled":
+                self.take(life.MainRaised(OOPS, cancelled=True))
             case _:
                 self.take(life.MainLost(OOPS, 0.0))
 

@@ -47,7 +47,9 @@ def test_a_backend_of_ours_is_opened_by_its_name(kind: str, tmp_path: object) ->
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("carrier-pigeon", "known here: .*filesystem"),
+        ("carrier-pigeon", "known here: NONE, filesystem, zookeeper, or module:factory$"),
+        ("embedded", "several processes; choose NONE, filesystem, zookeeper, or module:factory$"),
+        ("understudy.ha.backends.embedded:open_register", "several processes; choose NONE"),
         ("no_such_module:factory", "no_such_module"),
         ("somebody_elses_backend:nothing", "nothing"),
         ("somebody_elses_backend:", "high-availability.type"),

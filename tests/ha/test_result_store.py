@@ -100,7 +100,7 @@ def test_a_file_that_the_register_does_not_name_is_foreign() -> None:
     durable = Durable()
     durable.storage.publish(DIRTY, b'{"value": "forged"}')
     durable.storage.publish(CLEAN, b'{"value": "forged"}')
-    with pytest.raises(NotFoundError, match="removed or altered.*the register still knows"):
+    with pytest.raises(NotFoundError, match=r"removed or altered.*the register still knows"):
         run_virtual(opened(durable).read("job", STAGED))
 
     durable.storage.publish(STAGED.path, DATA)

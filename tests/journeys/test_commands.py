@@ -41,6 +41,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["--run-id", "../up", "app.py"], "--run-id '../up'"),
         (["-D", "high-availability.cluster-id=../up", "app.py"], "high-availability.cluster-id"),
         (["-D", "high-availability.type=carrier-pigeon", *NAMED, "app.py"], "carrier-pigeon"),
+        (["-D", "high-availability.type=embedded", "app.py"], "a cluster has several processes"),
         (["-D", "taskmanager.spare-drivers=1000", "app.py"], "spare"),
         pytest.param(
             ["-D", "high-availability.leader-election.lease-duration=1s", "app.py"],
@@ -48,6 +49,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
             marks=pytest.mark.filesystem,
         ),
         (["-D", "rest.bind-address=0.0.0.0", "app.py"], "rest.bind-address is '0.0.0.0'"),
+        (["-D", "rest.bind-port=38111", "app.py"], "2 JobManagers are to be started, and 1 found"),
         (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
         (["-D", "high-availability.type=pigeon", "app.py"], "high-availability.type is 'pigeon'"),
         (["--slots", "0", "app.py"], "--slots"),
@@ -170,7 +172,7 @@ def test_cancelling_one_job_leaves_the_decision_to_main(start: Start, place: Pat
     command(place, "cancel", job)
     code = run.finish()
 
-    assert 1 == code
+    assert 3 == code
     assert "understudy.errors.JobCanceled" in run.log.read_text()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable
@@ -63,6 +65,11 @@ def test_an_ended_run_is_answered_and_a_new_run_starts_anew(start: Start, place:
     first.finish()
     again = start("mains.py", "raise", options=(*NAMED, "--run-id", "monday"))
     code = again.finish()
+    script = str(place / "mains.py")
+    once_more = (*SESSION_LESS, *NAMED, "--run-id", "monday", script, "raise")
+    repeated = command(place, "run-application", *once_more, code=1)
+    asked = command(place, "result", "monday", *NAMED, code=1)
+    told = json.loads(command(place, "result", "monday", *NAMED, "--json", code=1).stdout)
     executed = len(first.lines("main.txt"))
     new = start("mains.py", "raise", options=NAMED)
     new.finish()
@@ -70,8 +77,29 @@ def test_an_ended_run_is_answered_and_a_new_run_starts_anew(start: Start, place:
     assert 1 == code
     assert ["application-finished"] == [event["event"] for event in again.events]
     assert "FAILED" == again.events[0]["status"]
+    assert "RuntimeError: main gives up" == again.events[0]["failure"]
+    assert "the application failed: RuntimeError: main gives up" in repeated.stderr
+    assert "  RuntimeError: main gives up" in asked.stdout.splitlines()
+    assert "main gives up" == told["failure"]["message"]
     assert 1 == executed
     assert 2 == len(new.lines("main.txt"))
+
+
+@pytest.mark.parametrize("command_line", [["run-application"], ["jobmanager"]])
+def test_an_id_that_another_run_has_used_is_refused_before_anything_starts(
+    start: Start, place: Path, command_line: list[str]
+) -> None:
+    identified = (*SESSION_LESS, *NAMED, "-D", f"$internal.pipeline.job-id={'ab' * 16}")
+    first = start("mains.py", "exit-0", options=(*identified, "--run-id", "monday"))
+    first.finish()
+    before = stored(place)
+    script = str(place / "mains.py")
+    again = command(place, *command_line, *identified, script, "exit-0", code=2)
+
+    assert "was used by run monday" in again.stderr
+    assert "goes on" not in again.stderr
+    assert 1 == len(first.lines("main.txt"))
+    assert before == stored(place)
 
 
 def test_a_standby_does_not_run_again_what_ended_normally(place: Path, start: Start) -> None:
@@ -150,6 +178,27 @@ def test_the_first_interrupt_cancels_and_cleans_up(
     nothing_left()
 
 
+def test_a_run_whose_cancellation_is_durable_is_not_said_to_go_on(
+    start: Start, place: Path, nothing_left: Callable[[], None]
+) -> None:
+    run = start("mains.py", "cancelled", options=("-D", "taskmanager.driver.cancel-grace=10min"))
+    run.grown("stubborn.txt", 1)
+    run.process.send_signal(signal.SIGINT)
+    run.wait("application-status", status="CANCELING")
+    run.process.send_signal(signal.SIGINT)
+    code = run.finish()
+    printed = run.log.read_text()
+    resume = printed[printed.index("  understudy run-application") :].splitlines()[0].strip()
+    done = command(place, *shlex.split(resume)[1:], code=3)
+
+    assert 130 == code
+    assert "this ends it as CANCELED" in printed
+    assert "goes on where it stopped" not in printed
+    assert "is CANCELED" in done.stderr
+    assert [] == stored(place)
+    nothing_left()
+
+
 @pytest.mark.parametrize(
     ("signals", "code"),
     [
@@ -167,6 +216,8 @@ def test_a_closed_run_keeps_its_data_and_is_resumed_by_the_printed_command(
 ) -> None:
     run = start("three.py", "stubborn")
     run.at_work()
+    if signal.SIGINT in signals:  # Nobody takes the wish to cancel before the second comes.
+        os.kill(run.leader()["pid"], signal.SIGSTOP)
     for number in signals:
         run.process.send_signal(number)
         if number == signal.SIGINT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.request
 
 import pytest
 
@@ -92,6 +93,30 @@ def test_main_cancels_a_job(start: Start) -> None:
 
     assert run.finish() == 0
     assert run.lines("caught.txt") == ["CANCELED"]
+
+
+def test_a_cancelled_job_that_main_does_not_catch_cancels_the_application_and_is_no_failure(
+    start: Start,
+) -> None:
+    run = start("mains.py", "cancelled", options=("-D", "taskmanager.driver.cancel-grace=10min"))
+    run.grown("stubborn.txt", 1)
+    job = run.running("victim")["job_id"]
+    application = run.of("application-status")[0]["application_id"]
+    request = urllib.request.Request(f"{run.rest}/jobs/{job}", method="PATCH")
+    with urllib.request.urlopen(request) as answer:
+        assert 202 == answer.status
+    run.wait("application-status", status="CANCELING")
+    asked = [f"/applications/{application}", f"/jobs/{job}"]
+    asked += [f"/jobs/{one['jid']}" for one in run.get("/jobs/overview")["jobs"]]
+    meanwhile = [run.get(f"{one}/exceptions")["exceptionHistory"]["entries"] for one in asked]
+    run.release()
+    code = run.finish()
+
+    assert [[], [], [], []] == meanwhile
+    assert 3 == code
+    ended = run.of("application-finished")[0]
+    assert ("CANCELED", None) == (ended["status"], ended["failure"])
+    assert [] == run.of("application-status", status="FAILING")
 
 
 def test_a_value_that_is_not_json_is_refused_with_its_path(start: Start) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import threading
 import urllib.error
 import urllib.request
@@ -16,8 +18,15 @@ from typing import Any
 import pytest
 
 from tests.journeys import harness
+from tests.journeys.conftest import Start
 from tests.journeys.harness import COMMAND, SESSION_LESS, Event, Run, command
+from understudy.model import ApplicationStatus
 
+QUICK = (
+    *("-D", "restart-strategy.type=fixed-delay"),
+    *("-D", "restart-strategy.fixed-delay.attempts=1"),
+    *("-D", "restart-strategy.fixed-delay.delay=10ms"),
+)
 NOBODY = "0" * 32
 SETTINGS = (
     "high-availability.cluster-id=told",
@@ -166,28 +175,46 @@ def test_a_jobs_configuration_is_that_of_its_application(told: Told) -> None:
     assert expected == actual
 
 
-def test_the_exceptions_of_an_application_are_those_of_main_and_of_its_jobs(told: Told) -> None:
-    answer = ask(f"{told.one}/exceptions").json["exceptionHistory"]
-    found = [(one["exceptionName"], one.get("jobId")) for one in answer["entries"]]
+def test_what_a_running_application_has_survived_stands_with_its_jobs_only(told: Told) -> None:
+    jobs = f"{told.bases[0]}/jobs"
+    of_application = ask(f"{told.one}/exceptions").json["exceptionHistory"]
+    unlucky = ask(f"{jobs}/{told.jobs['unlucky']}/exceptions").json["exceptionHistory"]
+    crashed = ask(f"{jobs}/{told.jobs['crash_once']}/exceptions").json["exceptionHistory"]
 
-    assert {
-        ("MainLost", None),
-        ("ValueError", told.jobs["unlucky"]),
-        ("AttemptLost", told.jobs["crash_once"]),
-    } == set(found)
-    assert not answer["truncated"]
-    assert "the process of main" in answer["entries"][-1]["stacktrace"]
-    times = [one["timestamp"] for one in answer["entries"]]
+    assert {"entries": [], "truncated": False} == of_application
+    assert {"ValueError"} == {one["exceptionName"] for one in unlucky["entries"]}
+    assert ["AttemptLost"] == [one["exceptionName"] for one in crashed["entries"]]
+    times = [one["timestamp"] for one in unlucky["entries"]]
     assert sorted(times, reverse=True) == times
     assert all(time_ms > 1_600_000_000_000 for time_ms in times)
 
 
-@pytest.mark.parametrize(("maximum", "count"), [("0", 0), ("1", 1), ("2", 2), ("000002", 2)])
+@pytest.mark.parametrize(("maximum", "count"), [("0", 0), ("1", 1), ("000002", 1)])
 def test_no_more_exceptions_are_told_than_wanted(told: Told, maximum: str, count: int) -> None:
-    answer = ask(f"{told.one}/exceptions?maxExceptions={maximum}").json["exceptionHistory"]
+    job = f"{told.bases[0]}/jobs/{told.jobs['unlucky']}"
+    answer = ask(f"{job}/exceptions?maxExceptions={maximum}").json["exceptionHistory"]
 
     assert count == len(answer["entries"])
-    assert answer["truncated"]
+    assert (count == 0) == answer["truncated"]
+
+
+def test_a_running_application_starts_when_it_runs(told: Told) -> None:
+    detail = ask(told.one).json
+    times = detail["timestamps"]
+
+    assert {one.value for one in ApplicationStatus} == set(times)
+    assert 0 < times["CREATED"] <= times["RUNNING"] == detail["start-time"]
+    assert {0} == {times[one] for one in times if one not in {"CREATED", "RUNNING"}}
+
+
+@pytest.mark.parametrize("mode", ["stop", "", "kill"])
+def test_an_unknown_way_to_end_a_job_is_refused(told: Told, mode: str) -> None:
+    url = f"{told.bases[0]}/jobs/{told.jobs['wait']}?mode={mode}"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, method="PATCH"))
+
+    assert 400 == refused.value.code
+    assert "expected cancel" in refused.value.read().decode()
 
 
 @pytest.mark.parametrize("base", [0, 1], ids=["leader", "standby"])
@@ -271,6 +298,10 @@ def test_what_has_ended_is_told_while_another_run_goes_on(told: Told) -> None:
         log = ask(f"{run.rest}/applications/{told.application}/log").text
         own_log = ask(f"{run.rest}/jobmanager/log").text
         root = run.get(f"{job}/exceptions")["root-exception"]
+        detail, one = run.get(f"/applications/{told.application}"), run.get(job)
+        listed = run.get("/applications/overview")["applications"]
+        jobs = {each["jid"] for each in run.get("/jobs/overview")["jobs"]}
+        overview = run.get("/overview")
         told.log.unlink()
         removed = ask(f"{run.rest}/applications/{told.application}/log")
         run.release()
@@ -282,14 +313,54 @@ def test_what_has_ended_is_told_while_another_run_goes_on(told: Told) -> None:
     assert "fixed-delay" == config["restart-strategy.type"]
     assert "******" == config["spark.my.pin"]
     assert config == of_job
-    assert [("ValueError", told.jobs["unlucky"])] == [
-        (one["exceptionName"], one["jobId"]) for one in history["exceptionHistory"]["entries"]
-    ]
+    assert [] == history["exceptionHistory"]["entries"], "it has finished"
+    assert detail["timestamps"]["RUNNING"] == detail["start-time"] > 0
+    assert detail["timestamps"]["FINISHED"] == detail["end-time"]
+    assert {"FINISHED": 2, "FAILED": 1} == next(
+        each["jobs"] for each in listed if each["id"] == told.application
+    )
+    assert set(told.jobs.values()) < jobs
+    assert (1, 3, 1) == (
+        overview["applications-finished"],
+        overview["jobs-finished"],
+        overview["jobs-failed"],
+    )
+    assert (True, False) == (one["reached"], one["displaced"])
+    assert {"now", "vertices", "plan", "status-counts"} <= set(one)
+    assert 0 < one["timestamps"]["CREATED"] <= one["timestamps"]["RUNNING"]
+    assert one["end-time"] == one["timestamps"]["FAILED"]
     assert "no luck in attempt 2" in root
     assert "main speaks" in log
     assert "main speaks" not in own_log
     assert 404 == removed.status
     assert "env.log.max" in removed.json["errors"][0]
+
+
+def test_a_cluster_that_outlives_its_application_tells_the_one_cause_of_its_failure(
+    start: Start,
+) -> None:
+    stay = ("-D", "execution.shutdown-on-application-finish=false")
+    run = start("mains.py", "uncaught", options=(*stay, *QUICK))
+    run.wait("application-finished", status="FAILED")
+    os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
+    run.wait("leader", term=2)
+    (application,) = run.get("/applications/overview")["applications"]
+    (job,) = run.get("/jobs/overview")["jobs"]
+    detail = run.get(f"/applications/{application['id']}")
+    causes = run.get(f"/applications/{application['id']}/exceptions")["exceptionHistory"]["entries"]
+    of_job = run.get(f"/jobs/{job['jid']}/exceptions")["exceptionHistory"]["entries"]
+    run.standby_is_ready()  # Who was killed has been replaced.
+    run.process.send_signal(signal.SIGTERM)
+    code = run.finish()
+
+    assert 1 == code
+    assert ("FAILED", {"FAILED": 1}) == (application["status"], application["jobs"])
+    assert [job["jid"]] == [one["jobId"] for one in causes]
+    assert "JobFailed" in causes[0]["exceptionName"]
+    assert "ValueError" == of_job[0]["exceptionName"]
+    assert 0 < detail["timestamps"]["FAILING"] <= detail["timestamps"]["FAILED"]
+    assert "JobFailed" in detail["failure"]["class"]
+    assert 1 == len(run.lines("main.txt"))
 
 
 def test_a_jobmanager_in_the_foreground_posts_its_own_events(place: Path) -> None:

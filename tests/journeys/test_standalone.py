@@ -55,7 +55,7 @@ def test_single_processes_find_the_one_jobmanager_and_a_second_one_is_refused(
     taskmanager.wait(30)
 
     assert 0 == code
-    assert 70 == refused
+    assert 2 == refused
     assert "a JobManager serves at localhost:" in said
     assert "Traceback" not in said
     assert ["RUNNING"] == [one["status"] for one in listed]
@@ -108,7 +108,26 @@ def test_the_loss_of_its_jobmanager_ends_a_cluster_as_failed(
     assert "the JobManager was lost, and with it the application" in said
     assert "goes on where it stopped" not in said
     assert ["first 1", "long 1"] == run.lines("jobs.txt")
+    assert [] == stored(place), "nobody remembers what was stored"
     nothing_left()
+
+
+def test_what_a_killed_jobmanager_has_left_is_destroyed_once_it_is_dead(
+    begin: Begin, place: Path, alone: tuple[str, ...]
+) -> None:
+    script = harness.put_app(place, "three.py")
+    jobmanager = begin("jobmanager", str(script))
+    until(lambda: lines(place, "main.txt") != [])
+    living = command(place, "destroy", "--yes", *alone, code=2)
+    harness.kill(harness.descendants_of({jobmanager.pid}))
+    jobmanager.wait(harness.PATIENCE_S)
+    until(lambda: not harness.processes_of(place))
+    left = stored(place)
+    command(place, "destroy", "--yes", *alone)
+
+    assert "a JobManager serves at" in living.stderr
+    assert left
+    assert [] == stored(place)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +138,6 @@ def test_the_loss_of_its_jobmanager_ends_a_cluster_as_failed(
             ["run-application", "-D", "jobmanager.rpc.address=elsewhere", "app.py"],
             "jobmanager.rpc.address is 'elsewhere'",
         ),
-        (["destroy", "--yes"], "keeps nothing to destroy"),
     ],
 )
 def test_what_it_cannot_be_asked_for_is_refused(

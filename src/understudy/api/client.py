@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from understudy.api import answers, checkpoints, directory, views
+from understudy.api import answers, checkpoints, directory, ended, views
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
 from understudy.api.views import Json
@@ -189,7 +189,7 @@ class ClusterClient:
         facts = await self._directory.stored(registry)
         listed = [views.application_overview(one) for one in facts]
         listed += directory.unreadable(registry, facts, problems)
-        listed += [views.buried_overview(stone) for stone in registry.tombstones.values()]
+        listed += [ended.buried_overview(stone) for stone in registry.tombstones.values()]
         return {"applications": listed, **answer}
 
     async def stored_application(self, wanted: str) -> Json:
@@ -211,7 +211,7 @@ class ClusterClient:
             raise
         if isinstance(found, Tombstone):
             return await self._directory.buried_detail(found)
-        return views.application_detail(found)
+        return views.application_detail(await self._directory.with_cause(found))
 
     async def attention(self) -> list[Json]:
         """Return what needs a person: as the leader knows, or as the data shows."""
@@ -254,7 +254,7 @@ class ClusterClient:
         for stone in registry.tombstones.values() if registry else ():
             with contextlib.suppress(DataError, NotFoundError):
                 records = (await self._directory.buried(stone)).jobs
-                found += [views.recorded_job(record, stone) for record in records]
+                found += [ended.recorded_job(record, stone) for record in records]
         return found
 
     async def stored_checkpoints(self, wanted: str) -> Json:

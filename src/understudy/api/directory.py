@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from understudy.api import checkpoints, failures, views
+from understudy.api import checkpoints, ended, views
 from understudy.api.checkpoints import CheckpointFacts
-from understudy.api.failures import Told
 from understudy.api.views import ApplicationFacts, JobLive, Json
 from understudy.clock import Clock
 from understudy.core import job
@@ -86,7 +87,8 @@ class Directory:
             adopted=frozenset(jobs.marks.adopted),
             skipped=frozenset(jobs.marks.skipped),
             displaced=frozenset(jobs.marks.displaced),
-            failures=tuple(application.failures),
+            failure=application.failure,
+            timestamps=application.timestamps,
             record=application.record,
         )
 
@@ -150,7 +152,10 @@ class Directory:
         """Return why attempts of a job failed: what was staged, and what the leader saw."""
         found: list[Failure] = list(facts.live[job_id].failures) if job_id in facts.live else []
         entry = facts.entries[job_id]
-        for attempt in range(1, entry.attempt + 1):
+        attempts = entry.attempt
+        if views.job_status(facts, job_id) in {JobStatus.CANCELLING, JobStatus.CANCELED}:
+            attempts -= 1  # Whatever the last one raised when it was interrupted is no failure.
+        for attempt in range(1, attempts + 1):
             path = f"{self._services.locations.cluster}/applications/{facts.body.directory}"
             try:
                 data = await self._services.storage.read(f"{path}/staged/{job_id}-{attempt}.json")
@@ -195,31 +200,26 @@ class Directory:
         )
         return self._services.storage.place(path)
 
-    async def application_failures(self, facts: ApplicationFacts, maximum: int) -> list[Told]:
-        """Return why an application and its jobs failed, in no order.
+    async def application_failure(self, facts: ApplicationFacts) -> Failure | None:
+        """Return the one cause for which an application fails, or has failed."""
+        return (await self.with_cause(facts)).failure
 
-        Of more jobs with failures than ``maximum``, those that ended last are looked at.
-        """
-        found = [Told(failure) for failure in facts.failures]
-        if facts.body.result:
-            found += await self._end(facts)
-        failed = sorted(
-            (job_id for job_id in facts.entries if failures.has_failed(facts, job_id)),
-            key=lambda job_id: failures.ended_at(facts, job_id),
-        )
-        for job_id in failed[-maximum:] if maximum else []:
-            found += [Told(failure, job_id) for failure in await self.failures(facts, job_id)]
-        return found
+    async def with_cause(self, facts: ApplicationFacts) -> ApplicationFacts:
+        """Return them with why the application failed, where that is durable."""
+        if facts.failure or not facts.body.result:
+            return facts
+        return replace(facts, failure=await self._end(facts))
 
-    async def _end(self, facts: ApplicationFacts) -> list[Told]:
+    async def _end(self, facts: ApplicationFacts) -> Failure | None:
         """Return why an application ended badly."""
         body, results = facts.body, self._services.application_results
         assert body.result is not None
         with contextlib.suppress(NotFoundError, DataError):
             data = await results.read(body.application_id, body.result.source)
-            failure = application_results.load(data, "the application's result").failure
-            return [Told(failure)] if failure else []
-        return []
+            return application_results.load(data, "the application's result").failure
+        with contextlib.suppress(NotFoundError, DataError):
+            return (await read_end(self._services, facts.body)).result.failure
+        return None
 
     async def configuration(self, found: ApplicationFacts | Tombstone) -> dict[str, str]:
         """Return what an application was submitted with, secrets hidden.
@@ -234,9 +234,9 @@ class Directory:
     async def buried_detail(self, tombstone: Tombstone) -> Json:
         """Return a buried application; without its jobs where its file cannot be read."""
         try:
-            return views.buried_detail(tombstone, await self.buried(tombstone))
+            return ended.buried_detail(tombstone, await self.buried(tombstone))
         except (DataError, NotFoundError) as error:
-            return {**views.buried_overview(tombstone), "jobs": [], "problem": str(error)}
+            return {**ended.buried_overview(tombstone), "jobs": [], "problem": str(error)}
 
     async def buried(self, tombstone: Tombstone) -> TombstoneFile:
         """Read a tombstone's file; raises `NotFoundError` or `DataError`."""
@@ -293,26 +293,32 @@ def find_job(wanted: str, facts: list[ApplicationFacts]) -> tuple[ApplicationFac
     return close[0] if len(close) == 1 and len(wanted) >= 4 else None
 
 
-def overview(facts: list[ApplicationFacts], slots: int, free: int, taskmanagers: int) -> Json:
-    """Return the cluster at a glance (``/overview``)."""
-    statuses = [views.job_status(one, job_id) for one in facts for job_id in one.entries]
+def overview(
+    facts: list[ApplicationFacts],
+    tombstones: Iterable[Tombstone],
+    slots: int,
+    free: int,
+    taskmanagers: int,
+) -> Json:
+    """Return the cluster at a glance (``/overview``), with what has ended and is remembered."""
+    stones = list(tombstones)
+    jobs = Counter(views.job_status(one, job_id) for one in facts for job_id in one.entries)
+    for stone in stones:
+        jobs.update({JobStatus(state): count for state, count in stone.jobs.items()})
+    applications = Counter([*(one.status for one in facts), *(stone.status for stone in stones)])
     return {
         "taskmanagers": taskmanagers,
         "slots-total": slots,
         "slots-available": free,
-        "jobs-running": sum(not status.is_terminal for status in statuses),
-        "jobs-finished": statuses.count(JobStatus.FINISHED),
-        "jobs-cancelled": statuses.count(JobStatus.CANCELED),
-        "jobs-failed": statuses.count(JobStatus.FAILED),
+        "jobs-running": sum(n for status, n in jobs.items() if not status.is_terminal),
+        "jobs-finished": jobs[JobStatus.FINISHED],
+        "jobs-cancelled": jobs[JobStatus.CANCELED],
+        "jobs-failed": jobs[JobStatus.FAILED],
         "applications-running": sum(not one.status.is_terminal for one in facts),
-        "applications-finished": _count(facts, ApplicationStatus.FINISHED),
-        "applications-cancelled": _count(facts, ApplicationStatus.CANCELED),
-        "applications-failed": _count(facts, ApplicationStatus.FAILED),
+        "applications-finished": applications[ApplicationStatus.FINISHED],
+        "applications-cancelled": applications[ApplicationStatus.CANCELED],
+        "applications-failed": applications[ApplicationStatus.FAILED],
     }
-
-
-def _count(facts: list[ApplicationFacts], status: ApplicationStatus) -> int:
-    return sum(one.status is status for one in facts)
 
 
 def _matches(wanted: str, *ids: str) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, directory, failures, logs, views
+from understudy.api import answers, directory, ended, failures, logs, views
 from understudy.api.leading import Leading
 from understudy.api.routes import Routes
 from understudy.errors import NotFoundError
@@ -36,7 +36,7 @@ class ApplicationRoutes:
         facts, tombstones = await self._leading.facts()
         listed = [views.application_overview(one) for one in facts]
         listed += await self._leading.unreadable()
-        listed += [views.buried_overview(stone) for stone in tombstones.values()]
+        listed += [ended.buried_overview(stone) for stone in tombstones.values()]
         return self._leading.json({"applications": listed})
 
     async def _detail(self, request: Request) -> Response:
@@ -49,7 +49,8 @@ class ApplicationRoutes:
             raise
         if isinstance(found, Tombstone):
             return self._leading.json(await self._leading.directory.buried_detail(found))
-        return self._leading.json(views.application_detail(found))
+        known = await self._leading.directory.with_cause(found)
+        return self._leading.json(views.application_detail(known))
 
     async def _cancel(self, request: Request) -> Response:
         status = (await self._leading.application(_id(request))).status
@@ -69,10 +70,10 @@ class ApplicationRoutes:
         found = await self._leading.application(_id(request))
         known = self._leading.directory
         if isinstance(found, Tombstone):
-            told = failures.recorded(await known.buried(found))
+            failure = (await known.buried(found)).result.failure
         else:
-            told = await known.application_failures(found, maximum)
-        return self._leading.json(failures.of_application(told, maximum))
+            failure = await known.application_failure(found)
+        return self._leading.json(failures.of_application(failure, maximum))
 
     async def _config(self, request: Request) -> Response:
         found = await self._leading.application(_id(request))

@@ -33,13 +33,13 @@ class ClusterRoutes:
         ]
 
     async def _overview(self, request: Request) -> Response:
-        facts, _ = await self._leading.facts()
+        facts, tombstones = await self._leading.facts()
         managers = self._taskmanager_views()
         slots = sum(one["slotsNumber"] for one in managers)
         free = sum(one["freeSlots"] for one in managers)
         return self._leading.json(
             {
-                **directory.overview(facts, slots, free, len(managers)),
+                **directory.overview(facts, tombstones.values(), slots, free, len(managers)),
                 "understudy-version": VERSION,
             }
         )

@@ -5,9 +5,14 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, checkpoints, failures, views
+from understudy.api import answers, checkpoints, ended, failures, views
+from understudy.api.ended import EndedJobs
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
+from understudy.errors import UsageError
+
+CANCEL = "cancel"
+"""The one way in which PATCH ends a job."""
 
 
 class JobRoutes:
@@ -15,6 +20,7 @@ class JobRoutes:
 
     def __init__(self, leading: Leading) -> None:
         self._leading = leading
+        self._ended = EndedJobs(leading.manager.around.services)
 
     def routes(self) -> Routes:
         """Return method, path and handler of each."""
@@ -37,19 +43,27 @@ class JobRoutes:
         return self._leading.json({"jobs": await self._all()})
 
     async def _all(self) -> list[views.Json]:
-        facts, _ = await self._leading.facts()
-        return [views.job_details(one, job_id) for one in facts for job_id in one.entries]
+        facts, tombstones = await self._leading.facts()
+        listed = [views.job_details(one, job_id) for one in facts for job_id in one.entries]
+        return listed + await self._ended.listed(tombstones.values())
 
     async def _detail(self, request: Request) -> Response:
         found = await self._leading.job(_id(request))
         if isinstance(found, BuriedJob):
-            return self._leading.json(views.recorded_job(found.record, found.tombstone))
+            now = self._leading.manager.around.clock.wall()
+            return self._leading.json(ended.recorded_detail(found.record, found.tombstone, now))
         told = views.job_detail(found.facts, found.job_id)
         live = found.facts.live.get(found.job_id)
         told["checkpoint"] = checkpoints.last(live.checkpoints if live else None)
         return self._leading.json(told)
 
     async def _cancel(self, request: Request) -> Response:
+        mode = request.query_params.get("mode", CANCEL)
+        if mode != CANCEL:
+            raise UsageError(
+                f"mode is {mode[:100]!r}: expected {CANCEL}; POST /jobs/:jobid/stop ends a job "
+                "with a savepoint"
+            )
         found = await self._leading.job(_id(request))
         dispatcher = self._leading.manager.dispatcher
         if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:

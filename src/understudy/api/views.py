@@ -6,8 +6,9 @@ Times are milliseconds since 1970, and -1 where they are still to come, as in Fl
 
 from __future__ import annotations
 
+import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +32,6 @@ from understudy.model import (
     LeadershipSpan,
     Link,
     Outcome,
-    Tombstone,
-    TombstoneFile,
 )
 from understudy.rpc.messages import DriverReport, Progress, SparkApplication
 
@@ -71,8 +70,10 @@ class ApplicationFacts:
     adopted: frozenset[JobId] = frozenset()
     skipped: frozenset[JobId] = frozenset()
     displaced: frozenset[JobId] = frozenset()
-    failures: tuple[Failure, ...] = ()
-    """Why ``main`` failed or was lost, as far as this leader saw it."""
+    failure: Failure | None = None
+    """Why the application fails, or has failed: the one cause, where this leader knows it."""
+    timestamps: Mapping[str, float] = field(default_factory=dict)
+    """When it came into which state, as its leader knows, or as is stored."""
     record: ApplicationRecord | None = None
     """How it was submitted, where that is at hand."""
 
@@ -94,9 +95,9 @@ def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
         "state": status.value,
         "start-time": milliseconds(start),
         "end-time": milliseconds(end),
-        "duration": _duration(start, end, facts.now),
+        "duration": duration(start, end, facts.now),
         "last-modification": milliseconds(end or start),
-        "tasks": _tasks(status, progress),
+        "tasks": tasks(status, progress),
         "pending-operators": 0,
         "jobType": entry.kind.upper(),
         "attempt": entry.attempt,
@@ -104,7 +105,7 @@ def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
         "reason": entry.result.reason if entry.result else "",
         "waits": (live.waits if live else "") or None,
         "spark": spark_application(live.spark if live else SparkApplication()),
-        **_kept(entry.result),
+        **kept(entry.result),
         **_marks(facts, job_id),
     }
 
@@ -149,15 +150,20 @@ def job_detail(facts: ApplicationFacts, job_id: JobId) -> Json:
         "isStoppable": False,
         "maxParallelism": -1,
         "now": milliseconds(facts.now),
-        "timestamps": {details["state"]: details["last-modification"]},
+        "timestamps": timestamps(JobStatus, _when(entry)),
         "vertices": [],
         "status-counts": {},
-        "plan": {"jid": job_id, "name": entry.name, "type": details["jobType"], "nodes": []},
+        "plan": plan(job_id, entry.name, details["jobType"]),
         "occurrence": entry.occurrence,
         "restarts": {"failures": entry.restarts.failures, "losses": entry.restarts.losses},
         "taskmanager": intent.taskmanager if intent else None,
         "driver": intent.driver if intent else None,
     }
+
+
+def plan(job_id: str, name: str, kind: str) -> Json:
+    """Return a job's plan in Flink's shape: Spark makes one for each of its jobs, not for ours."""
+    return {"jid": job_id, "name": name, "type": kind, "nodes": []}
 
 
 def execution_result(
@@ -175,12 +181,12 @@ def execution_result(
         "net-runtime": max(0, milliseconds(end) - milliseconds(start)),
         "name": entry.name,
         "attempt": entry.result.attempt,
-        **_kept(entry.result),
+        **kept(entry.result),
     }
     if outcome is not None:
         answer["value"] = decode_value(outcome.value)
         if outcome.failure:
-            answer["failure-cause"] = _cause(outcome.failure)
+            answer["failure-cause"] = cause(outcome.failure)
     elif missing:
         answer["missing"] = missing
     if entry.result.savepoint:
@@ -202,10 +208,10 @@ def recorded_result(record: JobRecord) -> Json:
         "name": record.name,
         "attempt": record.attempt,
         "value": decode_value(record.value),
-        **_kept(record),
+        **kept(record),
     }
     if record.failure:
-        answer["failure-cause"] = _cause(record.failure)
+        answer["failure-cause"] = cause(record.failure)
     if record.savepoint:
         answer["savepoint"] = record.savepoint
     return {
@@ -218,27 +224,6 @@ def recorded_result(record: JobRecord) -> Json:
 def configuration(settings: Mapping[str, str]) -> list[Json]:
     """Return settings in Flink's shape; the secrets among them are hidden already."""
     return [{"key": key, "value": text} for key, text in sorted(settings.items())]
-
-
-def recorded_job(record: JobRecord, tombstone: Tombstone) -> Json:
-    """Return a job of a buried application, as it stands in lists."""
-    return {
-        "jid": record.job_id,
-        "name": record.name,
-        "application-id": tombstone.application_id,
-        "state": record.status.value,
-        "start-time": milliseconds(record.start_time),
-        "end-time": milliseconds(record.end_time),
-        "duration": max(0, milliseconds(record.end_time) - milliseconds(record.start_time)),
-        "last-modification": milliseconds(record.end_time),
-        "tasks": _tasks(record.status, None),
-        "pending-operators": 0,
-        "jobType": "BATCH",
-        "attempt": record.attempt,
-        "cleanup": "clean",
-        "reason": record.note,
-        **_kept(record),
-    }
 
 
 # --- applications ---------------------------------------------------------------------------------
@@ -258,7 +243,7 @@ def application_overview(facts: ApplicationFacts) -> Json:
         "status": facts.status.value,
         "start-time": milliseconds(body.created_at),
         "end-time": milliseconds(end),
-        "duration": _duration(body.created_at, end, facts.now),
+        "duration": duration(body.created_at, end, facts.now),
         "jobs": counts,
         "run-id": body.run_id,
         "executions": body.executions,
@@ -267,17 +252,30 @@ def application_overview(facts: ApplicationFacts) -> Json:
 
 
 def application_detail(facts: ApplicationFacts) -> Json:
-    """Return one application (``/applications/:applicationid``)."""
+    """Return one application (``/applications/:applicationid``); it starts when it runs, there."""
     overview = application_overview(facts)
+    times = {"CREATED": facts.body.created_at, **facts.body.timestamps, **facts.timestamps}
+    end = facts.body.result.end_time if facts.body.result else None
     return {
         **overview,
-        "timestamps": {
-            "CREATED": overview["start-time"],
-            facts.status.value: overview["end-time"]
-            if facts.status.is_terminal
-            else overview["start-time"],
-        },
+        **since_running(times, end, facts.now),
+        "timestamps": timestamps(ApplicationStatus, times),
         "jobs": [job_details(facts, job_id) for job_id in facts.entries],
+        "failure": cause(facts.failure) if facts.failure else None,
+    }
+
+
+def timestamps(states: Iterable[enum.Enum], times: Mapping[str, float]) -> dict[str, int]:
+    """Return when each state began, 0 for those that did not, as Flink writes it."""
+    return {one.value: milliseconds(times.get(one.value, 0.0)) for one in states}
+
+
+def since_running(times: Mapping[str, float], end: float | None, now: float) -> Json:
+    """Return start and duration of an application that may not have come to run."""
+    start = times.get(ApplicationStatus.RUNNING.value)
+    return {
+        "start-time": milliseconds(start),
+        "duration": 0 if start is None else duration(start, end, now),
     }
 
 
@@ -299,36 +297,6 @@ def unreadable_overview(application: ApplicationId, link: Link, problem: str) ->
 def attention(problems: Mapping[str, str]) -> list[Json]:
     """Return what needs a person (``/ha/status``)."""
     return [{"id": subject, "problem": masked(why)} for subject, why in problems.items()]
-
-
-def buried_overview(tombstone: Tombstone) -> Json:
-    """Return an application of which only the tombstone remains, as it stands in lists."""
-    return {
-        "id": tombstone.application_id,
-        "name": tombstone.name,
-        "status": tombstone.status.value,
-        "start-time": milliseconds(tombstone.started_at),
-        "end-time": milliseconds(tombstone.ended_at),
-        "duration": max(0, milliseconds(tombstone.ended_at) - milliseconds(tombstone.started_at)),
-        "jobs": {},
-        "run-id": tombstone.run_id,
-        "left-behind": list(tombstone.left_behind),
-    }
-
-
-def buried_detail(tombstone: Tombstone, file: TombstoneFile) -> Json:
-    """Return an application of which only the tombstone remains."""
-    overview = buried_overview(tombstone)
-    failure = file.result.failure
-    return {
-        **overview,
-        "timestamps": {
-            "CREATED": overview["start-time"],
-            tombstone.status.value: overview["end-time"],
-        },
-        "jobs": [recorded_job(record, tombstone) for record in file.jobs],
-        "failure": _cause(failure) if failure else None,
-    }
 
 
 # --- TaskManagers and leadership ------------------------------------------------------------------
@@ -398,6 +366,17 @@ def encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins).encode()
 
 
+def _when(entry: JobEntry) -> dict[str, float]:
+    """Return when a job came into which state, as far as that is durable."""
+    times = {JobStatus.CREATED.value: entry.submitted_at}
+    start, end = _times(entry)
+    if entry.intent:
+        times[JobStatus.RUNNING.value] = start
+    if entry.result and end is not None:
+        times[entry.result.status.value] = end
+    return times
+
+
 def _times(entry: JobEntry) -> tuple[float, float | None]:
     if entry.result:
         return entry.result.start_time, entry.result.end_time
@@ -409,11 +388,13 @@ def milliseconds(seconds: float | None) -> int:
     return -1 if seconds is None else int(seconds * 1000)
 
 
-def _duration(start: float, end: float | None, now: float) -> int:
+def duration(start: float, end: float | None, now: float) -> int:
+    """Return how long it took, or takes, in milliseconds."""
     return max(0, int(((now if end is None else end) - start) * 1000))
 
 
-def _tasks(status: JobStatus, progress: Progress | None) -> Json:
+def tasks(status: JobStatus, progress: Progress | None) -> Json:
+    """Return how many of the Spark tasks of a job are in which state."""
     done = progress.tasks_done if progress else 0
     total = progress.tasks_total if progress else 0
     counts = dict.fromkeys(
@@ -448,7 +429,7 @@ def _marks(facts: ApplicationFacts, job_id: JobId) -> Json:
     }
 
 
-def _kept(ended: JobResultEntry | JobRecord | None) -> Json:
+def kept(ended: JobResultEntry | JobRecord | None) -> Json:
     """Return where what remains of a job lies, where something does."""
     return {
         "checkpoint": (ended.checkpoint if ended else "") or None,
@@ -460,7 +441,8 @@ def _application_status(status: JobStatus) -> str:
     return "SUCCEEDED" if status is JobStatus.FINISHED else status.value
 
 
-def _cause(failure: Failure) -> Json:
+def cause(failure: Failure) -> Json:
+    """Return a failure as Flink does."""
     return {
         "class": failure.type,
         "message": masked(failure.message),

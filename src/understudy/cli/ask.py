@@ -200,10 +200,14 @@ def result(
     results = asyncio.run(with_client(configuration, cluster_id, ask))
     status = found.get("status") or found["state"]
     answer = {"id": found.get("jid") or found["id"], "status": status, "jobs": results}
+    if failure := found.get("failure"):
+        answer["failure"] = failure
     if as_json:
         print_json(answer)
     else:
         typer.echo(printable(f"{found['name']}: {status}"))
+        if failure:
+            typer.echo(printable_lines(f"  {failure['class']}: {failure['message']}"))
         for one in results:
             typer.echo(printable_lines(_result_line(one)))
     ended = status in {one.value for one in EXIT_CODES}

@@ -29,10 +29,11 @@ from understudy.cli.compose import (
     scratch_base,
 )
 from understudy.cli.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
+from understudy.cli.standalone import remove_leftovers
 from understudy.cli.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.core.ids import application_id
-from understudy.errors import Conflict, DataError
+from understudy.errors import Conflict, DataError, UnderstudyError
 from understudy.ha.latch import HasLatch
 from understudy.ha.register import Entry
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
@@ -119,6 +120,8 @@ class LocalCluster:
         """The incarnations of all that were ever members."""
         self._closing = False
         self._finished = asyncio.Event()
+        self._over = asyncio.Event()
+        """The application has ended, and the cluster is to end with it."""
         self._ending = Ending()
         self._scratch = scratch_base(plan.configuration)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,6 +136,11 @@ class LocalCluster:
     def interrupts(self) -> int:
         """Return how often a person pressed Ctrl-C."""
         return self._ending.signals.count(signal.SIGINT)
+
+    @property
+    def is_broken(self) -> bool:
+        """Say whether its processes cannot be started."""
+        return self._broken
 
     @property
     def closed_by(self) -> int:
@@ -225,13 +233,15 @@ class LocalCluster:
         )
 
     def _tell(self, event: Event) -> None:
-        if self._finished.is_set():
+        if self._over.is_set():
             return  # A standby that begins to lead before it is told to end is none of the story.
         told = self._story.hear(event)
         if told:
             self._show(told)
         if event["event"] == "application-finished":
             self._finished.set()
+            if self.interrupts or self._plan.configuration.get(options.SHUTDOWN_ON_FINISH):
+                self._over.set()
 
     def log(self, text: str) -> None:
         """Keep what a process logs beside what the application prints; show what matters."""
@@ -251,7 +261,7 @@ class LocalCluster:
         if member.worker and member.worker.scratch:
             # Its guardian has removed it, unless it was killed itself.
             await asyncio.to_thread(shutil.rmtree, member.worker.scratch, ignore_errors=True)
-        if self._closing or self._finished.is_set():
+        if self._closing or self._over.is_set():
             return
         self.log(f"{member.worker.name if member.worker else member.role} {death}")
         if death.code == REFUSED and member.early_deaths >= EARLY_DEATHS:
@@ -267,7 +277,7 @@ class LocalCluster:
         late = member.early_deaths - EARLY_DEATHS
         if late >= 0:
             await asyncio.sleep(min(2.0**late, RESTART_MAX_S))
-        if not self._closing and not self._finished.is_set():
+        if not self._closing and not self._over.is_set():
             await self._start(member)
 
     # --- ending -----------------------------------------------------------------------------------
@@ -279,7 +289,7 @@ class LocalCluster:
 
     def _on_signal(self, number: int) -> None:
         self._ending.signals.append(number)
-        if self.closed_by:
+        if self.closed_by or self._finished.is_set():
             self._ending.asked.set()
         else:
             self.log("cancelling; press Ctrl-C again to stop at once and keep the data")
@@ -299,7 +309,7 @@ class LocalCluster:
 
     async def _until_over(self) -> None:
         waits = [
-            asyncio.ensure_future(self._finished.wait()),
+            asyncio.ensure_future(self._over.wait()),
             asyncio.ensure_future(self._ending.asked.wait()),
         ]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -366,6 +376,8 @@ class LocalCluster:
                     directory.parent.rmdir()
         with contextlib.suppress(OSError):
             Path(self._scratch).rmdir()
+        if self._plan.configuration.is_standalone:
+            self._remove_what_nobody_remembers()
         if not self._finished.is_set():
             return
         storage = open_storage(self._plan.configuration.storage_dir)
@@ -375,8 +387,16 @@ class LocalCluster:
                 storage.delete_tree(cluster)
             except OSError as error:
                 self.log(f"left behind {storage.url}/{cluster}: {error}")
-        if self._plan.configuration.is_standalone:
-            storage.prune(cluster)
+
+    def _remove_what_nobody_remembers(self) -> None:
+        """Remove what the one JobManager has stored, however it ended: only it knew what it is."""
+        try:
+            left_behind = remove_leftovers(self._plan.configuration, self._plan.cluster_id)
+        except (OSError, UnderstudyError) as error:
+            self.log(f"left behind, until the next start or `understudy destroy`: {error}")
+        else:
+            for one in left_behind:
+                self.log(f"removed {one}")
 
     async def _settle(self) -> None:
         """Kill what has lost its guardian: everything below us that is no guardian of ours."""

@@ -28,6 +28,7 @@ from understudy.ha.standalone import ConfiguredLeader
 from understudy.ha.storage import LocalStorage, Storage, is_elsewhere, open_storage, prove
 from understudy.model import ApplicationStatus
 from understudy.rpc.addresses import bracketed
+from understudy.runtime.liveness_lock import LivenessLocks
 
 FILESYSTEM = "filesystem"
 
@@ -66,6 +67,11 @@ def check_startable(
         prove_storage(configuration, services)
     except (OSError, StorageError) as error:
         raise UsageError(f"{options.STORAGE_DIR.key} cannot be used: {error}") from error
+    try:
+        prove_locks(configuration, cluster_id)
+    except StorageError as error:
+        option = options.STORAGE_DIR if locks_in_storage(configuration) else options.TMP_DIRS
+        raise UsageError(f"{option.key} cannot be used: {error}") from error
     prove_places(configuration)
 
 
@@ -117,6 +123,17 @@ def _prove_place(key: str, place: str) -> None:
         storage.prune(_PROOF)
     except (OSError, StorageError, ConfigurationError) as error:
         raise UsageError(f"{key} cannot be used: {error}") from error
+
+
+def prove_locks(configuration: Configuration, cluster_id: str) -> None:
+    """Raise `StorageError` unless liveness locks hold where those of this host's processes lie."""
+    directory = locks_directory(configuration, cluster_id)
+    if directory is None:
+        return
+    try:
+        LivenessLocks(directory).prove()
+    except OSError as error:
+        raise StorageError(f"{directory}: no lock can be made there: {error}") from error
 
 
 def prove_storage(configuration: Configuration, services: HighAvailabilityServices) -> None:

@@ -18,6 +18,7 @@ from understudy.cli.common import (
     configured,
 )
 from understudy.cli.compose import every_locks_directory, open_services
+from understudy.cli.standalone import remove_leftovers
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
@@ -47,10 +48,12 @@ def destroy(
     """
     configuration = configured(config_dir, overrides)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
-    if configuration.is_standalone:
-        raise UsageError("with high-availability.type NONE a cluster keeps nothing to destroy")
     layout.cluster_directory(cluster_id)
-    removed = asyncio.run(_destroy(configuration, cluster_id, yes=yes))
+    if configuration.is_standalone:
+        # Nobody remembers what lies there, and the next start would remove it: nothing to confirm.
+        removed = remove_leftovers(configuration, cluster_id)
+    else:
+        removed = asyncio.run(_destroy(configuration, cluster_id, yes=yes))
     if as_json:
         print_json({"cluster_id": cluster_id, "removed": removed})
         return

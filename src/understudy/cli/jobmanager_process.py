@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import socket
@@ -15,7 +16,7 @@ from understudy.api.authentication import rest_security
 from understudy.cli.compose import EXIT_CODES
 from understudy.cli.joining import shared_settings
 from understudy.cli.securing import network_of, rest_host, warn_of_open_token
-from understudy.cli.standalone import rest_ports, standing_alone
+from understudy.cli.standalone import bind_rest, standing_alone
 from understudy.cli.story import reason_of
 from understudy.cli.submitting import submission_of
 from understudy.cli.worker import Parts, main
@@ -40,7 +41,7 @@ async def run(parts: Parts) -> int:
 
 async def _run_jobmanager(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
-    listening = rest.bind(configuration.get(options.REST_BIND_ADDRESS), rest_ports(configuration))
+    listening = bind_rest(configuration)
     security = rest_security(configuration)
     warn_of_open_token(configuration, security)
     network: Network[LinkMessage] = network_of(
@@ -75,9 +76,6 @@ async def _run_jobmanager(parts: Parts) -> int:
             parts.reporter.event("jobmanager-started", **identity)
             ended = await manager.run()
             await _tell_end(parts, ended)
-            if not configuration.get(options.SHUTDOWN_ON_FINISH):
-                # Its guardian goes on hearing of it, or would take it for one that hangs.
-                await parts.guardian.beat(parts.clock, Timing.of(configuration).lease_s)
     except asyncio.CancelledError:
         parts.guardian.released()
         raise
@@ -118,6 +116,7 @@ def _job_manager(
         parts.reporter,
         parts.clock,
         random.Random(),  # noqa: S311 -- jitter, not secrets
+        functools.partial(_tell_end, parts),
     )
     binding = Binding(
         RunId(spec.run_id) if spec.run_id else None,

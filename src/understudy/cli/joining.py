@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from understudy.cli.compose import check_startable, open_services
 from understudy.cli.shared_storage import check_storage, lives
+from understudy.cli.standalone import check_places
 from understudy.config import Configuration, options, zookeeper
 from understudy.config.option import Option
 from understudy.errors import (
@@ -22,6 +23,7 @@ from understudy.errors import (
     ForeignDataError,
     LostDataError,
     StorageError,
+    SubmissionError,
     UnderstudyError,
     UsageError,
 )
@@ -31,6 +33,7 @@ from understudy.ha.retrieval import RETRY_BACKOFF_S, serving_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import LeaderRecord
 from understudy.runtime.attention import refuse_lost_registry
+from understudy.runtime.retention import refuse_used_job_id
 
 T = TypeVar("T")
 
@@ -63,13 +66,33 @@ def shared_settings(configuration: Configuration) -> dict[str, str]:
 
 
 def check_startable_here(
-    configuration: Configuration, cluster_id: str, *, serves_rest: bool = True
+    configuration: Configuration, cluster_id: str, *, jobmanagers: int = 1
 ) -> None:
-    """Raise `UsageError` for what would make a process of the cluster fail at its start here."""
-    check_startable(configuration, cluster_id, serves_rest=serves_rest)
+    """Raise `UsageError` for what would make a process of the cluster fail at its start here.
+
+    ``jobmanagers``: how many of them are started with this configuration.
+    """
+    check_places([configuration] * jobmanagers)
+    check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
     if not configuration.is_standalone:
         services = open_services(configuration, cluster_id)
         asyncio.run(check_joinable(configuration, services))
+
+
+def check_first_job_id(configuration: Configuration, cluster_id: str, run_id: str | None) -> None:
+    """Raise `UsageError` where a new run cannot begin with the configured id of its first job."""
+    job_id = configuration.find(options.FIRST_JOB_ID)
+    if job_id is None or configuration.is_standalone:
+        return
+    services = open_services(configuration, cluster_id)
+    try:
+        registry = asyncio.run(patiently(configuration, services.registry.read))
+        if registry and not registry.applications and run_id not in registry.tombstones:
+            asyncio.run(refuse_used_job_id(services, registry, job_id))
+    except SubmissionError as error:
+        raise UsageError(str(error)) from error
+    except DataError:
+        return  # Whoever leads names it, and waits for a person.
 
 
 async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:

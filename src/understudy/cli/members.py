@@ -27,6 +27,7 @@ from understudy.cli.spec import (
     guarded,
     new_worker,
 )
+from understudy.cli.standalone import check_places
 from understudy.config import Configuration, options
 from understudy.config.configuration import state_home
 from understudy.errors import UnderstudyError, UsageError
@@ -125,9 +126,11 @@ def _start(order: Order) -> list[Account]:
         for one in taskmanagers[:1]:
             if one in configurations:
                 check_drivers_fit(configurations[one], len(taskmanagers))
+        jobmanagers = [one for one in missing if one.role == "jobmanager"]
+        check_places([configurations[one] for one in jobmanagers])
         for one in missing[:1]:
             check_startable_here(
-                configurations[one], order.cluster_id, serves_rest=one.role == "jobmanager"
+                configurations[one], order.cluster_id, jobmanagers=int(one.role == "jobmanager")
             )
     except UnderstudyError as error:
         return [

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import signal
 import sys
 import time
 import uuid
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -24,7 +23,12 @@ from understudy.cli.common import (
 )
 from understudy.cli.compose import EXIT_CODES, open_services, release_registers, scratch_base
 from understudy.cli.hosts import check_host, reachable_as, shown_as
-from understudy.cli.joining import START_WAY_OUT, check_startable_here, patiently
+from understudy.cli.joining import (
+    START_WAY_OUT,
+    check_first_job_id,
+    check_startable_here,
+    patiently,
+)
 from understudy.cli.notify import notifier
 from understudy.cli.redeploying import changes_of
 from understudy.cli.restoring import (
@@ -34,10 +38,10 @@ from understudy.cli.restoring import (
     Restore,
     restored_spec,
 )
+from understudy.cli.resuming import print_resume
 from understudy.cli.show import LiveView, PlainView, View
 from understudy.cli.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.spec import (
-    ApplicationSpec,
     WorkerSpec,
     check_handed_on,
     guarded,
@@ -46,7 +50,7 @@ from understudy.cli.spec import (
 from understudy.cli.story import Event, Story, reason_of
 from understudy.cli.submitting import application_spec
 from understudy.config import Configuration, options
-from understudy.config.configuration import quoted, redact
+from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
 from understudy.errors import (
     DataError,
@@ -146,14 +150,16 @@ def run_application(
         run_id = continued_run(registry, run_id)
         ephemeral = registry.ephemeral
     spec = restored_spec(spec, restore, configuration, named)
-    check_startable_here(configuration, cluster_id)
+    wanted = _jobmanagers(configuration, jobmanagers)
+    check_first_job_id(configuration, cluster_id, run_id)
+    check_startable_here(configuration, cluster_id, jobmanagers=wanted)
     plan = ClusterPlan(
         configuration,
         cluster_id,
         ephemeral,
         run_id or uuid.uuid4().hex[:12],
         spec,
-        _jobmanagers(configuration, jobmanagers),
+        wanted,
         taskmanagers,
         changes,
     )
@@ -195,6 +201,8 @@ def jobmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     run_id = checked_run_id(run_id)
+    if spec:
+        check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id)
     changes = NO_CHANGES
     if spec:
@@ -228,7 +236,7 @@ def taskmanager(
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
-    check_startable_here(configuration, cluster_id, serves_rest=False)
+    check_startable_here(configuration, cluster_id, jobmanagers=0)
     _become(
         new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
     )
@@ -379,36 +387,14 @@ def _run(plan: ClusterPlan, *, as_json: bool) -> int:
     with view, notifier(plan.configuration, cluster.log) as posts:
         asyncio.run(cluster.run())
     if not story.finished and not plan.configuration.is_standalone:
-        _print_resume(plan, story)
+        print_resume(plan, story, began=not cluster.is_broken)
+    if story.finished and not plan.configuration.get(options.SHUTDOWN_ON_FINISH):
+        return EXIT_CODES[ApplicationStatus(story.status)]  # It had ended when it was closed.
     if cluster.interrupts:
         return 128 + signal.SIGINT
     if cluster.closed_by:
         return 128 + cluster.closed_by
     return EXIT_CODES[ApplicationStatus(story.status)] if story.finished else 1
-
-
-def _print_resume(plan: ClusterPlan, story: Story) -> None:
-    """Print the command that goes on where this one stopped."""
-    spec: ApplicationSpec = plan.application
-    command = ["understudy", "run-application", "--run-id", story.run_id or plan.run_id]
-    settings: dict[str, Any] = {
-        **plan.configuration.settings,
-        options.CLUSTER_ID.key: plan.cluster_id,
-        options.STORAGE_DIR.key: plan.configuration.storage_dir,
-    }
-    further = plan.configuration.get(options.REDACTED_KEYS)
-    shown, conf = redact(settings, further), redact(spec.conf, further)
-    for key, value in shown.items():
-        command += ["-D", f"{key}={value}"]
-    for key, value in conf.items():
-        command += ["--conf", f"{key}={value}"]
-    if spec.py_files:
-        command += ["--py-files", ",".join(spec.py_files)]
-    command += [spec.app, *spec.args]
-    typer.echo("understudy: the data is kept; this goes on where it stopped:", err=True)
-    typer.echo(f"  {shlex.join(command)}", err=True)
-    if (shown, conf) != (settings, spec.conf):
-        typer.echo("understudy: fill in the secrets, which are not shown", err=True)
 
 
 def _become(worker: WorkerSpec) -> NoReturn:

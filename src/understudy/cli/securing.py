@@ -71,6 +71,14 @@ def network_of(
         return MixedNetwork(unix, None)
     if not (is_jobmanager and links_over_tcp(configuration)):
         return MixedNetwork(unix, TcpNetwork(codec, security))
+    listening = bind_links(configuration)
+    published = address_at(rpc_host(configuration), port_of(listening))
+    tcp = TcpNetwork(codec, security, listening, published)
+    return MixedNetwork(unix, tcp, listens_on_tcp=True)
+
+
+def bind_links(configuration: Configuration) -> socket.socket:
+    """Return where a JobManager listens for links over TCP, or raise `ConfigurationError`."""
     standalone = configuration.is_standalone
     option = options.RPC_PORT if standalone else options.JOBMANAGER_PORT
     ports = (
@@ -80,10 +88,13 @@ def network_of(
     )
     host = configuration.find(options.BIND_HOST)
     from_key = options.BIND_HOST.key if host else options.RPC_ADDRESS.key
-    listening = bind(host or rpc_host(configuration), ports, (from_key, option.key))
-    published = address_at(rpc_host(configuration), port_of(listening))
-    tcp = TcpNetwork(codec, security, listening, published)
-    return MixedNetwork(unix, tcp, listens_on_tcp=True)
+    return bind(host or rpc_host(configuration), ports, (from_key, option.key))
+
+
+def listens_on_tcp(configuration: Configuration) -> bool:
+    """Say whether a JobManager listens for links over TCP."""
+    secret: str | None = configuration.find(options.SECRET_FILE)
+    return bool(secret) and links_over_tcp(configuration)
 
 
 def rpc_host(configuration: Configuration) -> str:

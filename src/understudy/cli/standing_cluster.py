@@ -31,7 +31,7 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import open_services
+from understudy.cli.compose import open_services, register_in_storage
 from understudy.cli.hosts import (
     MASTERS,
     WORKERS,
@@ -42,6 +42,7 @@ from understudy.cli.hosts import (
     read_workers,
     shown_as,
 )
+from understudy.cli.joining import check_first_job_id
 from understudy.cli.members import Account, Order, Wanted, name, unasked, wanted_of
 from understudy.cli.reaching import answer_to, give
 from understudy.cli.redeploying import changes_of
@@ -77,9 +78,6 @@ from understudy.model import LeaderRecord
 from understudy.runtime.given_files import check_storable
 from understudy.runtime.redeployment import Changes
 from understudy.runtime.reporter import printable_lines
-
-ONE_HOST = ("filesystem", "embedded")
-"""Backends whose register is of one host only."""
 
 LEADS_S = 30.0
 """How long the first JobManager may take to lead before the others are started all the same."""
@@ -164,6 +162,7 @@ def start(
     if registry:
         answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
         run_id = continued_run(registry, run_id)
+    check_first_job_id(configuration, standing.cluster_id, run_id)
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
@@ -395,7 +394,7 @@ def _check_hosts(standing: Standing) -> None:
     if not others:
         return
     kind = configuration.get(options.HA_TYPE)
-    if configuration.is_standalone or kind.lower() in ONE_HOST:
+    if configuration.is_standalone or register_in_storage(configuration):
         raise UsageError(
             f"masters and workers name another host, {others[0]}, and {options.HA_TYPE.key} is "
             f"{kind}, which serves the processes of one host: use "

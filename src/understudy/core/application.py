@@ -93,6 +93,8 @@ class MainRaised:
     """``main`` raised, or exited with another code."""
 
     failure: Failure
+    cancelled: bool = False
+    """It did not catch that one of its jobs was cancelled: that is no failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ Step = tuple[State, list[Command]]
 
 
 _FAILED = "the application failed"
+_JOB_CANCELLED = "a job was cancelled"
 _JOB_FAILED = Failure(type="JobFailed", message="a job failed")
 
 
@@ -215,7 +218,10 @@ def step(
             state, commands = _fail(state, event.failure)
         case MainRaised():
             state = replace(state, main=Main.ENDED)
-            state, commands = _fail(state, event.failure)
+            if event.cancelled:
+                state, commands = _abandon(replace(state, cancelled=True), _JOB_CANCELLED)
+            else:
+                state, commands = _fail(state, event.failure)
         case MainLost():
             state, commands = _main_lost(state, event, strategy, chance)
         case BackoffOver() if state.main is Main.BACKING_OFF:
@@ -248,7 +254,7 @@ def _execute(state: State, policy: bool | None) -> Step:
             if view.status is JobStatus.FAILED:
                 return _fail(state, view.failure or _JOB_FAILED)
         if any(view.status is JobStatus.CANCELED for view in ended):
-            return _abandon(replace(state, cancelled=True), "a job was cancelled")
+            return _abandon(replace(state, cancelled=True), _JOB_CANCELLED)
     return _run(state)
 
 
@@ -270,7 +276,7 @@ def _job_ended(state: State, event: JobEnded, policy: bool | None) -> Step:
     if event.status is JobStatus.FAILED:
         return _fail(state, event.failure or _JOB_FAILED)
     if event.status is JobStatus.CANCELED:
-        return _abandon(replace(state, cancelled=True), "a job was cancelled")
+        return _abandon(replace(state, cancelled=True), _JOB_CANCELLED)
     return state, []
 
 

@@ -127,6 +127,7 @@ class JobState:
     adopted: bool = False
     """... it ran on under this leader, and ``main`` has reached it."""
     cancelled: bool = False
+    why_cancelled: str = "cancelled"
     displaced: bool = False
     ends_as: JobStatus | None = None
     """How it is to end once its savepoint is durable, if somebody wants that."""
@@ -234,7 +235,7 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
         case BackoffOver() if state.phase is Phase.BACKING_OFF:
             return replace(state, phase=Phase.WAITING), [RequestSlot()]
         case Cancel() if not state.cancelled:
-            return _stop(replace(state, cancelled=True))
+            return _stop(replace(state, cancelled=True, why_cancelled=event.reason))
         case Stop() if not state.cancelled and not state.ends_as:
             return _stop(replace(state, ends_as=event.status))
         case Saved() if state.phase is Phase.SAVING:
@@ -280,7 +281,7 @@ def _place(state: JobState, placement: Placement) -> Step:
 
 def _deploy(state: JobState) -> Step:
     if state.cancelled:  # The intent is durable, but nobody was told: the attempt is dead.
-        return _record(state, JobStatus.CANCELED, None, "cancelled before it started")
+        return _record(state, JobStatus.CANCELED, None, f"{state.why_cancelled} before it started")
     if state.ends_as:
         return _save(replace(state, placement=None))
     if state.displaced:
@@ -313,7 +314,7 @@ def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> 
     if ended.status is JobStatus.FINISHED:
         return _record(state, ended.status, ended.source, "")
     if state.cancelled:
-        return _record(state, JobStatus.CANCELED, None, "cancelled")
+        return _record(state, JobStatus.CANCELED, None, state.why_cancelled)
     if state.ends_as:
         return _save(state)
     if state.displaced:
@@ -328,7 +329,7 @@ def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> 
 
 def _restart_after_loss(state: JobState, strategy: Strategy, chance: float, advanced: bool) -> Step:
     if state.cancelled:
-        return _record(state, JobStatus.CANCELED, None, "cancelled")
+        return _record(state, JobStatus.CANCELED, None, state.why_cancelled)
     if state.ends_as:
         return _save(state)
     if state.displaced:
@@ -355,7 +356,7 @@ def _stop(state: JobState) -> Step:
             return replace(state, phase=Phase.STOPPING), [StopAttempt(state.attempt)]
         case Phase.IDLE | Phase.WAITING | Phase.BACKING_OFF | Phase.SUSPENDED:
             if state.cancelled:
-                return _record(state, JobStatus.CANCELED, None, "cancelled")
+                return _record(state, JobStatus.CANCELED, None, state.why_cancelled)
             if state.ends_as:
                 return _save(state)
             return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
@@ -373,7 +374,7 @@ def _saved(state: JobState, *, durable: bool) -> Step:
     if state.source:
         return _record(state, JobStatus.FINISHED, state.source, "")
     if state.cancelled:
-        return _record(state, JobStatus.CANCELED, None, "cancelled")
+        return _record(state, JobStatus.CANCELED, None, state.why_cancelled)
     if durable and state.ends_as:
         return _record(state, state.ends_as, None, "stopped with a savepoint")
     state = replace(state, ends_as=None)

@@ -94,6 +94,8 @@ class BackoffOver:
 class Cancel:
     """Somebody wants the job to end as CANCELED."""
 
+    reason: str = "cancelled"
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:

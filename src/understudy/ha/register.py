@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from understudy.errors import Conflict
 
@@ -26,6 +26,8 @@ __all__ = [
     "Releasable",
     "Release",
     "SelfProving",
+    "is_of_one_process",
+    "of_one_process",
     "status_of",
 ]
 
@@ -73,6 +75,26 @@ class Register(Protocol):
         Only a hint: wake-ups can be merged or spurious, so the caller loads again.
         """
         ...
+
+
+F = TypeVar("F")
+
+
+def of_one_process(factory: F) -> F:
+    """Declare that only the process sees a register that opens it: no cluster can be of it.
+
+    Two JobManagers, each with a register of its own, would both lead.
+    """
+    setattr(factory, _OF_ONE_PROCESS, True)
+    return factory
+
+
+def is_of_one_process(factory: object) -> bool:
+    """Say whether a factory of registers has declared that."""
+    return getattr(factory, _OF_ONE_PROCESS, False) is True
+
+
+_OF_ONE_PROCESS = "of_one_process"
 
 
 @runtime_checkable

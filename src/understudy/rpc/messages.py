@@ -376,6 +376,8 @@ class MainEnded(Message, frozen=True, kw_only=True):
     """``main`` has ended; without a failure it returned or called ``sys.exit(0)``."""
 
     failure: Failure | None = None
+    job_id: JobId | None = None
+    """The job whose `JobFailed` or `JobCanceled` it did not catch."""
 
 
 class NeedPlan(Message, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from understudy.model import (
     ApplicationResultEntry,
     ApplicationStatus,
     Failure,
+    JobStatus,
     Pointer,
 )
 from understudy.rpc import messages
@@ -44,6 +45,12 @@ from understudy.runtime.reporter import Reporter, log_name
 
 MAIN_GRACE_S = 5.0
 """How long ``main`` may go on after SIGTERM, or after it has said that it ended."""
+
+_THROUGH = {
+    ApplicationStatus.FAILED: ApplicationStatus.FAILING,
+    ApplicationStatus.CANCELED: ApplicationStatus.CANCELING,
+}
+"""The state before, for a moment at least, as in Flink."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +84,7 @@ class Application:
         self.stored = stored
         self.record = record
         self.context = context
-        self.failures: list[Failure] = []
-        """Why ``main`` failed or was lost, in this term."""
+        self._timestamps = dict(stored.body.timestamps)
         self._settings = settings
         self._services = services
         self._mains = mains
@@ -98,9 +104,14 @@ class Application:
         return life.status_of(self._state)
 
     @property
+    def timestamps(self) -> dict[str, float]:
+        """Return when the application came into each of its states first."""
+        return {ApplicationStatus.CREATED.value: self.stored.body.created_at, **self._timestamps}
+
+    @property
     def failure(self) -> Failure | None:
-        """Return why the application failed, once it has."""
-        return self._failure
+        """Return why the application fails, or has failed: the one cause of it."""
+        return self._state.failure if self._state.ended is None else self._failure
 
     def tell(self, event: life.Event) -> None:
         """Put an event into the inbox."""
@@ -123,11 +134,16 @@ class Application:
                         self.context.chance.random(),
                     )
                     if self.status is not before and not self._state.ended:
+                        self._entered(self.status)
                         self._report_status()
                     for command in commands:
                         await self._obey(command)
         finally:
             await self._end_main()
+
+    def _entered(self, status: ApplicationStatus) -> float:
+        """Note when the application came into a state; a later leader comes into it again."""
+        return self._timestamps.setdefault(status.value, self.context.clock.wall())
 
     def _recover(self) -> None:
         views = self.jobs.recover()
@@ -155,7 +171,7 @@ class Application:
                 if self._main:
                     self._main.process.stop(MAIN_GRACE_S)
             case life.CancelJobs():
-                self.jobs.cancel(command.jobs)
+                self.jobs.cancel(command.jobs, command.reason)
             case life.Conclude():
                 await self._end_main()
                 self._failure = command.failure
@@ -164,12 +180,15 @@ class Application:
     async def _execute_main(self) -> None:
         self.jobs.main_started()
         restarts = self._state.restarts
+        self._entered(ApplicationStatus.RUNNING)
+        timestamps = dict(self._timestamps)
 
         def change(body: ApplicationDocument) -> ApplicationDocument:
             return replace(
                 body,
                 status=ApplicationStatus.RUNNING,
                 executions=body.executions + 1,
+                timestamps=timestamps,
                 restarts=restarts,
             )
 
@@ -224,14 +243,17 @@ class Application:
         if ended is not None and ended.failure is None:
             self.tell(self._returned())
         elif ended is not None and ended.failure is not None:
-            self.failures.append(ended.failure)
-            self.tell(life.MainRaised(ended.failure))
+            # What ``main`` says of a job is checked: the exception may be of its own making.
+            status = self.jobs.ended_as(ended.job_id)
+            failure = ended.failure
+            if ended.job_id and status is JobStatus.FAILED:
+                failure = replace(failure, job_id=ended.job_id)
+            self.tell(life.MainRaised(failure, cancelled=status is JobStatus.CANCELED))
         elif death.reason == "ended" and not death.signal and death.code == 0:
             self.tell(self._returned())
         else:
             message = f"the process of main {death}"
             failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
-            self.failures.append(failure)
             if death.reason == "ended" and not death.signal:
                 failure = replace(failure, type="SystemExit")
                 self.tell(life.MainRaised(failure))
@@ -255,7 +277,6 @@ class Application:
             "name, or add --allow-non-restored-state"
         )
         failure = Failure(type="CheckpointError", message=message, time=self.context.clock.wall())
-        self.failures.append(failure)
         return life.MainRaised(failure)
 
     def _printed(self, text: str) -> None:
@@ -271,14 +292,19 @@ class Application:
     async def _commit(self, status: ApplicationStatus, failure: Failure | None) -> None:
         """Make the application's result durable: from now on it is never executed again."""
         body = self.stored.body
+        if status in _THROUGH:
+            self._entered(_THROUGH[status])
+        end_time = self._entered(status)
         result = ApplicationResult(
             application_id=body.application_id,
             application_name=body.name,
             run_id=body.run_id,
             status=status,
             start_time=body.created_at,
-            end_time=self.context.clock.wall(),
+            end_time=end_time,
             failure=failure,
+            timestamps=self.timestamps,
+            unreached=self.jobs.unreached,
         )
         data = application_results.dump(result, pretty=True)
         cluster, term = self.context.cluster, self.context.term
@@ -290,7 +316,10 @@ class Application:
         await persist(
             "commit the application's result",
             lambda: self.stored.update(
-                self.context.term, lambda body: replace(body, status=status, result=entry)
+                self.context.term,
+                lambda body: replace(
+                    body, status=status, result=entry, timestamps=dict(self._timestamps)
+                ),
             ),
         )
         await once(

@@ -94,6 +94,16 @@ class ApplicationJobs:
         """Return all jobs, in the order of their submission."""
         return self.context.plans.entries
 
+    @property
+    def unreached(self) -> tuple[JobId, ...]:
+        """Return the jobs that this execution of ``main`` has not reached."""
+        return tuple(job_id for job_id in self.entries if job_id not in self.marks.reached)
+
+    def ended_as(self, job_id: JobId | None) -> JobStatus | None:
+        """Return the status of a job's durable result, None where there is no such."""
+        entry = self.entries.get(job_id) if job_id else None
+        return entry.result.status if entry and entry.result else None
+
     def recover(self) -> dict[JobId, life.JobView]:
         """Employ a JobMaster for each job that goes on; return what the application must know."""
         views = {}
@@ -101,7 +111,8 @@ class ApplicationJobs:
             if entry.result:
                 status = entry.result.status
                 # Of the cancelled, only those that a person asked for say something of the end.
-                dropped = status is JobStatus.CANCELED and not entry.cancel_requested
+                wanted = entry.cancel_requested or entry.stop_requested is status
+                dropped = status is JobStatus.CANCELED and not wanted
                 views[job_id] = life.JobView(reached=False, status=status, dropped=dropped)
                 continue
             views[job_id] = life.JobView(reached=False)
@@ -128,10 +139,12 @@ class ApplicationJobs:
         for master in self.masters.values():
             master.tell(job.Forgotten())
 
-    def cancel(self, job_ids: tuple[JobId, ...]) -> None:
+    def cancel(self, job_ids: tuple[JobId, ...], reason: str = "cancelled") -> None:
         """Cancel jobs, because of how the application ends."""
         for job_id in job_ids:
-            self.masters[job_id].tell(job.Cancel())
+            gave_way = self.entries[job_id].displaced
+            why = f"displaced, as main took another path; {reason}" if gave_way else reason
+            self.masters[job_id].tell(job.Cancel(why))
 
     def _employ(self, state: JobState, entry: JobEntry) -> JobMaster:
         master = JobMaster(state, entry, self.context, self)
@@ -295,6 +308,7 @@ class ApplicationJobs:
                 failure = (await self.outcome(master.job_id)).failure
             except ResultUnavailable:
                 failure = Failure(type="JobFailed", message=result.reason)
+            failure = failure and replace(failure, job_id=master.job_id)
         self._tell(life.JobEnded(master.job_id, result.status, failure))
 
     def _show(

@@ -35,7 +35,7 @@ from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels
 from understudy.runtime.channels import HEARTBEAT_S, SCRATCH
 from understudy.runtime.environment import Environment, current
-from understudy.runtime.failures import failure_of, shown, storable
+from understudy.runtime.failures import failure_of, shown, storable, uncaught_job
 from understudy.runtime.forks import Home
 from understudy.runtime.persist import FOR_EVER, persist_blocking
 from understudy.runtime.printed import flush_output
@@ -133,8 +133,8 @@ _USUAL: dict[signal.Signals, Any] = {
 }
 
 
-def execute(run: RunMain) -> Failure | None:
-    """Execute ``main`` to its end, threads included; return how it failed, or None."""
+def execute(run: RunMain) -> messages.MainEnded:
+    """Execute ``main`` to its end, threads included; return how it ended."""
     try:
         with Home().user_code():
             if run.script:
@@ -144,13 +144,13 @@ def execute(run: RunMain) -> Failure | None:
     except Terminated:
         raise
     except SystemExit as end:
-        return _exit_failure(end.code)
+        return messages.MainEnded(failure=_exit_failure(end.code))
     except BaseException as error:
-        return failure_of(error)
+        return messages.MainEnded(failure=failure_of(error), job_id=uncaught_job(error))
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             thread.join()
-    return None
+    return messages.MainEnded()
 
 
 def _exit_failure(code: object) -> Failure | None:
@@ -223,12 +223,12 @@ def _serve() -> NoReturn:
     _prepare(run)
     assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
     current.set(Environment(ClusterLink(link, run), assignment))
-    failure = execute(run)
-    if failure:
+    ended = execute(run)
+    if failure := ended.failure:
         with contextlib.suppress(Exception):  # It may have closed or replaced where that goes.
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
     flush_output()
-    link.send(messages.MainEnded(failure=failure))
+    link.send(ended)
     sys.exit(1 if failure else 0)
 
 

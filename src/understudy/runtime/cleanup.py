@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -303,7 +304,11 @@ class Cleanup:
         body = self._stored.body
         assert body.result is not None
         result = await self._result(body.application_id, body.result.source)
-        jobs = [await self._job_record(entry) for entry in self._plans.entries.values()]
+        unreached = frozenset(result.unreached)
+        jobs = [
+            replace(await self._job_record(entry), reached=entry.job_id not in unreached)
+            for entry in self._plans.entries.values()
+        ]
         configuration = await self._configuration()
         file = TombstoneFile(result=result, jobs=tuple(jobs), configuration=configuration)
         return tombstones.dump(file, pretty=True)
@@ -348,6 +353,9 @@ class Cleanup:
             checkpoint=entry.result.checkpoint,
             savepoint=entry.result.savepoint,
             counts=entry.result.counts,
+            kind=entry.kind,
+            submitted_at=entry.submitted_at,
+            displaced=entry.displaced,
         )
         try:
             outcome = await read_outcome(self._services.job_results, entry.job_id, entry.result)
@@ -425,7 +433,13 @@ class Cleanup:
             ended_at=body.result.end_time,
             file=body.tombstone,
             left_behind=await self._still_there(),
+            jobs=self._counted(),
         )
+
+    def _counted(self) -> dict[str, int]:
+        """Return how many jobs ended in which state."""
+        results = [entry.result for entry in self._plans.entries.values()]
+        return dict(Counter(result.status.value for result in results if result))
 
     async def _still_there(self) -> tuple[str, ...]:
         """Return what was left behind and has not gone with something else since."""

@@ -26,7 +26,6 @@ from understudy.errors import (
     DataError,
     LeadershipLost,
     NotFoundError,
-    SubmissionError,
 )
 from understudy.ha import coordination, layout
 from understudy.ha.application_store import Recovered, StoredApplication
@@ -60,7 +59,7 @@ from understudy.runtime.reporter import Reporter
 from understudy.runtime.resource_manager import ResourceManager
 from understudy.runtime.retention import (
     forget_expired,
-    read_tombstone,
+    refuse_used_job_id,
     sweep_tombstones,
 )
 from understudy.runtime.submission import Submission
@@ -93,6 +92,10 @@ class Ended:
     status: ApplicationStatus
 
 
+async def _tell_nobody(ended: Ended) -> None:
+    """Tell nobody how the run ended."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What the Dispatcher works with; the same for every term of a process."""
@@ -107,6 +110,8 @@ class Surroundings:
     reporter: Reporter
     clock: Clock
     chance: random.Random
+    tell_end: Callable[[Ended], Awaitable[None]] = _tell_nobody
+    """Called by a leader that leads on after the run has ended."""
 
 
 class Dispatcher:
@@ -133,8 +138,20 @@ class Dispatcher:
     async def run(self, publish: Publish) -> Ended | None:
         """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`.
 
-        None: there is no run here, and this process was not started with an application.
+        None: there is no run here, and this process was not started with an application. A cluster
+        that is to outlive its application has a leader until it is told to close.
         """
+        ended = await self._run(publish)
+        if ended is None or self._around.configuration.get(options.SHUTDOWN_ON_FINISH):
+            return ended
+        self.application = self.cleanup = None
+        self._resources.serve(None)
+        if not self._leadership.addresses[0]:
+            await publish()
+        await self._around.tell_end(ended)
+        return await asyncio.Future()
+
+    async def _run(self, publish: Publish) -> Ended | None:
         services, term = self._around.services, self._leadership.term
         if self._leadership.damage:
             self.attention["leader"] = f"{self._leadership.damage}; it was replaced"
@@ -217,8 +234,7 @@ class Dispatcher:
         """Drop the tombstones whose time is over, except the one that is about to be told."""
         around = self._around
         kept = decision.tombstone if isinstance(decision, Answer) else None
-        ttl_s = around.configuration.get(options.TOMBSTONE_TTL)
-        now = around.clock.wall()
+        ttl_s, now = around.configuration.get(options.TOMBSTONE_TTL), around.clock.wall()
         await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
 
     # --- taking in --------------------------------------------------------------------------------
@@ -230,27 +246,14 @@ class Dispatcher:
             return None
         services, term = self._around.services, self._leadership.term
         directory = services.applications.new_directory()
-        await self._refuse_used_job_id(submission)
+        if submission.first_job_id and self.registry:
+            await refuse_used_job_id(services, self.registry, submission.first_job_id)
         record = await services.storage.run(
             submission.store, services, run_id, directory, self._around.clock.wall()
         )
         stored = await services.applications.put(term, record, directory)
         _log.info("run %s of %s begins", run_id, submission.name)
         return stored
-
-    async def _refuse_used_job_id(self, submission: Submission) -> None:
-        if not submission.first_job_id or self.registry is None:
-            return
-        for tombstone in self.registry.tombstones.values():
-            try:
-                file = await read_tombstone(self._around.services, tombstone)
-            except (DataError, NotFoundError):
-                continue
-            if any(job.job_id == submission.first_job_id for job in file.jobs):
-                raise SubmissionError(
-                    f"$internal.pipeline.job-id {submission.first_job_id} was used by run "
-                    f"{tombstone.run_id} of this cluster: choose another one"
-                )
 
     # --- executing --------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ from understudy.runtime.attempt import Attempt, Interrupted
 from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.runtime.environment import Environment
-from understudy.runtime.failures import failure_of
+from understudy.runtime.failures import failure_of, uncaught_job
 from understudy.runtime.forks import Home
 from understudy.runtime.liveness_lock import NoLocks
 from understudy.runtime.main_process import MainProcess
@@ -324,9 +324,10 @@ class EmbeddedCluster:
         assert self._main is not None
         self._loop.call_soon_threadsafe(self._main.send, message)
 
-    def end(self, failure: Failure | None) -> ApplicationStatus:
-        """Say that ``main`` has ended; return how the application ended, all jobs included."""
-        self.send(messages.MainEnded(failure=failure))
+    def end(self, error: BaseException | None) -> ApplicationStatus:
+        """Say how ``main`` has ended; return how the application ended, all jobs included."""
+        failure, job_id = (failure_of(error), uncaught_job(error)) if error else (None, None)
+        self.send(messages.MainEnded(failure=failure, job_id=job_id))
         self._loop.call_soon_threadsafe(self._leave)
         return self._ended.result().status
 
@@ -433,9 +434,11 @@ def _end(cluster: EmbeddedCluster) -> None:
     """Wait for what ``main`` has left running, and exit as a cluster would."""
     error: BaseException | None = getattr(sys, "last_value", None)
     with contextlib.suppress(KeyboardInterrupt):
-        status = cluster.end(failure_of(error) if error else None)
-        if status is ApplicationStatus.FINISHED or error is not None:
+        status = cluster.end(error)
+        if status is ApplicationStatus.FINISHED:
             return
+        if error is not None and status is ApplicationStatus.FAILED:
+            return  # Python has shown it, and exits as it says.
         if cluster.failure:
             text = cluster.failure.traceback or cluster.failure.message
             sys.stderr.write(f"understudy: a job that nobody awaited has failed\n{text}\n")

@@ -28,6 +28,9 @@ from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
 from understudy.runtime import plans
 
+_TO_MAIN = 4
+"""Frames from a warning in `Environment._assign` to the line of ``main`` that it is about."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -168,12 +171,22 @@ class Environment:
 
         Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
         """
-        return self.execute_async(function, *args, name=name, **kwargs).result()
+        return self._begin(function, args, name, kwargs).result()
 
     def execute_async(
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
     ) -> JobClient:
         """Submit a job and return at once; from then on it survives any failover."""
+        return self._begin(function, args, name, kwargs)
+
+    def _begin(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        name: str | None,
+        kwargs: dict[str, Any],
+    ) -> JobClient:
+        """Submit a job. What ``main`` calls, calls this: a warning counts the frames up to it."""
         self._check_caller()
         with self._submitting:
             assigned = self._assign(matching.name_of(function, name))
@@ -207,7 +220,7 @@ class Environment:
             warnings.warn(
                 f"two jobs are named {name!r}: after a failover they are told apart by the order "
                 "of their submission only; give them different names",
-                stacklevel=4,
+                stacklevel=_TO_MAIN,
             )
         return assigned
 
@@ -246,8 +259,12 @@ class Elsewhere(Environment):
     def __init__(self) -> None:
         """Take nothing: nothing can be submitted from here."""
 
-    def execute_async(
-        self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
+    def _begin(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        name: str | None,
+        kwargs: dict[str, Any],
     ) -> JobClient:
         """Raise `SubmissionError`."""
         raise SubmissionError(

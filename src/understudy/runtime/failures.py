@@ -8,8 +8,8 @@ from pathlib import Path
 
 from understudy.clock import SystemClock
 from understudy.config.secrets import masked
-from understudy.errors import UnderstudyError
-from understudy.model import Failure
+from understudy.errors import JobCanceled, JobFailed, UnderstudyError
+from understudy.model import Failure, JobId
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -25,6 +25,25 @@ def failure_of(error: BaseException) -> Failure:
         traceback=storable("".join(lines)),
         time=clock.wall(),
     )
+
+
+def uncaught_job(error: BaseException) -> JobId | None:
+    """Return the job of whose end an exception tells: of a failed one rather than a cancelled one.
+
+    None where it tells of anything else: tasks that await jobs side by side raise a group; whoever
+    raises an exception of their own because of a job has made it theirs.
+    """
+    found = _jobs_in(error)
+    if not found or None in found:
+        return None
+    failed = [one for one in found if not isinstance(one, JobCanceled)]
+    return JobId(next(one for one in (*failed, *found) if one).job_id)
+
+
+def _jobs_in(error: BaseException) -> list[JobFailed | None]:
+    if isinstance(error, BaseExceptionGroup):
+        return [one for each in error.exceptions for one in _jobs_in(each)]
+    return [error if isinstance(error, JobFailed) else None]
 
 
 TEXT_CHARS_MAX = 20_000

@@ -226,7 +226,7 @@ class JobMaster:
             self._times = (event.start_time, event.end_time)
         elif isinstance(event, job.Looked) and event.found:
             self._times = (event.found.start_time, event.found.end_time)
-        elif isinstance(event, job.Lost):
+        elif isinstance(event, job.Lost) and not self.state.cancelled:
             failure = Failure(
                 type="AttemptLost", message=event.reason, time=self._context.clock.wall()
             )

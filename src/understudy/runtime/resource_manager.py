@@ -83,8 +83,8 @@ class ResourceManager:
         self._tenant: Tenant | None = None
         self.taskmanagers: dict[Incarnation, TaskManagerView] = {}
 
-    def serve(self, tenant: Tenant) -> None:
-        """Serve this tenant from now on, and let every TaskManager prepare for it."""
+    def serve(self, tenant: Tenant | None) -> None:
+        """Serve this tenant from now on, and let every TaskManager prepare for it; or nobody."""
         self._tenant = tenant
         for view in self.taskmanagers.values():
             self._prepare(view)

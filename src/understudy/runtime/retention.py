@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 
-from understudy.errors import CorruptDataError, DataError, NotFoundError
+from understudy.errors import CorruptDataError, DataError, NotFoundError, SubmissionError
 from understudy.ha import layout
 from understudy.ha.application_store import Recovered
 from understudy.ha.format import Format, digest
@@ -105,6 +105,22 @@ async def forget_expired(
             await services.storage.delete(stone.file.path)
         except (OSError, TimeoutError) as error:
             _log.warning("%s is left to the next sweep: %s", stone.file.path, error)
+
+
+async def refuse_used_job_id(
+    services: HighAvailabilityServices, registry: RegistryBody, job_id: str
+) -> None:
+    """Raise `SubmissionError` where an ended run of the cluster had a job with this id."""
+    for tombstone in registry.tombstones.values():
+        try:
+            file = await read_tombstone(services, tombstone)
+        except (DataError, NotFoundError):
+            continue
+        if any(job.job_id == job_id for job in file.jobs):
+            raise SubmissionError(
+                f"$internal.pipeline.job-id {job_id} was used by run {tombstone.run_id} of this "
+                "cluster: choose another one"
+            )
 
 
 def tombstones_directory(services: HighAvailabilityServices) -> str:

@@ -1,5 +1,6 @@
 """Mains of every kind; the first argument says which."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -35,6 +36,14 @@ def crash_once(ctx: JobContext) -> int:
     if ctx.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return ctx.attempt
+
+
+def stubborn(ctx: JobContext) -> None:
+    while not Path("go").exists():
+        with contextlib.suppress(BaseException):
+            note("stubborn.txt", str(ctx.attempt))
+            time.sleep(0.05)
+    raise ValueError("this is what comes of interrupting me")
 
 
 def wait(ctx: JobContext, word: str) -> str:
@@ -104,6 +113,9 @@ elif how == "cancel":
         client.result()
     except JobCanceled:
         note("caught.txt", client.status())
+elif how == "cancelled":
+    env.execute_async(stubborn)
+    env.execute(wait, "victim", name="victim")
 elif how == "bad-value":
     try:
         env.execute(lambda ctx: {"rows": [1, float("nan")]}, name="nan")

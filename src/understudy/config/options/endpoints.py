@@ -99,7 +99,9 @@ SHUTDOWN_ON_FINISH = Option(
     "execution.shutdown-on-application-finish",
     BOOLEAN,
     "true",
-    "Application mode: the JobManagers end when the application has ended and is cleaned up.",
+    "The cluster ends when the application has ended and is cleaned up. false: all its processes, "
+    "the leader and REST go on, and tell how it ended, until somebody closes them; run-application "
+    "exits then as the application has ended.",
     SAME,
 )
 CLIENT_TIMEOUT = Option(

@@ -8,9 +8,9 @@ HA_TYPE = Option(
     "high-availability.type",
     TEXT,
     "filesystem",
-    "The coordination backend: the name of a built-in one or of an entry point in "
-    "'understudy.backends', or module:factory. NONE: one JobManager, whose stores are in its "
-    "memory; its loss is the loss of its application.",
+    "The coordination backend: filesystem (the processes of one host), zookeeper, the name of an "
+    "entry point in 'understudy.backends', or module:factory. NONE: one JobManager, whose stores "
+    "are in its memory; its loss is the loss of its application.",
     "default NONE there: a cluster without high availability is what this exists to end",
 )
 CLUSTER_ID = Option(

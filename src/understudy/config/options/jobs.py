@@ -20,7 +20,8 @@ TERMINATE_ON_JOB_FAILURE = Option(
     "execution.terminate-application-on-any-job-terminated-exceptionally",
     BOOLEAN,
     None,
-    "Unset: a failed job fails the application unless main catches its JobFailed. true: any "
+    "Unset: a failed job fails the application unless main catches its JobFailed, and "
+    "a cancelled one cancels it unless main catches its JobCanceled. true: any "
     "failed or cancelled job fails or cancels the application at once. false: the application is "
     "FINISHED once main has returned, whatever its jobs did, and jobs still running are cancelled.",
     "default true there",

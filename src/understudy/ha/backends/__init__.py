@@ -2,19 +2,24 @@
 
 A backend implements ``ha.register.Register`` over one third-party client and knows nothing of
 leaders, jobs or results. It is found by the entry point group ``understudy.backends``, or named
-as ``module:factory``; the factory takes the cluster id and the settings (option key to text).
+as ``module:factory``; the factory takes the cluster id and the settings (option key to text), and
+declares by `of_one_process` that a cluster cannot be of its registers.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from understudy.errors import ConfigurationError
-from understudy.ha.register import Register
+from understudy.ha.register import Register, is_of_one_process
 
 GROUP = "understudy.backends"
+NONE = "NONE"
+"""The type without a backend: one JobManager, whose stores are in its memory."""
+
+OTHERS = "or module:factory"
 VERBS = ("load", "swap", "keys", "changes")
 
 Factory = Callable[[str, Mapping[str, str]], Register]
@@ -23,6 +28,11 @@ Factory = Callable[[str, Mapping[str, str]], Register]
 def open_register(kind: str, cluster_id: str, settings: Mapping[str, str]) -> Register:
     """Open the register that ``high-availability.type`` names, for one cluster."""
     factory = _factory(kind)
+    if is_of_one_process(factory):
+        raise ConfigurationError(
+            f"high-availability.type is {kind!r}, whose register only the process sees that opens "
+            f"it: a cluster has several processes; choose {_choice(_points())}"
+        )
     try:
         register = factory(cluster_id, settings)
     except TypeError as error:
@@ -47,11 +57,26 @@ def _factory(kind: str) -> Factory:
                 f"high-availability.type names {kind!r}, which cannot be loaded: {error}"
             ) from error
         return factory
-    found = {point.name: point for point in entry_points(group=GROUP)}
+    found = _points()
     if kind.lower() not in found:
         raise ConfigurationError(
-            f"high-availability.type is {kind!r}; known here: {', '.join(sorted(found))}, "
-            "or module:factory"
+            f"high-availability.type is {kind!r}; known here: {_choice(found)}"
         )
     loaded: Factory = found[kind.lower()].load()
     return loaded
+
+
+def _points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _choice(found: Mapping[str, EntryPoint]) -> str:
+    """Return what a person may choose among, in words."""
+    return ", ".join((NONE, *sorted(filter(lambda name: _serves(found[name]), found)), OTHERS))
+
+
+def _serves(point: EntryPoint) -> bool:
+    try:
+        return not is_of_one_process(point.load())
+    except Exception:  # Whatever a module of others raises: it says so to whoever chooses it.
+        return True

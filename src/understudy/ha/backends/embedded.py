@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from understudy.ha.register import Conflict, Entry
+from understudy.ha.register import Conflict, Entry, of_one_process
 
 
 class EmbeddedRegister:
@@ -52,6 +52,7 @@ class EmbeddedRegister:
             self._changed.discard(event)
 
 
+@of_one_process
 def open_register(cluster_id: str, settings: Mapping[str, str]) -> EmbeddedRegister:
     """Open a new register that only this process sees."""
     return EmbeddedRegister()
