@@ -15,7 +15,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check unit zookeeper failure journeys s3 s3a spark resume versions delta mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo test check unit zookeeper failure journeys s3 s3a spark resume versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -90,6 +90,11 @@ delta: $(READY)
 # (690 MB, again unless KEEP=--keep).
 s3a: $(READY)
 	$(BIN)/python -m tests.s3a $(KEEP)
+
+# Jobs in client mode on a real YARN: needs Maven, which fetches its daemons (90 MB, again unless
+# KEEP=--keep). ONLY="computes …" chooses some journeys.
+yarn: $(READY)
+	$(BIN)/python -m tests.yarn $(KEEP) $(ONLY)
 
 # Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
 mutants: $(READY)
