@@ -223,3 +223,17 @@ SlotsExplored.TestCase.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, derandomize=True
 )
 TestSlotsExplored = SlotsExplored.TestCase
+
+
+def test_no_more_slots_are_given_than_the_spark_cluster_carries() -> None:
+    drivers = warm("tm1/1", "tm1/2")
+    free, _ = report(Ledger(), TM1, drivers, carries=1)
+
+    one, offers = request(free, A)
+    assert [Offer(A, place("tm1/1"))] == offers
+    two, offers = request(one, B)
+    assert offers == []
+    grown, offers = report(two, TM1, drivers, carries=2)
+    assert [Offer(B, place("tm1/2"))] == offers
+    # A TaskManager that knows nothing of it takes nothing back.
+    assert report(grown, TM1, drivers)[0].carries == 2

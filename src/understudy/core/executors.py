@@ -114,7 +114,8 @@ class Capacity:
     """What a Spark cluster has."""
 
     cores: int
-    free: int
+    free: int | None
+    """None where the cluster does not say what is in use."""
     holders: tuple[Holder, ...] = ()
 
     def held_by(self, application_id: str) -> int:
@@ -176,6 +177,11 @@ def why_without(capacity: Capacity | None, application_id: str, cluster: str) ->
         return ""
     if not capacity.cores:
         return "waits for executors: the cluster has no cores: no worker is registered"
+    if capacity.free is None:
+        return (
+            f"waits for executors: the cluster has {capacity.cores} cores; its pages, which say "
+            "who holds them, do not answer"
+        )
     free = f"the cluster has {capacity.free} of {capacity.cores} cores free"
     others = sorted(
         (one for one in capacity.holders if one.cores and one.application_id != application_id),

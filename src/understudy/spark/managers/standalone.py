@@ -1,12 +1,15 @@
-"""Spark's standalone cluster: its Masters, asked as Spark's own clients ask them.
+"""Spark's standalone cluster: its Masters, asked as Spark's own clients and browsers ask them.
 
-The request is the one that the Master's page is made of; so the answer is there whether or not the
-page is served, and with ``spark.authenticate`` too.
+A Master's answer to a client names workers and applications, but not what is in use: Spark does not
+send those fields. They stand on the Master's page, whose address each worker's page tells. Where no
+page is served, the number of cores is all that is known.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +25,9 @@ TAG_SETTING = f"spark.executorEnv.{TAG_VARIABLE}"
 ASK_S = 5
 """A Master answers in milliseconds; one that is frozen must not hold up a driver for minutes."""
 
+WORKERS_ASKED = 3
+"""Of a cluster without pages, each look asks no more workers for theirs."""
+
 ALIVE = "ALIVE"
 
 _log = logging.getLogger(__name__)
@@ -36,22 +42,21 @@ class Standalone:
         self._masters = [f"spark://{host}" for host in hosts.split(",")]
         self._host = conf.get("spark.driver.bindAddress") or conf.get("spark.driver.host", "")
         self._env: Any = None
+        self._page: str | None = None
+        """Address of the page of the Master that leads, once it was found."""
 
     def capacity(self) -> Capacity | None:
         """See `ClusterManager.capacity`."""
-        found = self._ask()
-        if found is None:
-            return None
-        _, state = found
-        workers = [one for one in state.workers() if one.state().toString() == ALIVE]
-        return Capacity(
-            cores=sum(one.cores() for one in workers),
-            free=sum(one.cores() - one.coresUsed() for one in workers),
-            holders=tuple(
-                Holder(one.id(), one.desc().name(), one.coresGranted())
-                for one in state.activeApps()
-            ),
-        )
+        page = self._read_page()
+        if page is not None:
+            return Capacity(
+                page["cores"],
+                page["cores"] - page["coresused"],
+                tuple(Holder(one["id"], one["name"], one["cores"]) for one in page["activeapps"]),
+            )
+        if found := self._ask():
+            return Capacity(sum(one.cores() for one in found[1].workers()), None)
+        return None
 
     def conf(self, tag: Tag) -> dict[str, str]:
         """See `ClusterManager.conf`."""
@@ -74,6 +79,32 @@ class Standalone:
             messages = self._jvm.org.apache.spark.deploy
             unregister = getattr(messages, "DeployMessages$UnregisterApplication")
             found[0].send(unregister(application_id))
+
+    def _read_page(self) -> dict[str, Any] | None:
+        """Return what stands on the page of the Master that leads; None where it is not served."""
+        if self._page is None:
+            self._page = self._find_page()
+        if self._page is None:
+            return None
+        try:
+            page = _read_json(self._page)
+        except (OSError, ValueError) as error:
+            _log.debug("%s does not answer: %s", self._page, error)
+            self._page = None
+            return None
+        if page.get("status") == ALIVE:
+            return page
+        self._page = None  # Another Master leads.
+        return None
+
+    def _find_page(self) -> str | None:
+        found = self._ask()
+        for worker in list(found[1].workers())[:WORKERS_ASKED] if found else ():
+            try:
+                return str(_read_json(worker.webUiAddress())["masterwebuiurl"])
+            except (OSError, ValueError, KeyError) as error:
+                _log.debug("%s does not answer: %s", worker.webUiAddress(), error)
+        return None
 
     def _ask(self) -> tuple[Any, Any] | None:
         """Return the Master that leads, and its state; None where none answers."""
@@ -108,6 +139,19 @@ class Standalone:
             host = self._host or "127.0.0.1"
             self._env = spark.rpc.RpcEnv.create("understudy", host, 0, conf, security, True)
         return self._env
+
+
+def _read_json(page: str) -> dict[str, Any]:
+    """Read a page of Spark's as JSON; raises ``OSError`` or ``ValueError``."""
+    with _OPENER.open(f"{page.rstrip('/')}/json/", timeout=ASK_S) as answer:
+        found = json.load(answer)
+    if not isinstance(found, dict):
+        raise ValueError(f"{page} is no page of Spark")
+    return found
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""A proxy that is meant for the outside has no business here."""
 
 
 def _module(companion: Any) -> Any:

@@ -1,0 +1,152 @@
+"""What a job may take of a Spark cluster, why it waits, and what a dead driver has left."""
+
+from __future__ import annotations
+
+import pytest
+
+from understudy.core import executors
+from understudy.core.executors import Application, Assignment, Capacity, Holder, Tag
+
+FOUR = Capacity(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "conf", "slots", "expected"),
+    [
+        (FOUR, {}, 2, {"spark.cores.max": "2"}),
+        (FOUR, {}, 1, {"spark.cores.max": "4"}),
+        (FOUR, {}, 0, {"spark.cores.max": "4"}),
+        (FOUR, {}, 3, {"spark.cores.max": "1"}),
+        (FOUR, {}, 8, {"spark.cores.max": "1"}),
+        (Capacity(0, 0), {}, 2, {"spark.cores.max": "1"}),
+        (FOUR, {"spark.executor.cores": "2"}, 8, {"spark.cores.max": "2"}),
+        (FOUR, {"spark.cores.max": "3"}, 2, {}),
+        (
+            FOUR,
+            {"spark.executor.instances": "3"},
+            2,
+            {"spark.executor.cores": "1", "spark.cores.max": "3"},
+        ),
+        (
+            FOUR,
+            {"spark.executor.instances": "2", "spark.executor.cores": "2"},
+            2,
+            {"spark.executor.cores": "2", "spark.cores.max": "4"},
+        ),
+        (FOUR, {"spark.dynamicAllocation.enabled": "true"}, 2, {"spark.cores.max": "2"}),
+        (
+            FOUR,
+            {
+                "spark.dynamicAllocation.enabled": "TRUE ",
+                "spark.dynamicAllocation.maxExecutors": "4",
+            },
+            2,
+            {},
+        ),
+    ],
+)
+def test_a_job_gets_its_share_unless_a_person_has_set_a_limit(
+    capacity: Capacity, conf: dict[str, str], slots: int, expected: dict[str, str]
+) -> None:
+    assert expected == executors.limits(capacity, conf, slots)
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ({}, 4),
+        ({"spark.executor.cores": "2"}, 2),
+        ({"spark.cores.max": "3"}, 1),
+        ({"spark.cores.max": "100"}, 1),
+        ({"spark.executor.instances": "2"}, 2),
+        ({"spark.executor.instances": "2", "spark.executor.cores": "2"}, 1),
+        ({"spark.dynamicAllocation.enabled": "true"}, 4),
+        (
+            {
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.minExecutors": "2",
+            },
+            2,
+        ),
+        ({"spark.cores.max": "nonsense"}, 4),
+    ],
+)
+def test_the_cluster_carries_so_many_jobs_at_once(conf: dict[str, str], expected: int) -> None:
+    assert expected == executors.jobs_at_once(FOUR, conf)
+
+
+def test_a_cluster_without_workers_carries_one_job_which_then_says_what_it_waits_for() -> None:
+    assert executors.jobs_at_once(Capacity(0, 0), {}) == 1
+
+
+@pytest.mark.parametrize(
+    ("capacity", "expected"),
+    [
+        (
+            Capacity(4, 0, (Holder("a", "nightly", 4), Holder("me", "mine", 0))),
+            "waits for executors: the cluster has 0 of 4 cores free; 'nightly' holds 4",
+        ),
+        (
+            Capacity(9, 1, tuple(Holder(str(n), f"app {n}", n) for n in (1, 2, 3, 1, 1))),
+            "waits for executors: the cluster has 1 of 9 cores free; 'app 3' holds 3; "
+            "'app 2' holds 2; 'app 1' holds 1; 2 others hold 2",
+        ),
+        (
+            Capacity(4, 4),
+            "waits for executors: the cluster has 4 of 4 cores free; no worker has room for an "
+            "executor: see spark.executor.memory and .cores",
+        ),
+        (
+            Capacity(0, 0),
+            "waits for executors: the cluster has no cores: no worker is registered",
+        ),
+        (
+            Capacity(4, None),
+            "waits for executors: the cluster has 4 cores; its pages, which say who holds them, "
+            "do not answer",
+        ),
+        (None, "waits for executors: spark://m:1 has given none, and does not say why"),
+        (Capacity(4, 2, (Holder("me", "mine", 2),)), ""),
+    ],
+)
+def test_a_job_without_executors_says_why(capacity: Capacity | None, expected: str) -> None:
+    assert expected == executors.why_without(capacity, "me", "spark://m:1")
+
+
+def tagged(cluster: str, run: str, job: str, attempt: int) -> Application:
+    return Application(f"{cluster}{run}{job}{attempt}", "", Tag(cluster, run, job, attempt))
+
+
+def test_orphans_are_earlier_attempts_of_the_job_and_what_an_earlier_run_has_left() -> None:
+    mine = Tag("c", "r", "j", 2)
+    alive = [tagged("c", "r", "j", 2), tagged("c", "r", "other", 1), tagged("d", "old", "j", 1)]
+    dead = [tagged("c", "r", "j", 1), tagged("c", "old", "j", 3), tagged("c", "old", "other", 1)]
+
+    assert dead == executors.orphans([*alive, *dead], mine)
+
+
+def test_a_driver_that_has_no_job_yet_ends_only_what_an_earlier_run_has_left() -> None:
+    found = [tagged("c", "r", "j", 1), tagged("c", "old", "j", 1)]
+
+    assert found[1:] == executors.orphans(found, Tag("c", "r", "", 0))
+
+
+@pytest.mark.parametrize("tag", [Tag("c", "r", "j", 7), Tag("a/b", "ü ,%", "", 0)])
+def test_a_tag_is_one_word_of_ascii_and_comes_back_as_it_was(tag: Tag) -> None:
+    text = tag.encode()
+
+    assert text.isascii()
+    assert not {*text} & {*" ,;"}
+    assert tag == Tag.decode(text)
+
+
+@pytest.mark.parametrize("text", ["", "understudy:", "understudy:a/b/c/d", "other:a/b/c/1"])
+def test_what_is_no_tag_of_ours_is_not_taken_for_one(text: str) -> None:
+    assert Tag.decode(text) is None
+
+
+def test_a_spark_application_is_called_after_application_job_and_attempt() -> None:
+    assignment = Assignment(Tag("c", "r", "j", 2), "load flights", "flights")
+
+    assert assignment.title == "flights / load flights #2"
+    assert assignment.label == "load flights #2"
