@@ -18,6 +18,7 @@ from understudy.core.executors import Application, Capacity, Holder, Tag
 
 TAGS = "spark.yarn.tags"
 QUEUE = "spark.yarn.queue"
+MEMORY = "spark.executor.memory"
 AM_CORES = "spark.yarn.am.cores"
 DEFAULT_QUEUE = "default"
 
@@ -31,10 +32,10 @@ CAPITAL = "^"
 """Stands before a letter that was a capital; no tag of ours has the sign in it."""
 
 ASK = {
-    "yarn.resourcemanager.connect.max-wait.ms": "5000",
+    "yarn.resourcemanager.connect.max-wait.ms": "1000",
     "yarn.resourcemanager.connect.retry-interval.ms": "1000",
     "ipc.client.connect.timeout": "5000",
-    "ipc.client.connect.max.retries": "1",
+    "ipc.client.connect.max.retries": "0",
     "ipc.client.connect.max.retries.on.timeouts": "0",
     "ipc.client.rpc-timeout.ms": "5000",
     "yarn.client.application-client-protocol.poll-timeout-ms": "30000",
@@ -64,13 +65,13 @@ class Yarn:
         try:
             nodes = [one for one in self._nodes() if one.getNodeState().toString() == "RUNNING"]
             cores = sum(one.getCapability().getVirtualCores() for one in nodes)
-            used = sum(one.getUsed().getVirtualCores() for one in nodes)
+            room = sum(max(0, self._room(one)) for one in nodes)
             share, taken = self._share()
             holders = tuple(self._holder(one) for one in self._reports())
         except Py4JError as error:
             _log.debug("YARN does not say what it has: %s", error)
             return None
-        free = min(cores - used, round(cores * (share - taken)))
+        free = min(room, round(cores * (share - taken)))
         return Capacity(cores=int(cores * share), free=max(0, free), holders=holders)
 
     def conf(self, tag: Tag) -> dict[str, str]:
@@ -87,16 +88,16 @@ class Yarn:
                 if (tag := read(one.getApplicationTags()))
             ]
         except Py4JError as error:
-            _log.warning("YARN does not say which applications it runs: %s", error)
+            _log.warning("YARN does not say which applications it runs: %s", _said(error))
             return []
 
     def end(self, application_id: str) -> None:
         """See `ClusterManager.end`; returns once YARN has ended the application."""
         try:
             which = self._records.ApplicationId.fromString(application_id)
-            self._asked().killApplication(which, "ended by Understudy: its driver is dead")
+            self._asked().killApplication(which, "ended by Understudy: it has no driver")
         except Py4JError as error:
-            _log.warning("YARN does not end %s: %s", application_id, error)
+            _log.warning("YARN does not end %s: %s", application_id, _said(error))
 
     @property
     def _records(self) -> Any:
@@ -121,6 +122,19 @@ class Yarn:
 
     def _nodes(self) -> Any:
         return self._asked().getNodeReports(self._records.NodeState.values())
+
+    def _room(self, node: Any) -> int:
+        """Return how many cores a node has for executors: none where there is no memory for one."""
+        has, used = node.getCapability(), node.getUsed()
+        if has.getMemorySize() - used.getMemorySize() < self._executor_mib():
+            return 0
+        return int(has.getVirtualCores() - used.getVirtualCores())
+
+    def _executor_mib(self) -> int:
+        to_mib = self._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsMb
+        memory = int(to_mib(self._settings.get(MEMORY, "1g")))
+        overhead = self._settings.get(f"{MEMORY}Overhead")
+        return memory + (to_mib(overhead) if overhead else max(384, memory // 10))
 
     def _reports(self, *tags: str) -> Any:
         """Return the applications that live; with tags, only those that have one of them."""
@@ -150,6 +164,12 @@ class Yarn:
             return 1.0, 0.0
         taken = queue.getCurrentCapacity() * of_nodes.getAbsoluteCapacity()
         return of_nodes.getAbsoluteMaxCapacity(), taken
+
+
+def _said(error: Py4JError) -> str:
+    """Return what Java said, without where."""
+    java = getattr(error, "java_exception", None)
+    return str(java.toString() if java is not None else error).partition("\n")[0]
 
 
 def written(tag: Tag) -> list[str]:
