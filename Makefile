@@ -15,7 +15,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check unit zookeeper failure journeys s3 s3a spark resume versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo demo-cluster test test-all check unit zookeeper failure journeys journeys-all scale s3 s3a spark resume versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -33,7 +33,15 @@ $(READY): pyproject.toml requirements/dev.txt requirements/jdk.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# ... and on a Spark cluster, with ZooKeeper, two TaskManagers, and one of each kind killed.
+demo-cluster: $(READY)
+	$(BIN)/python examples/demo_cluster.py
+
+# What every change must pass: each kind of test, once, where it can fail differently.
 test: check unit zookeeper journeys spark
+
+# ... and what takes long: all journeys on each backend, many of everything, one kill after the other.
+test-all: test journeys-all scale resume yarn
 
 check: $(READY)
 	$(BIN)/ruff format --check src tests examples benchmarks
@@ -56,21 +64,35 @@ zookeeper: $(READY)
 failure: $(READY)
 	$(BIN)/python -m tests.failure --faults $(FAULTS) --windows $(WINDOWS) $(if $(SEED),--seed $(SEED))
 
-# Whole clusters of real processes, with the session-less driver: on each backend,
-# and some with all data on S3.
+# Whole clusters of real processes, with the session-less driver: all of them on the default backend;
+# on ZooKeeper, and with all data on S3, those that can fail differently there.
+ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py drivers.py destroy.py retention.py \
+	standing_cluster.py zookeeper_command.py)
+
 journeys: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark"
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ON_ZOOKEEPER) --backend zookeeper
 	$(BIN)/pytest -n $(WORKERS) tests/journeys/test_ending.py tests/journeys/test_leader.py tests/journeys/test_drivers.py \
 		-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when" --backend zookeeper --storage s3
+
+# ... and all of them on ZooKeeper.
+journeys-all: $(READY)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark" \
+		--backend zookeeper
+
+# Many of everything, and idleness.
+scale: $(READY)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/scale
 
 # ... and with all data on S3: a moto server, found by the environment as any other.
 s3: $(READY)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper --storage s3
 
-# ... and with real Spark.
+# ... and with real Spark: local, and on standalone clusters of two workers.
 spark: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m spark
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/spark/test_spark_streaming.py \
+		tests/journeys/spark/test_spark_writes.py
 
 # Of these, the jobs that go on after one kill after the other: checkpoints, queries, savepoints, safe
 # writes.
