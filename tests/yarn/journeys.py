@@ -96,7 +96,9 @@ def trip(yarn: Yarn, *jobs: str, conf: Mapping[str, str] | None = None) -> Itera
     """Start the application with these jobs in the queue ``nightly``; end it in any case."""
     with tempfile.TemporaryDirectory(prefix="understudy-yarn-", dir=yarn.place) as directory:
         place = Path(directory)
-        settings = {**SPARK, "spark.yarn.queue": "nightly", **(conf or {})}
+        staging = place / "staging"
+        own = {"spark.yarn.queue": "nightly", "spark.yarn.stagingDir": str(staging)}
+        settings = {**SPARK, **own, **(conf or {})}
         options = [part for item in settings.items() for part in ("--conf", "=".join(item))]
         options += ["-D", f"io.tmp.dirs={place / 'tmp'}", "--slots", "1", "--master", "yarn"]
         options += ["--name", NAME]
@@ -112,7 +114,8 @@ def trip(yarn: Yarn, *jobs: str, conf: Mapping[str, str] | None = None) -> Itera
             yield Trip(run, place)
         finally:
             harness.end(run)
-            assert harness.processes_of(place) == {}
+        assert harness.processes_of(place) == {}
+        assert list(staging.glob(".sparkStaging/*")) == []
 
 
 # --- journeys -------------------------------------------------------------------------------------
@@ -241,7 +244,6 @@ def waits_in_the_queue(yarn: Yarn) -> None:
             said = one.run.wait("job-executors", name="computes", attempt=1)
             slot = one.slot()
             harness.kill([slot["jvm_pid"]])
-            one.run.running("computes", attempt=2)
             yarn.named(f"{NAME} / computes #2")
             first = yarn.await_over(f"{NAME} / computes #1")
         found = one.end()
@@ -262,10 +264,11 @@ def _executors(yarn: Yarn, application_id: str) -> int:
 def _foreign(
     yarn: Yarn, place: Path, conf: Mapping[str, str] | None = None
 ) -> Iterator[ForeignApplication]:
+    settings = {**FOREIGN, "spark.yarn.stagingDir": str(yarn.place / "staging"), **(conf or {})}
     before = os.environ.get("HADOOP_CONF_DIR")
     os.environ.update(yarn.variables())
     try:
-        with ForeignApplication("yarn", "foreign", place, {**FOREIGN, **(conf or {})}) as other:
+        with ForeignApplication("yarn", "foreign", place, settings) as other:
             yield other
     finally:
         if before is None:

@@ -14,12 +14,13 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from understudy.core.executors import Application, Capacity, Holder, Tag
+from understudy.core.executors import Application, Capacity, Holder, Tag, master_cores
 
 TAGS = "spark.yarn.tags"
 QUEUE = "spark.yarn.queue"
 MEMORY = "spark.executor.memory"
-AM_CORES = "spark.yarn.am.cores"
+STAGING = "spark.yarn.stagingDir"
+PRESERVE = "spark.yarn.preserve.staging.files"
 DEFAULT_QUEUE = "default"
 
 MARK = "understudy"
@@ -92,12 +93,28 @@ class Yarn:
             return []
 
     def end(self, application_id: str) -> None:
-        """See `ClusterManager.end`; returns once YARN has ended the application."""
+        """See `ClusterManager.end`; returns once YARN has ended the application.
+
+        Its files, too, go with it: Spark's client, and its ApplicationMaster, cannot see to that.
+        """
         try:
             which = self._records.ApplicationId.fromString(application_id)
             self._asked().killApplication(which, "ended by Understudy: it has no driver")
+            self._remove_staged(application_id)
         except Py4JError as error:
             _log.warning("YARN does not end %s: %s", application_id, _said(error))
+
+    def _remove_staged(self, application_id: str) -> None:
+        if self._settings.get(PRESERVE, "false").strip().lower() == "true":
+            return
+        files = self._jvm.org.apache.hadoop.fs
+        hadoop = self._asked().getConfig()
+        home = (
+            self._settings.get(STAGING)
+            or files.FileSystem.get(hadoop).getHomeDirectory().toString()
+        )
+        staged = files.Path(home, f".sparkStaging/{application_id}")
+        staged.getFileSystem(hadoop).delete(staged, True)
 
     @property
     def _records(self) -> Any:
@@ -152,8 +169,7 @@ class Yarn:
         containers = usage.getNumUsedContainers()
         cores = max(0, usage.getUsedResources().getVirtualCores()) if containers > 0 else 0
         if cores and MARK in report.getApplicationTags():
-            master = int(self._settings.get(AM_CORES, "1"))
-            cores = max(1, cores - master) if containers > 1 else 0
+            cores = max(1, cores - master_cores(self._settings)) if containers > 1 else 0
         return Holder(report.getApplicationId().toString(), report.getName(), cores)
 
     def _share(self) -> tuple[float, float]:
