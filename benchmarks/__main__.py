@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import (
     driver_start,
     empty_job,
+    first_stage,
     many_finished,
     noise,
     nth_job,
@@ -30,6 +31,7 @@ ALL: dict[str, Callable[[Effort], Chapter]] = {
     "empty-job": empty_job.run,
     "takeover": takeover.run,
     "driver-start": driver_start.run,
+    "first-stage": first_stage.run,
     "writes": writes.run,
     "nth-job": nth_job.run,
     "many-finished": many_finished.run,

@@ -63,6 +63,7 @@ class Demo:
         self._rest = [free_port(), free_port()]
         self._timeline: list[str] = []
         self._seen: dict[str, tuple[str, int]] = {}
+        self._waits: dict[str, str | None] = {}
         self._adopted: set[str] = set()
         self._killed: set[str] = set()
         self._term = 0
@@ -233,8 +234,9 @@ class Demo:
         if job.get("adopted") and name not in self._adopted:
             self._adopted.add(name)
             self._tell(f"job {name!r} runs on: the new leader has adopted it", GREEN)
-        if job.get("waits"):
+        if job.get("waits") and self._waits.get(name) != job["waits"]:
             self._tell(f"job {name!r} {job['waits']}", DIM)
+        self._waits[name] = job.get("waits")
         self._seen[name] = now
 
     def _conclude(self) -> int:

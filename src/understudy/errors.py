@@ -25,7 +25,7 @@ UnderstudyError
 ├── NotFoundError              no such application, job, key or file
 ├── NoLeaderError              nobody leads the cluster just now
 ├── UnreachableError           a peer did not answer; what was asked may or may not have been done
-├── SessionLost                the JVM of a session was killed
+├── SessionLost                the JVM of a session was killed, or its cluster is away
 ├── ExecutorsUnavailable       the Spark cluster gave a job no executors for too long
 └── StorageError               the storage or file system does not keep what it promises
 
@@ -220,7 +220,7 @@ class UnreachableError(UnderstudyError):
 
 
 class SessionLost(UnderstudyError):  # noqa: N818
-    """The JVM of a session was killed: no fault of the settings or of a job."""
+    """The JVM of a session was killed, or its cluster is away: no fault of settings or of a job."""
 
     code = "session-lost"
 

@@ -260,6 +260,11 @@ def _of_resources(resources: ResourceManager) -> Iterator[Metric]:
     yield gauge(
         "understudy_jobs_waiting_for_slot", "Jobs that wait for a slot.", len(resources.waiting())
     )
+    yield gauge(
+        "understudy_jobs_waiting_for_executors",
+        "Jobs in a slot to which the Spark cluster has given no executors.",
+        sum(bool(driver.waits) for view in views_ for driver in view.drivers),
+    )
 
 
 def _of_cleanup(cleanup: Cleanup | None) -> Iterator[Metric]:

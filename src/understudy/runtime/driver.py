@@ -125,13 +125,13 @@ class Driver:
             reasons = []
         except UnreachableError:
             return ["the TaskManager is gone"]
+        except SessionLost as error:
+            self._lose_application(str(error))
         except BaseException as error:  # Whatever user code may raise.
             if self._session.is_lost(error):
                 os._exit(JVM_LOST)
             if lost := self._session.lost_application(error):
-                logging.getLogger(__name__).error("%s by the cluster", lost)
-                flush_output()
-                os._exit(APPLICATION_LOST)
+                self._lose_application(lost)
             self._end_queries(attempt)
             if self._given_up:
                 ended = attempt.failed(self._given_up)
@@ -149,6 +149,12 @@ class Driver:
             return reasons or [*self._left_behind(), *self._session.close()]
         except Exception as error:
             return [f"the session could not be cleaned: {error}"]
+
+    def _lose_application(self, reason: str) -> NoReturn:
+        """End this process: what the cluster has taken away is a loss, no exception of the job."""
+        logging.getLogger(__name__).error("%s", reason)
+        flush_output()
+        os._exit(APPLICATION_LOST)
 
     def _end_queries(self, attempt: Attempt) -> None:
         """End what the attempt has started, or this process: then its guardian has the proof."""

@@ -101,7 +101,8 @@ def how_it_ended(death: Death) -> str:
     """Say how a driver ended, for people."""
     lost = {
         channels.JVM_LOST: "lost its JVM",
-        channels.APPLICATION_LOST: "lost its Spark application: the cluster has ended it",
+        channels.APPLICATION_LOST: "lost its Spark application: its cluster has ended it, or is "
+        "away",
     }
     return lost.get(death.code, str(death))
 

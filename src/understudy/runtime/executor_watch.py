@@ -15,7 +15,7 @@ LOOKS_MIN = 2
 """A cluster gives cores a moment after an application has asked: one look without says nothing."""
 
 CARRIES_S = 5.0
-"""How often an idle driver asks what the cluster can carry: workers come and go by hand."""
+"""How often a driver asks what the cluster can carry: workers come and go by hand."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +49,7 @@ class ExecutorWatch:
         if job_id != self._job:
             self._job, self._looks = job_id, 0
         try:
-            now = messages.Executors(
-                waits=self._waits() if job_id else "",
-                carries=self._carries() if not job_id else self._reported.carries,
-            )
+            now = messages.Executors(waits=self._waits() if job_id else "", carries=self._carries())
         except UnreachableError:
             raise
         except Exception:

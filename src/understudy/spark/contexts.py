@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from understudy.core import executors
 from understudy.core.executors import Assignment, Launch, SparkFacts, Tag
+from understudy.errors import SessionLost
 from understudy.spark.managers import ClusterManager, manager_of
 
 WARM_UP = {
@@ -165,10 +166,12 @@ class PerAttempt:
         session.range(1).count()
         session.stop()
         self._manager = manager_of(SparkContext._jvm, self._conf)
+        if not self._manager.answers():
+            raise SessionLost(f"{self._conf['spark.master']} does not answer")
         self._end_orphans(self._launch.tag)
 
     def begin(self, assignment: Assignment) -> SparkSession:
-        """See `Contexts.begin`."""
+        """See `Contexts.begin`; raises `SessionLost` where the cluster is away."""
         with self._changing:
             if self._idle:
                 self._idle.cancel()
@@ -186,6 +189,10 @@ class PerAttempt:
         self._starts = assignment.tag
         try:
             self._root = _session(conf)
+        except Py4JError as error:
+            if self._manager.answers():
+                raise  # The settings are wrong, and would be again.
+            raise SessionLost(f"{conf['spark.master']} does not answer") from error
         except BaseException:
             # In a thread of its own: the connection of this one may be in the middle of an answer.
             ending = threading.Thread(target=self._end, args=(assignment.tag,), daemon=True)
@@ -247,7 +254,8 @@ class PerAttempt:
         deadline = time.monotonic() + LOST_S
         while root.sparkContext._jsc is not None:  # Else the job itself has stopped the context.
             if _is_stopped(root):
-                return f"its Spark application {root.sparkContext.applicationId} was ended"
+                application = root.sparkContext.applicationId
+                return f"the cluster has ended the Spark application {application}"
             if time.monotonic() > deadline:
                 break
             time.sleep(ORPHANS_LOOK_S)

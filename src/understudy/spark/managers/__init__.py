@@ -16,6 +16,10 @@ from understudy.spark.managers import standalone, yarn
 class ClusterManager(Protocol):
     """What carries executors."""
 
+    def answers(self) -> bool:
+        """Say whether the cluster can be reached, as far as that can be asked."""
+        ...
+
     def capacity(self) -> Capacity | None:
         """Return what the cluster has; None where it does not say, or does not answer."""
         ...
@@ -35,6 +39,10 @@ class ClusterManager(Protocol):
 
 class Unknown:
     """A cluster that is not asked: executors are marked by their environment, and that is all."""
+
+    def answers(self) -> bool:
+        """See `ClusterManager.answers`."""
+        return True
 
     def capacity(self) -> Capacity | None:
         """See `ClusterManager.capacity`."""

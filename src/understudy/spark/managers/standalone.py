@@ -45,6 +45,10 @@ class Standalone:
         self._page: str | None = None
         """Address of the page of the Master that leads, once it was found."""
 
+    def answers(self) -> bool:
+        """See `ClusterManager.answers`."""
+        return self._ask() is not None
+
     def capacity(self) -> Capacity | None:
         """See `ClusterManager.capacity`."""
         page = self._read_page()

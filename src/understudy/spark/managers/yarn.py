@@ -61,6 +61,15 @@ class Yarn:
         self._settings = conf
         self._client: Any = None
 
+    def answers(self) -> bool:
+        """See `ClusterManager.answers`."""
+        try:
+            self._asked().getYarnClusterMetrics()
+        except Py4JError as error:
+            _log.warning("YARN does not answer: %s", _said(error))
+            return False
+        return True
+
     def capacity(self) -> Capacity | None:
         """See `ClusterManager.capacity`: the virtual cores that the queue may use."""
         try:
