@@ -1,7 +1,7 @@
 """``python -m tests.yarn [--keep] [NAME …]``: jobs in client mode on a real YARN.
 
 The daemons (90 MB) are fetched by Maven, for the Hadoop that PySpark has, and stay in ``out`` with
-``--keep``. Prints ``7 passed, 0 failed``, or what went wrong.
+``--keep``. Prints ``8 passed, 0 failed``, or what went wrong.
 """
 
 from __future__ import annotations

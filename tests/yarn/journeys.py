@@ -18,7 +18,6 @@ from tests.journeys.harness import COMMAND, Run
 from tests.support.foreign_application import ForeignApplication
 from tests.yarn.cluster import APPLICATION_MASTER, EXECUTOR, Yarn
 
-NAME = "flights"
 ROWS = 1000
 COMPUTED = ROWS * (ROWS - 1) + ROWS
 
@@ -41,6 +40,8 @@ FOREIGN = {
     "spark.executor.instances": "1",
     "spark.yarn.queue": "default",
 }
+ALL = {"spark.executor.instances": "3", "spark.yarn.queue": "nightly"}
+"""With its ApplicationMaster, that takes all cores from the queue that our jobs are in."""
 
 Found = dict[str, Any]
 
@@ -48,9 +49,11 @@ Found = dict[str, Any]
 class Trip:
     """A run of the application in a place of its own."""
 
-    def __init__(self, run: Run, place: Path) -> None:
+    def __init__(self, run: Run, place: Path, name: str) -> None:
         self.run = run
         self.place = place
+        self.name = name
+        """What the application is called: no two are called the same."""
 
     def go(self, name: str = "go") -> None:
         """Let what waits for a file go on."""
@@ -92,16 +95,18 @@ def _until_there(run: Run, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def trip(yarn: Yarn, *jobs: str, conf: Mapping[str, str] | None = None) -> Iterator[Trip]:
+def trip(
+    yarn: Yarn, *jobs: str, conf: Mapping[str, str] | None = None, settings: tuple[str, ...] = ()
+) -> Iterator[Trip]:
     """Start the application with these jobs in the queue ``nightly``; end it in any case."""
-    with tempfile.TemporaryDirectory(prefix="understudy-yarn-", dir=yarn.place) as directory:
+    with tempfile.TemporaryDirectory(prefix="flights-", dir=yarn.place) as directory:
         place = Path(directory)
         staging = place / "staging"
         own = {"spark.yarn.queue": "nightly", "spark.yarn.stagingDir": str(staging)}
-        settings = {**SPARK, **own, **(conf or {})}
-        options = [part for item in settings.items() for part in ("--conf", "=".join(item))]
+        spark = {**SPARK, **own, **(conf or {})}
+        options = [part for item in spark.items() for part in ("--conf", "=".join(item))]
         options += ["-D", f"io.tmp.dirs={place / 'tmp'}", "--slots", "1", "--master", "yarn"]
-        options += ["--name", NAME]
+        options += ["--name", place.name, *(part for one in settings for part in ("-D", one))]
         script = shutil.copy(Path(__file__).with_name("app.py"), place / "app.py")
         line = [*COMMAND, "run-application", "--json", *options, str(script)]
         run = Run(
@@ -111,7 +116,7 @@ def trip(yarn: Yarn, *jobs: str, conf: Mapping[str, str] | None = None) -> Itera
             yarn.variables(),
         )
         try:
-            yield Trip(run, place)
+            yield Trip(run, place, place.name)
         finally:
             harness.end(run)
         assert harness.processes_of(place) == {}
@@ -125,7 +130,7 @@ def computes(yarn: Yarn) -> None:
     """A job's result is right; a driver holds nothing before, between and after jobs."""
     with trip(yarn, "computes", "go-on", "computes", conf={"spark.yarn.tags": "mine"}) as one:
         one.run.wait("job-status", name="computes", status="FINISHED")
-        first = yarn.await_over(f"{NAME} / computes #1")
+        first = yarn.await_over(f"{one.name} / computes #1")
         one.run.until("/taskmanagers", lambda told: not _busy(told))
         idle = yarn.held()
         one.go("go-on")
@@ -148,7 +153,7 @@ def loses_drivers(yarn: Yarn) -> None:
                 harness.kill([manager["pid"]])
             else:
                 harness.kill([slot[victim]])
-            yarn.await_over(f"{NAME} / holds #{attempt}")
+            yarn.await_over(f"{one.name} / holds #{attempt}")
         one.at_work(4)
         one.go()
         found = one.end()
@@ -164,7 +169,7 @@ def loses_the_application(yarn: Yarn) -> None:
     """The one ApplicationMaster that YARN allows is killed: the job runs again, and is told why."""
     with trip(yarn, "holds/2", conf={"spark.yarn.maxAppAttempts": "1"}) as one:
         one.at_work(1)
-        first = yarn.named(f"{NAME} / holds #1")
+        first = yarn.named(f"{one.name} / holds #1")
         harness.kill([yarn.jvm(first.id, APPLICATION_MASTER)])
         one.at_work(2)
         first = yarn.await_over(first.name)
@@ -181,7 +186,7 @@ def loses_one_master(yarn: Yarn) -> None:
     """YARN starts another ApplicationMaster: the same attempt goes on, with new executors."""
     with trip(yarn, "holds/2") as one:
         one.at_work(1)
-        first = yarn.named(f"{NAME} / holds #1")
+        first = yarn.named(f"{one.name} / holds #1")
         harness.kill([yarn.jvm(first.id, APPLICATION_MASTER)])
         for number in range(2):  # The new executors have begun, too.
             _until_there(one.run, one.place / f"go-{number}")
@@ -197,7 +202,7 @@ def ends_an_orphan(yarn: Yarn) -> None:
     """All containers hang when the driver is killed: its next attempt ends them first."""
     with trip(yarn, "holds/2") as one:
         slot = one.at_work(1)
-        first = yarn.named(f"{NAME} / holds #1")
+        first = yarn.named(f"{one.name} / holds #1")
         yarn.freeze(first.id)
         harness.kill([slot["jvm_pid"]])
         one.at_work(2)
@@ -215,7 +220,7 @@ def is_preempted(yarn: Yarn) -> None:
     conf = {"spark.executor.instances": "3"}
     with trip(yarn, "holds/3", conf=conf) as one:
         one.at_work(1, parts=3)
-        first = yarn.named(f"{NAME} / holds #1")
+        first = yarn.named(f"{one.name} / holds #1")
         before = _executors(yarn, first.id)
         with _foreign(yarn, one.place) as other:
             counted = other.counted(harness.PATIENCE_S)
@@ -235,17 +240,16 @@ def waits_in_the_queue(yarn: Yarn) -> None:
 
     A driver that is killed then leaves an application that holds nothing yet: that one is ended.
     """
-    whole = {"spark.executor.instances": "3", "spark.yarn.queue": "nightly"}
     with trip(yarn, "go-on", "computes") as one:
-        with _foreign(yarn, one.place, whole) as other:
+        with _foreign(yarn, one.place, ALL) as other:
             other.counted(harness.PATIENCE_S)
             yarn.until(lambda: yarn.held()[0] == 4, "a full cluster")
             one.go("go-on")
             said = one.run.wait("job-executors", name="computes", attempt=1)
             slot = one.slot()
             harness.kill([slot["jvm_pid"]])
-            yarn.named(f"{NAME} / computes #2")
-            first = yarn.await_over(f"{NAME} / computes #1")
+            yarn.named(f"{one.name} / computes #2")
+            first = yarn.await_over(f"{one.name} / computes #1")
         found = one.end()
 
     assert "'foreign' holds 4" in said["waits"], said
@@ -253,6 +257,25 @@ def waits_in_the_queue(yarn: Yarn) -> None:
     assert first.state == "KILLED"
     assert found == {"computes": COMPUTED}
     assert yarn.held() == (0, [])
+
+
+def gives_up_waiting(yarn: Yarn) -> None:
+    """A job that waits for too long fails, and its application leaves the queue with it."""
+    settings = ("taskmanager.executors.wait-timeout=5s", "restart-strategy.type=none")
+    with (
+        trip(yarn, "go-on", "computes", settings=settings) as one,
+        _foreign(yarn, one.place, ALL) as other,
+    ):
+        other.counted(harness.PATIENCE_S)
+        yarn.until(lambda: yarn.held()[0] == 4, "a full cluster")
+        one.go("go-on")
+        first = yarn.await_over(f"{one.name} / computes #1")
+        code = one.run.finish(harness.WHOLE_S)
+        said = one.run.log.read_text()
+
+    assert first.state == "KILLED"
+    assert code != 0
+    assert "taskmanager.executors.wait-timeout is 5 s" in said, said[-3000:]
 
 
 def _executors(yarn: Yarn, application_id: str) -> int:
@@ -285,4 +308,5 @@ JOURNEYS = (
     ends_an_orphan,
     is_preempted,
     waits_in_the_queue,
+    gives_up_waiting,
 )
