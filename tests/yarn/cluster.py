@@ -60,7 +60,9 @@ QUEUES = ("nightly", "default")
 APPLICATION_MASTER = "ExecutorLauncher"
 EXECUTOR = "YarnCoarseGrainedExecutorBackend"
 
-PATIENCE_S = 200.0
+PATIENCE_S = 400.0
+"""Each step starts several JVMs."""
+
 POLL_S = 0.1
 
 DISKS = "yarn.nodemanager.disk-health-checker"

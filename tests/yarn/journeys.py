@@ -61,8 +61,8 @@ class Trip:
 
     def at_work(self, attempt: int, parts: int = 2) -> dict[str, Any]:
         """Wait until the tasks of an attempt of ``holds`` run; return its driver's slot."""
-        self.run.running("holds", attempt=attempt)
-        self.run.grown("attempts.txt", attempt)
+        self.run.running("holds", attempt=attempt, patience_s=harness.WHOLE_S)
+        self.run.grown("attempts.txt", attempt, harness.WHOLE_S)
         for number in range(parts):
             _until_there(self.run, self.place / f"go-{number}")
         for number in range(parts):
@@ -129,7 +129,7 @@ def trip(
 def computes(yarn: Yarn) -> None:
     """A job's result is right; a driver holds nothing before, between and after jobs."""
     with trip(yarn, "computes", "go-on", "computes", conf={"spark.yarn.tags": "mine"}) as one:
-        one.run.wait("job-status", name="computes", status="FINISHED")
+        one.run.wait("job-status", harness.WHOLE_S, name="computes", status="FINISHED")
         first = yarn.await_over(f"{one.name} / computes #1")
         one.run.until("/taskmanagers", lambda told: not _busy(told))
         idle = yarn.held()
@@ -223,7 +223,7 @@ def is_preempted(yarn: Yarn) -> None:
         first = yarn.named(f"{one.name} / holds #1")
         before = _executors(yarn, first.id)
         with _foreign(yarn, one.place) as other:
-            counted = other.counted(harness.PATIENCE_S)
+            counted = other.counted(harness.WHOLE_S)
             during = _executors(yarn, first.id)
         one.go()
         found = one.end()
@@ -242,10 +242,10 @@ def waits_in_the_queue(yarn: Yarn) -> None:
     """
     with trip(yarn, "go-on", "computes") as one:
         with _foreign(yarn, one.place, ALL) as other:
-            other.counted(harness.PATIENCE_S)
+            other.counted(harness.WHOLE_S)
             yarn.until(lambda: yarn.held()[0] == 4, "a full cluster")
             one.go("go-on")
-            said = one.run.wait("job-executors", name="computes", attempt=1)
+            said = one.run.wait("job-executors", harness.WHOLE_S, name="computes", attempt=1)
             slot = one.slot()
             harness.kill([slot["jvm_pid"]])
             yarn.named(f"{one.name} / computes #2")
@@ -266,7 +266,7 @@ def gives_up_waiting(yarn: Yarn) -> None:
         trip(yarn, "go-on", "computes", settings=settings) as one,
         _foreign(yarn, one.place, ALL) as other,
     ):
-        other.counted(harness.PATIENCE_S)
+        other.counted(harness.WHOLE_S)
         yarn.until(lambda: yarn.held()[0] == 4, "a full cluster")
         one.go("go-on")
         first = yarn.await_over(f"{one.name} / computes #1")
