@@ -19,12 +19,14 @@ def source(attempt: int) -> Pointer:
     return Pointer(path=f"staged/{attempt}", digest=f"sha256:{attempt}", size=1)
 
 
-def ended(attempt: int, status: JobStatus, *, retryable: bool = False) -> job.Ended:
-    return job.Ended(attempt, status, retryable, source(attempt), ran_s=0.5)
+def ended(
+    attempt: int, status: JobStatus, *, retryable: bool = False, dead: bool = True
+) -> job.Ended:
+    return job.Ended(attempt, status, retryable, source(attempt), ran_s=0.5, dead=dead)
 
 
-def finished(attempt: int) -> job.Ended:
-    return ended(attempt, JobStatus.FINISHED)
+def finished(attempt: int, *, dead: bool = True) -> job.Ended:
+    return ended(attempt, JobStatus.FINISHED, dead=dead)
 
 
 def raised(attempt: int) -> job.Ended:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace as replace_event
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
 from tests.core.job_words import MIDDLE, J, P, failed, finished, killed, raised, source
@@ -40,10 +41,17 @@ class JobExplored(RuleBasedStateMachine):
         self.underway: set[int] = set()
         """Attempts that were sent, and may start."""
         self.alive: set[int] = set()
+        self.lingering: set[int] = set()
+        """Attempts whose function has ended, and processes of which live."""
         # What was seen.
         self.sent: Counter[int] = Counter()
         self.judged: Counter[int] = Counter()
         self.recorded: list[JobStatus] = []
+
+    @property
+    def living(self) -> set[int]:
+        """Return the attempts of which anything lives, or may."""
+        return self.alive | self.underway | self.lingering
 
     def take(self, event: Event) -> None:
         self.state, commands = job.step(self.state, event, STRATEGY, MIDDLE)
@@ -79,7 +87,7 @@ class JobExplored(RuleBasedStateMachine):
             case job.StopAttempt():
                 self.stopping.add(command.attempt)
             case job.LookForOutcome():
-                assert not (self.alive | self.underway), "looked while the attempt may write"
+                assert not self.living, "looked while the attempt may write"
                 self.answers.append(job.Looked(self.staged.get(command.attempt)))
             case job.Pause():
                 self.judge(self.state.attempt)
@@ -87,10 +95,10 @@ class JobExplored(RuleBasedStateMachine):
             case job.RecordResult():
                 self.record(command)
             case job.TakeSavepoint():
-                assert not (self.alive | self.underway), "saved while the attempt may write"
+                assert not self.living, "saved while the attempt may write"
                 self.answers.append(job.Saved(durable=True))
             case job.RecordDisplaced():
-                assert not (self.alive | self.underway), "set aside without proof of death"
+                assert not self.living, "set aside without proof of death"
                 self.entry = replace(self.entry, displaced=True)
                 self.answers.append(job.Recorded())
 
@@ -98,7 +106,7 @@ class JobExplored(RuleBasedStateMachine):
         assert self.entry.intent, "no intent is stored"
         assert self.entry.intent.attempt == attempt, "the intent is that of another attempt"
         assert self.entry.result is None, "it has a result"
-        assert not (self.alive | self.underway), "two attempts at once"
+        assert not self.living, "two attempts at once"
         assert not any(outcome.status is JobStatus.FINISHED for outcome in self.staged.values()), (
             "it has finished"
         )
@@ -107,7 +115,10 @@ class JobExplored(RuleBasedStateMachine):
         self.underway.add(attempt)
 
     def record(self, command: job.RecordResult) -> None:
-        assert not (self.alive | self.underway), "recorded without proof of death"
+        living = self.alive | self.underway
+        if command.status is not JobStatus.FINISHED:
+            living |= self.lingering
+        assert not living, "recorded without proof of death"
         assert not self.recorded, "a result changes"
         outcome = self.staged.get(self.state.attempt)
         if outcome and outcome.status is JobStatus.FINISHED:
@@ -128,6 +139,15 @@ class JobExplored(RuleBasedStateMachine):
     def judge(self, attempt: int) -> None:
         self.judged[attempt] += 1
         assert self.judged[attempt] == 1, "an outcome is judged twice"
+
+    @initialize(at_work=st.booleans())
+    def it_may_be_at_work(self, at_work: bool) -> None:
+        """Much of what goes wrong goes wrong from here on: chance alone comes this far seldom."""
+        if at_work:
+            self.main_reaches_it()
+            self.a_slot_is_offered()
+            self.an_answer_comes()
+            self.an_attempt_starts()
 
     # --- main, and people -------------------------------------------------------------------------
 
@@ -206,21 +226,29 @@ class JobExplored(RuleBasedStateMachine):
         self.take(job.Running(max(self.alive)))
 
     @precondition(lambda self: self.alive)
-    @rule(how=st.sampled_from(sorted(OUTCOMES)))
-    def an_attempt_ends(self, how: str) -> None:
+    @rule(how=st.sampled_from(sorted(OUTCOMES)), lingers=st.booleans())
+    def an_attempt_ends(self, how: str, lingers: bool) -> None:
         attempt = self.alive.pop()
         self.staged[attempt] = OUTCOMES[how](attempt)
+        self.lingering |= {attempt} if lingers else set()
 
     @precondition(lambda self: self.alive & self.stopping)
-    @rule()
-    def an_attempt_is_stopped(self) -> None:
+    @rule(lingers=st.booleans())
+    def an_attempt_is_stopped(self, lingers: bool) -> None:
         attempt = self.alive.pop()
         self.staged[attempt] = killed(attempt)
+        self.lingering |= {attempt} if lingers else set()
+
+    @precondition(lambda self: self.lingering)
+    @rule()
+    def its_processes_are_reaped(self) -> None:
+        self.lingering = set()
 
     @precondition(lambda self: self.staged)
     @rule(data=st.data())
     def it_is_told_how_an_attempt_ended(self, data: st.DataObject) -> None:
-        self.take(self.staged[data.draw(st.sampled_from(sorted(self.staged)))])
+        attempt = data.draw(st.sampled_from(sorted(self.staged)))
+        self.take(replace_event(self.staged[attempt], dead=attempt not in self.lingering))
 
     @precondition(lambda self: self.underway)
     @rule()
@@ -230,7 +258,7 @@ class JobExplored(RuleBasedStateMachine):
     @precondition(lambda self: self.entry.attempt)
     @rule()
     def the_taskmanager_dies(self) -> None:
-        self.alive, self.underway = set(), set()
+        self.alive, self.underway, self.lingering = set(), set(), set()
         self.take(job.Lost(self.state.attempt, "gone", 0.0))
 
     # --- what must hold ---------------------------------------------------------------------------
@@ -271,7 +299,9 @@ class JobExplored(RuleBasedStateMachine):
         elif self.underway:
             self.an_attempt_starts()
         elif self.alive:
-            self.an_attempt_ends("finished")
+            self.an_attempt_ends("finished", lingers=True)
+        elif self.lingering:
+            self.its_processes_are_reaped()
         elif self.state.attempt in self.staged:
             self.take(self.staged[self.state.attempt])
         else:

@@ -412,3 +412,36 @@ def test_what_ended_otherwise_than_it_should_is_recorded_as_it_ended() -> None:
     _, commands = job.step(STATES[Phase.RUNNING], ended(2, JobStatus.CANCELED), Strategy(), MIDDLE)
 
     assert expected == commands[-1]
+
+
+ALIVE_STILL = {
+    "failed": ended(2, JobStatus.FAILED, dead=False),
+    "raised": ended(2, JobStatus.FAILED, retryable=True, dead=False),
+    "cancelled": ended(2, JobStatus.CANCELED, dead=False),
+}
+
+
+@pytest.mark.parametrize("how", ALIVE_STILL)
+@pytest.mark.parametrize("phase", [*ALIVE, Phase.STOPPING])
+def test_an_end_is_not_taken_for_a_death(phase: Phase, how: str) -> None:
+    expected = STATES[phase], [job.StopAttempt(2)]
+
+    actual = job.step(STATES[phase], ALIVE_STILL[how], Strategy(), MIDDLE)
+
+    assert expected == actual
+
+
+def test_what_has_finished_is_recorded_though_it_left_something_alive() -> None:
+    _, commands = job.step(STATES[Phase.RUNNING], finished(2, dead=False), Strategy(), MIDDLE)
+
+    assert kept(2) == commands[-1]
+
+
+def test_a_savepoint_of_what_has_finished_waits_for_its_death() -> None:
+    stopping = replace(STATES[Phase.STOPPING], cancelled=False, ends_as=JobStatus.FINISHED)
+
+    _, asked = job.step(stopping, finished(2, dead=False), Strategy(), MIDDLE)
+    _, proved = job.step(stopping, finished(2), Strategy(), MIDDLE)
+
+    assert [job.StopAttempt(2)] == asked
+    assert job.TakeSavepoint() == proved[-1]

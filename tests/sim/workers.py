@@ -129,7 +129,8 @@ class SimDriver:
             self._read_plan(deploy)
             await self._call(deploy)
             value = msgspec.Raw(msgspec.json.encode({deploy.name: deploy.attempt}))
-            ended, reason = attempt.finished(value), ""
+            attempt.finished(value)
+            reason = ""
         except (
             ValueError,
             NotFoundError,
@@ -138,9 +139,12 @@ class SimDriver:
             asyncio.CancelledError,
         ) as error:
             if self._interrupted:
-                ended, reason = attempt.interrupted(), "its job was cancelled"
+                attempt.interrupted()
+                reason = "its job was cancelled"
             else:
-                ended, reason = attempt.failed(error), "its job failed"
+                attempt.failed(error)
+                reason = "its job failed"
+        ended = attempt.stage()
         for path, data in draft.files.items():
             await persist("stage", functools.partial(self._storage.publish, path, data))
         return ended, reason

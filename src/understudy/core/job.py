@@ -4,6 +4,8 @@
 
 - an intent is stored before an attempt is deployed, so that a later leader knows where to look;
 - a new attempt starts only when the last one is known dead *and* has left no staged outcome;
+- an outcome proves that the function has ended, not that the attempt is dead: processes that it
+  has started may write on. Only FINISHED needs no proof, as nothing of the job follows it;
 - a recovered attempt goes on whether or not ``main`` has reached the job again, but a new
   attempt starts only for a job that was reached;
 - cancelling, displacing and stopping with a savepoint wait for proof of death before anything else
@@ -218,6 +220,8 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
         case Refused() if event.attempt == state.attempt and holds_slot(state):
             return _look(state, event.reason, 0.0)
         case Ended() if event.attempt == state.attempt and _awaits_end(state):
+            if not event.dead and _needs_proof(state, event):
+                return state, [StopAttempt(state.attempt)]  # Answered once all of it is dead.
             return _ended(state, event, strategy, chance)
         case Lost() if event.attempt == state.attempt and state.phase is Phase.PLACING:
             return replace(state, lost=event.reason), []  # Seen once the intent is stored.
@@ -253,6 +257,12 @@ def _forgotten(state: JobState) -> Step:
 
 def _awaits_end(state: JobState) -> bool:
     return state.phase in {Phase.DEPLOYING, Phase.RUNNING, Phase.RECONCILING, Phase.STOPPING}
+
+
+def _needs_proof(state: JobState, ended: Ended) -> bool:
+    """Say whether anything follows this end that an attempt must not live beside."""
+    saved = state.ends_as is not None and not state.cancelled
+    return saved or ended.status is not JobStatus.FINISHED
 
 
 def _place(state: JobState, placement: Placement) -> Step:

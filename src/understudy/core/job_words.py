@@ -63,6 +63,8 @@ class Ended:
     ran_s: float
     start_time: float = 0.0
     end_time: float = 0.0
+    dead: bool = False
+    """Nothing of the attempt lives any more: neither its process, nor what that has started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ class AttemptEnded(Message, frozen=True, kw_only=True):
     ran_s: float
     start_time: float
     end_time: float
+    reaped: bool = False
+    """Nothing of the attempt lives any more; told of every end but FINISHED only when it is so."""
 
 
 class Register(Message, frozen=True, kw_only=True):

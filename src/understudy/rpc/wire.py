@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from understudy.errors import TooLargeError, UnreachableError
+from understudy.errors import TooLargeError, UnreachableError, UsageError
 from understudy.model import Incarnation, Term
 from understudy.rpc.gateway import Envelope, Serve
 from understudy.rpc.json_texts import packed, unpacked
@@ -169,9 +169,11 @@ class BlockingLink(Generic[M]):
         self._codec = codec
         self._sender = sender
         self._sending = threading.Lock()
+        self._process = os.getpid()
 
     def send(self, message: M, term: Term = 0) -> None:
-        """Send a message, or raise `UnreachableError`."""
+        """Send a message, or raise `UnreachableError`; `UsageError` in a forked child."""
+        self._refuse_children()  # Before the lock, which nobody may release in a child.
         frame = self._codec.encode(Envelope(self._sender, term, message))
         try:
             with self._sending:
@@ -180,10 +182,18 @@ class BlockingLink(Generic[M]):
             raise UnreachableError(f"the parent process is gone: {error}") from error
 
     def receive(self) -> Envelope[M] | None:
-        """Return the next message, None once the peer is gone."""
+        """Return the next message, None once the peer is gone; `UsageError` in a forked child."""
+        self._refuse_children()
         header = self._exactly(_LENGTH.size)
         body = self._exactly(_LENGTH.unpack(header)[0]) if header else None
         return self._codec.decode(body) if body is not None else None
+
+    def _refuse_children(self) -> None:
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"process {os.getpid()} was forked by process {self._process}: only that one may "
+                "speak for it"
+            )
 
     def _exactly(self, count: int) -> bytes | None:
         data = bytearray()

@@ -395,6 +395,7 @@ class ApplicationJobs:
                         message.ran_s,
                         message.start_time,
                         message.end_time,
+                        dead=message.reaped,
                     )
                 )
             case messages.AttemptLost():

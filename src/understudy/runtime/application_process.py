@@ -36,9 +36,11 @@ from understudy.runtime import channels
 from understudy.runtime.channels import HEARTBEAT_S, SCRATCH
 from understudy.runtime.environment import Environment, current
 from understudy.runtime.failures import failure_of, shown, storable
-from understudy.runtime.persist import persist_blocking
+from understudy.runtime.forks import Home
+from understudy.runtime.persist import FOR_EVER, persist_blocking
+from understudy.runtime.printed import flush_output
 from understudy.runtime.pulse import start_pulse
-from understudy.runtime.worker import GuardianLink, flush_output
+from understudy.runtime.worker import GuardianLink
 from understudy.spark import defaults
 
 
@@ -47,6 +49,7 @@ class ClusterLink:
 
     def __init__(self, link: BlockingLink[MainMessage], run: RunMain) -> None:
         self.execution = run.execution
+        self._home = Home()
         self._link = link
         self._storage: BlockingStorage = open_storage(run.storage)
         self._plans = run.plans
@@ -57,6 +60,7 @@ class ClusterLink:
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
         """See `MainLink.request`."""
+        self._home.demand("what only main may ask for")
         answer = _Answer()
         with self._turn:
             number = next(self._numbers)
@@ -66,13 +70,14 @@ class ClusterLink:
 
     def tell(self, message: MainMessage) -> None:
         """See `MainLink.tell`."""
+        self._home.demand("what only main may tell")
         self._link.send(message)
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""
         name = digest(plan)
         path = f"{self._plans}/{job_id}-{name[-16:]}"
-        persist_blocking("store a plan", lambda: self._storage.publish(path, plan))
+        persist_blocking("store a plan", lambda: self._storage.publish(path, plan), FOR_EVER)
         return Pointer(path=path, digest=name, size=len(plan))
 
     def _receive(self) -> None:
@@ -115,13 +120,27 @@ def _terminate(number: int, _: object) -> NoReturn:
     raise Terminated(number)
 
 
+def _end_as_usual() -> None:
+    """Let signals end a forked child as they end any process: ours speak for ``main``."""
+    for number, usual in _USUAL.items():
+        if signal.getsignal(number) is _terminate:
+            signal.signal(number, usual)
+
+
+_USUAL: dict[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+
+
 def execute(run: RunMain) -> Failure | None:
     """Execute ``main`` to its end, threads included; return how it failed, or None."""
     try:
-        if run.script:
-            _run_script(run)
-        else:
-            _run_function(run)
+        with Home().user_code():
+            if run.script:
+                _run_script(run)
+            else:
+                _run_function(run)
     except Terminated:
         raise
     except SystemExit as end:
@@ -180,8 +199,9 @@ def main() -> NoReturn:
     one of ``main``'s, also just before it is executed.
     """
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _USUAL:
             signal.signal(number, _terminate)
+        os.register_at_fork(after_in_child=_end_as_usual)
         _serve()
     except Terminated as end:  # ``main`` has put away what it wanted to.
         signal.signal(end.number, signal.SIG_DFL)

@@ -10,7 +10,13 @@ import msgspec
 
 from understudy.clock import Clock
 from understudy.core.values import encode_value
-from understudy.errors import UnderstudyError
+from understudy.errors import (
+    CheckpointError,
+    NotFoundError,
+    StorageError,
+    UnderstudyError,
+    UnreadableDataError,
+)
 from understudy.ha.format import digest
 from understudy.ha.result_store import outcomes
 from understudy.ha.storage import BlockingStorage
@@ -20,18 +26,37 @@ from understudy.runtime.checkpointing import Recorder
 from understudy.runtime.context import FencingToken, JobContext
 from understudy.runtime.environment import inside_job
 from understudy.runtime.failures import failure_of, shown, storable
+from understudy.runtime.forks import Home
 from understudy.runtime.keeping import Keeping
-from understudy.runtime.persist import persist_blocking
+from understudy.runtime.persist import FOR_EVER, persist_blocking
 from understudy.runtime.plans import decode_plan
 from understudy.runtime.streaming import StreamKeeper
+
+OF_THE_STORE = (StorageError, NotFoundError, UnreadableDataError)
+"""What a store did not give today it may give tomorrow."""
 
 
 class Interrupted(BaseException):
     """Raised in the job's thread when the attempt is to end. Not for user code to catch."""
 
 
+def is_retryable(error: BaseException) -> bool:
+    """Say whether another attempt may end otherwise.
+
+    What Understudy itself refuses, it would refuse again; but a store may give tomorrow what it did
+    not give today.
+    """
+    if isinstance(error, CheckpointError) and isinstance(error.__cause__, OF_THE_STORE):
+        return True
+    return isinstance(error, OF_THE_STORE) or not isinstance(error, UnderstudyError)
+
+
 class Attempt:
-    """One attempt, from its plan to its staged outcome."""
+    """One attempt, from its plan to its staged outcome.
+
+    How it ended is decided once, and apart from storing it: while nobody knows whether an outcome
+    is stored, there is no other one.
+    """
 
     def __init__(self, deploy: Deploy, term: int, storage: BlockingStorage, clock: Clock) -> None:
         self._deploy = deploy
@@ -40,6 +65,8 @@ class Attempt:
         self._clock = clock
         self._started_at = clock.wall()
         self._began = clock.now()
+        self._home = Home()
+        self._outcome: Outcome | None = None
         self.streams: StreamKeeper
         """Its streaming queries, once it has a context."""
         self._recorder: Recorder
@@ -64,10 +91,11 @@ class Attempt:
         """Call the function and return its value as JSON; raises what it raises."""
         deploy = self._deploy
         plan = persist_blocking("read a plan", lambda: self._storage.read(deploy.plan.path))
-        function, args, kwargs = decode_plan(plan, deploy.plan)
+        with self._home.user_code():  # It imports the user's modules.
+            function, args, kwargs = decode_plan(plan, deploy.plan)
         self.streams.verify()
         try:
-            with inside_job(deploy.name):
+            with self._home.user_code(), inside_job(deploy.name):
                 value = settle(function(context, *args, **kwargs))
         except SystemExit as end:
             if end.code is None or end.code == 0:
@@ -82,12 +110,12 @@ class Attempt:
             self.streams.end()
             self._recorder.finish()
 
-    def finished(self, value: msgspec.Raw) -> AttemptEnded:
-        """Stage that the attempt returned this value."""
-        return self._stage(JobStatus.FINISHED, value, None, retryable=False)
+    def finished(self, value: msgspec.Raw) -> None:
+        """Decide that the attempt returned this value."""
+        self._decide(JobStatus.FINISHED, value, None, retryable=False)
 
-    def failed(self, error: BaseException) -> AttemptEnded:
-        """Stage that the attempt ended by an exception."""
+    def failed(self, error: BaseException) -> None:
+        """Decide that the attempt ended by an exception."""
         failure = failure_of(error)
         if isinstance(error, SystemExit):
             failure = Failure(
@@ -96,19 +124,19 @@ class Attempt:
                 traceback=failure.traceback,
                 time=failure.time,
             )
-        # What Understudy itself refuses, it would refuse again.
-        retryable = not isinstance(error, UnderstudyError)
-        return self._stage(JobStatus.FAILED, NULL, failure, retryable=retryable)
+        self._decide(JobStatus.FAILED, NULL, failure, retryable=is_retryable(error))
 
-    def interrupted(self) -> AttemptEnded:
-        """Stage that the attempt ended since it was told to."""
-        return self._stage(JobStatus.CANCELED, NULL, None, retryable=False)
+    def interrupted(self) -> None:
+        """Decide that the attempt ended since it was told to."""
+        self._decide(JobStatus.CANCELED, NULL, None, retryable=False)
 
-    def _stage(
+    def _decide(
         self, status: JobStatus, value: msgspec.Raw, failure: Failure | None, *, retryable: bool
-    ) -> AttemptEnded:
+    ) -> None:
+        if self._outcome is not None:
+            return  # It may be stored: nothing that comes later changes it.
         deploy = self._deploy
-        outcome = Outcome(
+        self._outcome = Outcome(
             job_id=deploy.job_id,
             job_name=deploy.name,
             application_id=deploy.application_id,
@@ -121,13 +149,21 @@ class Attempt:
             failure=failure,
             retryable=retryable,
         )
+
+    def stage(self) -> AttemptEnded:
+        """Store how the attempt ended, however long that takes; return what is to be told of it."""
+        self._home.demand("the end of an attempt")
+        deploy, outcome = self._deploy, self._outcome
+        assert outcome is not None, "how it ended is decided first"
         data = outcomes.dump(outcome, pretty=True)
-        persist_blocking("stage an outcome", lambda: self._storage.publish(deploy.staged, data))
+        persist_blocking(
+            "stage an outcome", lambda: self._storage.publish(deploy.staged, data), FOR_EVER
+        )
         return AttemptEnded(
             job_id=deploy.job_id,
             attempt=deploy.attempt,
-            status=status,
-            retryable=retryable,
+            status=outcome.status,
+            retryable=outcome.retryable,
             source=Pointer(path=deploy.staged, digest=digest(data), size=len(data)),
             ran_s=self._clock.now() - self._began,
             start_time=outcome.start_time,

@@ -10,6 +10,7 @@ from typing import Any
 from understudy.model import Incarnation
 from understudy.rpc import messages
 from understudy.rpc.wire import BlockingLink, Codec
+from understudy.runtime import forks
 
 CHANNEL_FD = "UNDERSTUDY_CHANNEL_FD"
 INCARNATION = "UNDERSTUDY_INCARNATION"
@@ -41,4 +42,5 @@ def inherited(codec: Codec[Any]) -> BlockingLink[Any]:
     """Take over the channel that the parent has left in the environment."""
     end = socket.socket(fileno=int(os.environ.pop(CHANNEL_FD)))
     end.set_inheritable(False)
+    forks.keep_from_children(end)
     return BlockingLink(end, codec, Incarnation(os.environ.get(INCARNATION, "")))

@@ -17,6 +17,7 @@ from understudy.model import Checkpoint, Failure, JobId
 from understudy.rpc import messages
 from understudy.rpc.messages import CheckpointsRecorded, CheckpointsRefused, CheckpointsTaken
 from understudy.runtime.failures import failure_of
+from understudy.runtime.forks import Home
 
 FAILED_PAUSE_S = 10.0
 """Between two messages that tell of nothing but failures: each is a write to the register."""
@@ -66,6 +67,7 @@ class LinkRecorder:
         self._attempt = attempt
         self._clock = clock
         self._turn = threading.Lock()
+        self._home = Home()
         self._sequence = 0
         self._failed: tuple[int, Checkpoint | None] = (0, None)
         """How many have failed and are not told, and the last of them."""
@@ -91,6 +93,7 @@ class LinkRecorder:
 
     def failed(self, one: Checkpoint) -> None:
         """See `Recorder.failed`."""
+        self._home.demand("the record of a checkpoint that failed")
         now = self._clock.now()
         with self._turn:
             self._failed = (self._failed[0] + 1, one)
@@ -123,6 +126,7 @@ class LinkRecorder:
             pending.answered.set()
 
     def _tell(self, taken: tuple[Checkpoint, ...]) -> _Pending:
+        self._home.demand("the record of a checkpoint")
         pending = _Pending()
         with self._turn:
             count, last = self._failed

@@ -52,6 +52,7 @@ class JobContext:
     @property
     def spark(self) -> SparkSession:
         """Return this job's session: clean, and what ``builder.getOrCreate()`` gives too."""
+        self._keeping.home.demand("ctx.spark")
         session = self._open()
         if session is None:
             raise UnderstudyError(
@@ -68,6 +69,7 @@ class JobContext:
         ``ctx.checkpoint_location / "orders"``. Raises `CheckpointError` where the session does not
         reach it.
         """
+        self._keeping.home.demand("ctx.checkpoint_location")
         location = self._keeping.streams.location
         if "://" in location:
             stores = importlib.import_module("understudy.spark.object_stores")
@@ -81,6 +83,7 @@ class JobContext:
         what a job returns. Raises `InvalidValueError` for what is not JSON, `CheckpointError` where
         another attempt has begun.
         """
+        self._keeping.home.demand("ctx.save")
         return self._keeping.state.save(state)
 
     def restored(self) -> Any:
@@ -88,6 +91,7 @@ class JobContext:
 
         Raises `CheckpointError` where that is gone or damaged.
         """
+        self._keeping.home.demand("ctx.restored")
         return self._keeping.state.restored()
 
     def write(
@@ -111,6 +115,7 @@ class JobContext:
         Raises `CheckpointError`, before anything is computed, where this cannot be promised:
         ``docs/safe-writes.md`` says for which stores and formats it can.
         """
+        self._keeping.home.demand("ctx.write")
         self._keeping.writes.write(self.spark, df, path, mode, format, name, partition_by, options)
 
     def fenced_batch(
@@ -123,6 +128,7 @@ class JobContext:
         `CheckpointError`. Any other effect of the function may happen twice: tell its sink
         ``batch_id`` and `fencing_token`, so that it can drop what it has seen.
         """
+        self._keeping.home.demand("ctx.fenced_batch")
         return self._keeping.writes.fenced_batch(self.spark, function)
 
     def checkpoint(self, df: DataFrame, name: str, format: str = "parquet") -> DataFrame:  # noqa: A002
@@ -133,6 +139,7 @@ class JobContext:
         attempt has used and for what cannot be kept, `CheckpointError` where what was kept is gone
         or altered, or where another attempt has begun.
         """
+        self._keeping.home.demand("ctx.checkpoint")
         return self._keeping.tables.checkpoint(self.spark, df, name, format)
 
     def table(self, df: DataFrame, name: str = "table") -> dict[str, Any]:
@@ -142,6 +149,7 @@ class JobContext:
         argument of another. A restarted job gets back the same handle, and ``df`` is not computed.
         What was kept goes with the application. Raises as `checkpoint` does.
         """
+        self._keeping.home.demand("ctx.table")
         _ = self.spark  # Where there is none, that is what must be said.
         return self._keeping.tables.table(df, name)
 
@@ -151,6 +159,7 @@ class JobContext:
         Raises `UsageError` for what is no handle of this application, `CheckpointError` where what
         was kept is gone or altered.
         """
+        self._keeping.home.demand("ctx.read")
         return self._keeping.tables.read(self.spark, handle)
 
 

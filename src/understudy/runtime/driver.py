@@ -41,9 +41,10 @@ from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.driver_session import Session, open_session
 from understudy.runtime.environment import IN_DRIVER
 from understudy.runtime.executor_watch import ExecutorWatch
+from understudy.runtime.printed import flush_output
 from understudy.runtime.pulse import start_pulse
 from understudy.runtime.surroundings import Surroundings
-from understudy.runtime.worker import GuardianLink, flush_output, lock_descriptors
+from understudy.runtime.worker import GuardianLink, lock_descriptors
 
 PROGRESS_S = 1.0
 """How often progress is told; it costs a few calls to the JVM."""
@@ -67,7 +68,9 @@ class Driver:
         self._inbox: queue.SimpleQueue[RunAttempt | None] = queue.SimpleQueue()
         self._running = ""
         """The job whose function the main thread is in."""
-        self._interrupted = threading.Event()
+        self._attempt = 0
+        self._interrupted: set[tuple[str, int]] = set()
+        """Attempts that are to end, those that have not begun here yet included."""
         self._before: Surroundings
         self._recorder: LinkRecorder | None = None
         self._executors = ExecutorWatch(session, link.send, clock, wait_s)
@@ -100,17 +103,16 @@ class Driver:
         """Run one attempt and report it; return why the driver cannot go on, if so."""
         deploy = order.deploy
         attempt = Attempt(deploy, order.term, self._storage, self._clock)
-        self._interrupted.clear()
         try:
-            with self._interruptible(deploy.job_id):
+            with self._interruptible(deploy):
                 session = self._session.open(_assignment(deploy))
                 self._before = Surroundings.now(self._session.jvm_pid)
-                recorder = LinkRecorder(self._link.send, deploy.job_id, deploy.attempt, self._clock)
+                recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, self._clock)
                 self._recorder = recorder
                 context = attempt.context(lambda: session, recorder)
                 if queries := self._session.queries():
                     attempt.streams.watch(queries)
-                self._link.send(
+                self._tell(
                     messages.Entered(
                         job_id=deploy.job_id,
                         attempt=deploy.attempt,
@@ -121,10 +123,8 @@ class Driver:
             self._end_queries(attempt)
             if attempt.streams.was_stopped:
                 raise Interrupted
-            ended = attempt.finished(value)
+            attempt.finished(value)
             reasons = []
-        except UnreachableError:
-            return ["the TaskManager is gone"]
         except SessionLost as error:
             self._lose_application(str(error))
         except BaseException as error:  # Whatever user code may raise.
@@ -134,16 +134,19 @@ class Driver:
                 self._lose_application(lost)
             self._end_queries(attempt)
             if self._given_up:
-                ended = attempt.failed(self._given_up)
+                attempt.failed(self._given_up)
                 reasons = ["its job got no executors"]
-            elif self._interrupted.is_set():
-                ended = attempt.interrupted()
+            elif self._is_interrupted(deploy):
+                attempt.interrupted()
                 reasons = ["its job was cancelled"]
             else:
-                ended = attempt.failed(error)
+                attempt.failed(error)
                 reasons = ["its job failed"]
+        # Apart from the user's code: while it is not known whether the end is stored, it has no
+        # other one.
+        ended = attempt.stage()
         flush_output()
-        self._link.send(ended)
+        self._tell(ended)
         try:
             # A SparkContext that goes takes threads and module paths of its own along.
             return reasons or [*self._left_behind(), *self._session.close()]
@@ -167,21 +170,32 @@ class Driver:
             flush_output()
             os._exit(1)
 
+    def _tell(self, message: DriverMessage) -> None:
+        """Tell the TaskManager; where that is gone, this process ends as `_receive` ends it."""
+        try:
+            self._link.send(message)
+        except UnreachableError:
+            os._exit(0)
+
     def _left_behind(self) -> list[str]:
         return Surroundings.now(self._session.jvm_pid).differences(self._before)
 
     @contextlib.contextmanager
-    def _interruptible(self, job_id: str) -> Iterator[None]:
-        self._running = job_id
+    def _interruptible(self, deploy: Deploy) -> Iterator[None]:
+        self._running, self._attempt = deploy.job_id, deploy.attempt
         try:
-            if self._interrupted.is_set():
+            if self._is_interrupted(deploy):
                 raise Interrupted
             yield
         finally:
             self._running = ""
 
+    def _is_interrupted(self, deploy: Deploy) -> bool:
+        return (deploy.job_id, deploy.attempt) in self._interrupted
+
     def _raise_in_job(self, *_: object) -> None:
-        if self._running and self._interrupted.is_set():
+        if self._running and any(job_id == self._running for job_id, _ in self._interrupted):
+            self._running = ""  # Once: what follows is our own.
             raise Interrupted
 
     def _receive(self) -> None:
@@ -197,7 +211,8 @@ class Driver:
         os._exit(0)  # The TaskManager is gone; our guardian is about to end us anyway.
 
     def _interrupt(self, wish: Interrupt) -> None:
-        self._interrupted.set()
+        # It may come before its attempt is begun, or after the end of it.
+        self._interrupted.add((wish.job_id, wish.attempt))
         if self._running != wish.job_id:
             return
         try:
@@ -212,7 +227,7 @@ class Driver:
 
     def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
         self._given_up = error
-        self._interrupt(Interrupt(job_id=JobId(job_id), attempt=0))
+        self._interrupt(Interrupt(job_id=JobId(job_id), attempt=self._attempt))
 
     def _tell_progress(self) -> None:
         told: tuple[str, int, int] | None = None

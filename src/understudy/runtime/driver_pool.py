@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec.structs import replace as replace_struct
+
 from understudy.clock import Clock
 from understudy.config.options import DRIVER_START
 from understudy.core import drivers
 from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
 from understudy.errors import UnderstudyError
-from understudy.model import Incarnation, Term
+from understudy.model import Incarnation, JobStatus, Term
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
@@ -32,6 +34,11 @@ from understudy.runtime.processes import Death, Process, Processes, Spec
 
 UNWANTED = "its application is not served here any more"
 CLOSING = "the TaskManager ends"
+
+_RETIRED = {
+    JobStatus.FAILED: "its job failed",
+    JobStatus.CANCELED: "its job was cancelled",
+}
 
 EXPECTED = (UNWANTED, CLOSING)
 """Ends of drivers that nobody needs to be told of."""
@@ -72,6 +79,10 @@ class Driver:
     executors: messages.Executors = messages.Executors()
     deploy: Deploy | None = None
     began: float = 0.0
+    ended: messages.AttemptEnded | None = None
+    """How its attempt ended, while something of that may live."""
+    finished: messages.AttemptEnded | None = None
+    """How its last attempt FINISHED, until nothing of that is left in it."""
     note: str = ""
     """Why it is ended; else why the driver before it in its slot was."""
     stopping: asyncio.TimerHandle | None = None
@@ -124,6 +135,10 @@ class Listener(Protocol):
 
     def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
         """The attempt ended, and its outcome is staged."""
+        ...
+
+    def attempt_settled(self, ended: messages.AttemptEnded) -> None:
+        """Nothing of an attempt that has FINISHED lives any more."""
         ...
 
     def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
@@ -228,12 +243,18 @@ class DriverPool:
     def stop_attempt(self, one: Driver) -> None:
         """Interrupt what runs in a driver; kill the driver after the grace."""
         deploy = one.deploy
-        if deploy is None or one.stopping:
+        if deploy is None or one.stopping or one.ended:
             return
         one.link.send(messages.Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
         one.stopping = asyncio.get_running_loop().call_later(
             self._settings.cancel_grace_s, one.process.kill, "its job was cancelled"
         )
+
+    def prove(self, ended: messages.AttemptEnded) -> None:
+        """End the driver of an attempt that has FINISHED, if something of that may live in it."""
+        for one in self._drivers.values():
+            if one.finished and one.finished.source == ended.source:
+                self.retire(one, "its job is stopped")
 
     def retire(self, one: Driver, reason: str) -> None:
         """End a driver that must not serve again."""
@@ -379,6 +400,7 @@ class DriverPool:
 
     def _warmed(self, one: Driver, warm: messages.Warm) -> None:
         one.warm, one.spark = warm, warm.spark
+        self._settle(one)
         self._starts, self._last_words = Starts(), []
         if one.state is DriverState.ENDING:
             return
@@ -404,14 +426,29 @@ class DriverPool:
         )
 
     def _ended(self, one: Driver, ended: messages.AttemptEnded) -> None:
-        if one.deploy is None:
+        """Take in an attempt's end.
+
+        What may be followed by another attempt, or by a savepoint, is told once all of it is dead.
+        """
+        if one.deploy is None or one.ended:
             return
-        one.deploy = None
         self.counts.attempt_ends[ended.status.value.lower()] += 1
+        stopped = one.stopping is not None
         if one.stopping:
             one.stopping.cancel()
             one.stopping = None
-        self._listener.attempt_ended(one, ended)
+        if ended.status is JobStatus.FINISHED and not stopped:
+            one.deploy, one.finished = None, ended
+            self._listener.attempt_ended(one, ended)
+            return
+        one.ended = ended
+        self.retire(one, _RETIRED.get(ended.status, "its job is stopped"))
+
+    def _settle(self, one: Driver) -> None:
+        """Tell that nothing of the last attempt is left in a driver."""
+        if one.finished:
+            self._listener.attempt_settled(one.finished)
+            one.finished = None
 
     async def _await_death(self, one: Driver, listening: asyncio.Task[None]) -> None:
         death = await asyncio.shield(one.process.death)
@@ -429,7 +466,10 @@ class DriverPool:
         self.counts.ends[_end_of(one)] += 1
         if one.note not in EXPECTED or one.state is not DriverState.ENDING:
             self._tell_end(one, death)
-        if one.deploy is not None:
+        self._settle(one)
+        if one.ended is not None:
+            self._listener.attempt_ended(one, replace_struct(one.ended, reaped=True))
+        elif one.deploy is not None:
             self.counts.attempt_ends[LOST] += 1
             self._listener.attempt_lost(one, one.deploy, death)
         self._listener.drivers_changed()

@@ -26,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.matching import Assignment
@@ -51,6 +53,7 @@ from understudy.runtime.checkpointing import LinkRecorder
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.runtime.environment import Environment
 from understudy.runtime.failures import failure_of
+from understudy.runtime.forks import Home
 from understudy.runtime.liveness_lock import NoLocks
 from understudy.runtime.main_process import MainProcess
 from understudy.runtime.processes import Death
@@ -177,18 +180,20 @@ class Threads:
             attempt.end()
             if attempt.streams.was_stopped:
                 raise Interrupted
-            ended = attempt.finished(value)
+            attempt.finished(value)
         except Interrupted:
             _end_queries(attempt)
-            ended = attempt.interrupted()
+            attempt.interrupted()
         except BaseException as error:
             _end_queries(attempt)
-            ended = attempt.failed(error)
+            attempt.failed(error)
+        ended = _staged(attempt)
         self._loop.call_soon_threadsafe(self._ended, deploy.driver, ended)
 
     def _ended(self, driver: Incarnation, ended: messages.AttemptEnded) -> None:
         del self._busy[driver]
-        self._link.send(ended)
+        # Of a thread there is nothing to be reaped; and no other attempt follows here.
+        self._link.send(replace(ended, reaped=True))
         self._link.send(messages.Drivers(drivers=self._reports()))
 
     def _interrupt(self, stop: messages.StopAttempt) -> None:
@@ -236,6 +241,15 @@ class _Spark:
             self._started.interrupt(self._sessions[job_id], self._queries[job_id], job_id)
 
 
+def _staged(attempt: Attempt) -> messages.AttemptEnded:
+    """Store how an attempt ended; an interrupt that comes too late changes nothing."""
+    while True:
+        try:
+            return attempt.stage()
+        except Interrupted:
+            continue
+
+
 def _end_queries(attempt: Attempt) -> None:
     """End what an attempt has started; a query that does not stop ends with this process."""
     try:
@@ -251,11 +265,13 @@ class EmbeddedLink:
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
+        self._home = Home()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, concurrent.futures.Future[MainMessage]] = {}
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
         """See `MainLink.request`."""
+        self._home.demand("a question of main")
         number = next(self._numbers)
         answer: concurrent.futures.Future[MainMessage] = concurrent.futures.Future()
         self._waiting[number] = answer
@@ -264,6 +280,7 @@ class EmbeddedLink:
 
     def tell(self, message: MainMessage) -> None:
         """See `MainLink.tell`."""
+        self._home.demand("a message of main")
         self._cluster.send(message)
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
@@ -407,8 +424,8 @@ class EmbeddedCluster:
 
 def embed() -> Environment:
     """Start the cluster of this process, and see to its end when the interpreter ends."""
-    cluster = EmbeddedCluster()
-    atexit.register(_end, cluster)
+    cluster, home = EmbeddedCluster(), Home()
+    atexit.register(lambda: _end(cluster) if home.is_here else None)
     return Environment(cluster.link, Assignment(cluster.application_id))
 
 

@@ -390,6 +390,7 @@ class JobMaster:
             max(0.0, outcome.end_time - outcome.start_time),
             outcome.start_time,
             outcome.end_time,
+            dead=True,
         )
 
     # --- results ----------------------------------------------------------------------------------

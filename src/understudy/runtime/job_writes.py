@@ -12,6 +12,7 @@ from understudy.clock import Clock
 from understudy.errors import CheckpointError
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.forks import Home
 from understudy.runtime.kept_state import StateKeeper
 from understudy.runtime.publishing import Mode
 from understudy.runtime.safe_writes import Batch, SafeWrites
@@ -114,6 +115,7 @@ class JobWrites:
         """See `JobContext.fenced_batch`."""
         if not callable(function):
             raise CheckpointError(f"fenced_batch takes a function, not a {type(function).__name__}")
+        home = Home()
 
         def run(df: Any, batch_id: int) -> None:
             spark = _spark()
@@ -122,7 +124,7 @@ class JobWrites:
             if batch is None:
                 _log.info("batch %d of query %s is recorded as done: skipped", batch_id, query)
                 return
-            with spark.fenced(df, _Fence(self, session, batch)):
+            with home.user_code(), spark.fenced(df, _Fence(self, session, batch)):
                 function(df, batch_id)
             self._writes.end(batch)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from understudy.clock import Clock
 from understudy.ha.storage import BlockingStorage
 from understudy.rpc.messages import Deploy
 from understudy.runtime.checkpointing import Recorder
+from understudy.runtime.forks import Home
 from understudy.runtime.job_writes import JobWrites
 from understudy.runtime.kept_state import StateKeeper
 from understudy.runtime.kept_tables import TableKeeper
@@ -22,6 +23,7 @@ class Keeping:
     tables: TableKeeper
     streams: StreamKeeper
     writes: JobWrites
+    home: Home = field(default_factory=Home)
 
     @classmethod
     def of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -61,12 +62,17 @@ def once_blocking(what: str, operation: Callable[[], object]) -> bool:
     return True
 
 
-def persist_blocking(what: str, operation: Callable[[], R]) -> R:
+FOR_EVER = math.inf
+"""The patience of what has no other way out: an outcome that may be stored, or may not be."""
+
+
+def persist_blocking(what: str, operation: Callable[[], R], patience_s: float | None = None) -> R:
     """Repeat an idempotent operation, in a thread of user code, until its patience is over.
 
     What an attempt has computed for hours must not be lost to a storage that was away for a second.
     """
-    pause_s, until = BACKOFF_S, time.monotonic() + PATIENCE_S
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    pause_s, until = BACKOFF_S, time.monotonic() + patience_s
     while True:
         try:
             return operation()

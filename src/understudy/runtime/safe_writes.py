@@ -26,6 +26,7 @@ from understudy.rpc.messages import Deploy
 from understudy.runtime import publishing
 from understudy.runtime.checkpointing import Recorder, counted
 from understudy.runtime.disk import Disk
+from understudy.runtime.forks import Home
 from understudy.runtime.kept_state import StateKeeper
 from understudy.runtime.publishing import Area, Mode
 
@@ -62,6 +63,7 @@ class SafeWrites:
         self._clock = clock
         self._disk = disk or Disk()
         self._turn = threading.Lock()
+        self._home = Home()
         self._known = {one.name: one for one in deploy.restored if one.kind is CheckpointKind.WRITE}
         self._orders: Counter[tuple[str, int]] = Counter()
         self._used: set[str] = set()
@@ -79,6 +81,7 @@ class SafeWrites:
 
         Raises `CheckpointError` where that cannot be promised, or another attempt goes on.
         """
+        self._home.demand("ctx.write")
         began = self._clock.now()
         slot = self._slot(str(target), name, batch)
         self._sweep(target)
@@ -111,6 +114,7 @@ class SafeWrites:
 
         ``emit`` is given the options by which Delta knows a write: ``txnAppId``, ``txnVersion``.
         """
+        self._home.demand("ctx.write")
         began = self._clock.now()
         slot = self._slot(target, name, batch)
         known = self._known_of(slot, batch)
@@ -138,6 +142,7 @@ class SafeWrites:
         Raises `CheckpointError` where a later batch of this query is through: its checkpoint was
         rolled back, and the rows of its batches may be others now.
         """
+        self._home.demand("a function of ctx.fenced_batch")
         self._forget_names(query)  # The query may have been started again in this attempt.
         done = self._known.get(_done_slot(query))
         if done and number == done.batch_id:

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from msgspec.structs import replace
+
 from understudy.clock import Clock
 from understudy.core import liveness
 from understudy.core.drivers import DriverState
@@ -112,6 +114,8 @@ class TaskManager:
         self._highest_term: Term = 0
         self._link: Link[LinkMessage] | None = None
         self._ended: dict[tuple[JobId, int], messages.AttemptEnded] = {}
+        self._wanted_dead: set[tuple[JobId, int]] = set()
+        """FINISHED attempts, of which a leader wants to know when nothing of them is left."""
         self._taken: dict[tuple[JobId, int], dict[int, messages.CheckpointsTaken]] = {}
         """What running attempts have told, and no leader has answered yet."""
         self._sent_at: dict[int, float] = {}
@@ -344,7 +348,11 @@ class TaskManager:
                 self._pool.stop_attempt(one)
                 return
         if ended := self._ended.get((job_id, attempt)):
-            self._send(ended)
+            if ended.reaped:
+                self._send(ended)
+            else:  # A leader asks that has heard of its end: it wants the proof.
+                self._wanted_dead.add((job_id, attempt))
+                self._pool.prove(ended)
             return
         self._send(
             messages.AttemptLost(
@@ -377,6 +385,15 @@ class TaskManager:
         """See `Listener.attempt_ended`; kept until a leader says that it is recorded."""
         self._ended[ended.job_id, ended.attempt] = ended
         self._send(ended)
+
+    def attempt_settled(self, ended: messages.AttemptEnded) -> None:
+        """See `Listener.attempt_settled`; told where somebody has asked for it."""
+        key = ended.job_id, ended.attempt
+        if key in self._ended:
+            self._ended[key] = replace(ended, reaped=True)
+            if key in self._wanted_dead:
+                self._send(self._ended[key])
+        self._wanted_dead.discard(key)
 
     def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
         """See `Listener.attempt_lost`; a leader that is away learns it from the registration."""

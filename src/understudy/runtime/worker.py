@@ -7,10 +7,9 @@ import contextlib
 import json
 import os
 import socket
-import sys
 
 from understudy.clock import Clock
-from understudy.runtime import guardian
+from understudy.runtime import forks, guardian
 
 
 class GuardianLink:
@@ -25,6 +24,8 @@ class GuardianLink:
         if self._socket:
             self._socket.setblocking(False)
             self._socket.set_inheritable(False)
+            forks.keep_from_children(self._socket)
+        self._home = forks.Home()
         self._pending = b""
         self._settled: dict[int, asyncio.Future[None]] = {}
         self._asked = 0
@@ -89,7 +90,7 @@ class GuardianLink:
                 future.set_result(None)
 
     def _send(self, message: dict[str, object]) -> None:
-        if self._socket is None:
+        if self._socket is None or not self._home.is_here:
             return
         # A swamped line means that the guardian is paused: it will find what was sent before.
         with contextlib.suppress(OSError):
@@ -101,13 +102,6 @@ class Holder:
 
     def __init__(self) -> None:
         self.deadline: float | None = None
-
-
-def flush_output() -> None:
-    """Let out what was printed; user code may have closed or replaced where it goes."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
 
 
 def lock_descriptors() -> tuple[int, ...]:

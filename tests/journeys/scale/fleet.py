@@ -104,8 +104,10 @@ class SimulatedDrivers:
         try:
             value = attempt.call(attempt.context(lambda: None, recorder), lambda value: value)
         except Exception as error:
-            return attempt.failed(error)
-        return attempt.finished(value)
+            attempt.failed(error)
+        else:
+            attempt.finished(value)
+        return attempt.stage()
 
 
 def _keeps_nothing(message: messages.CheckpointsTaken) -> None:
