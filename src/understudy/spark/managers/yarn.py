@@ -22,6 +22,7 @@ MEMORY = "spark.executor.memory"
 STAGING = "spark.yarn.stagingDir"
 PRESERVE = "spark.yarn.preserve.staging.files"
 DEFAULT_QUEUE = "default"
+ROOT = "root"
 
 MARK = "understudy"
 """All our applications have this tag: ``yarn application -list -appTags understudy`` shows them."""
@@ -71,12 +72,20 @@ class Yarn:
         return True
 
     def capacity(self) -> Capacity | None:
-        """See `ClusterManager.capacity`: the virtual cores that the queue may use."""
+        """See `ClusterManager.capacity`: the virtual cores that the queue may use.
+
+        A sum over all nodes, which YARN keeps: to ask thousands of nodes one by one takes seconds.
+        """
         try:
-            nodes = [one for one in self._nodes() if one.getNodeState().toString() == "RUNNING"]
-            cores = sum(one.getCapability().getVirtualCores() for one in nodes)
-            room = sum(max(0, self._room(one)) for one in nodes)
+            queue = self._asked().getQueueInfo(ROOT)
+            if queue is None:  # The FIFO scheduler has none.
+                return None
+            root = queue.getQueueStatistics()
+            room, memory = root.getAvailableVCores(), root.getAvailableMemoryMB()
+            cores = room + root.getAllocatedVCores() + root.getReservedVCores()
             share, taken = self._share()
+            if memory < self._executor_mib():
+                room = 0
             holders = tuple(self._holder(one) for one in self._reports())
         except Py4JError as error:
             _log.debug("YARN does not say what it has: %s", error)
@@ -145,16 +154,6 @@ class Yarn:
             client.start()
             self._client = client
         return self._client
-
-    def _nodes(self) -> Any:
-        return self._asked().getNodeReports(self._records.NodeState.values())
-
-    def _room(self, node: Any) -> int:
-        """Return how many cores a node has for executors: none where there is no memory for one."""
-        has, used = node.getCapability(), node.getUsed()
-        if has.getMemorySize() - used.getMemorySize() < self._executor_mib():
-            return 0
-        return int(has.getVirtualCores() - used.getVirtualCores())
 
     def _executor_mib(self) -> int:
         to_mib = self._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsMb
