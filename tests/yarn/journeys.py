@@ -246,13 +246,15 @@ def waits_in_the_queue(yarn: Yarn) -> None:
             yarn.until(lambda: yarn.held()[0] == 4, "a full cluster")
             one.go("go-on")
             said = one.run.wait("job-executors", harness.WHOLE_S, name="computes", attempt=1)
-            slot = one.slot()
-            harness.kill([slot["jvm_pid"]])
+            path = f"/jobs/{said['job_id']}"
+            shown = one.run.until(path, lambda job: bool(job["waits"]))["waits"]
+            harness.kill([one.slot()["jvm_pid"]])
             yarn.named(f"{one.name} / computes #2")
             first = yarn.await_over(f"{one.name} / computes #1")
         found = one.end()
 
     assert "'foreign' holds 4" in said["waits"], said
+    assert shown == said["waits"]
     assert "0 of 4 cores free" in said["waits"], said
     assert first.state == "KILLED"
     assert found == {"computes": COMPUTED}
