@@ -129,6 +129,11 @@ class Container:
     application_id: str
     command: str
 
+    @property
+    def is_jvm(self) -> bool:
+        """Say whether it is a master or an executor."""
+        return "bin/java" in self.command.split(" ")[0]
+
 
 def jars() -> Path:
     """Return the directory with what the daemons need (90 MB), fetched once."""
@@ -264,16 +269,20 @@ class Yarn:
 
         def java() -> list[Container]:
             found = self.containers(application_id, kind)
-            return [one for one in found if "bin/java" in one.command.split(" ")[0]]
+            return [one for one in found if one.is_jvm]
 
         self.until(lambda: bool(java()), f"{kind} of {application_id}")
         return java()[0].pid
 
     def freeze(self, application_id: str) -> None:
-        """Stop all that runs for an application, as a host does that hangs."""
+        """Stop the JVMs of an application: its master, and its executors.
+
+        The shells around them are the NodeManager's own: it waits for them.
+        """
         for one in self.containers(application_id):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(one.pid, signal.SIGSTOP)
+            if one.is_jvm:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGSTOP)
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Look again until something holds."""

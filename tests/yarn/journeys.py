@@ -282,7 +282,7 @@ def gives_up_waiting(yarn: Yarn) -> None:
 
 def _executors(yarn: Yarn, application_id: str) -> int:
     found = yarn.containers(application_id, EXECUTOR)
-    return len([one for one in found if "bin/java" in one.command.split(" ")[0]])
+    return len([one for one in found if one.is_jvm])
 
 
 @contextlib.contextmanager
