@@ -436,6 +436,8 @@ class RegistryBody(Record, frozen=True):
     """The id was minted for one run: nothing at all is to remain."""
     applications: dict[ApplicationId, Link] = {}
     tombstones: dict[RunId, Tombstone] = {}
+    ended: dict[RunId, ApplicationStatus] = {}
+    """How runs ended whose tombstones are gone, oldest first: no clock lets them run again."""
     history: tuple[LeadershipSpan, ...] = ()
 
 

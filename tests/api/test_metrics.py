@@ -20,6 +20,7 @@ from understudy.api import metrics
 from understudy.api.leading import Leading
 from understudy.api.metrics_jobmanager import JobManagerMetrics, routes
 from understudy.api.rest import Rest
+from understudy.clock import Clock
 from understudy.config import Configuration
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
@@ -83,14 +84,16 @@ class Manager:
         vacant = LeaderRecord(holder=Incarnation(""), term=0, session="")
         self.leadership = Leadership(term, "session", vacant, None, "it died")
         self.resources = ResourceManager(
-            term, 40.0, cast("Any", Locks()), virtual_clock(), lambda: None
+            term, 40.0, cast("Any", Locks()), self.around.clock, lambda: None
         )
         binding = Binding(RunId("run-1"), ephemeral=False, submission=None)
         self.dispatcher = Dispatcher(self.around, binding, self.leadership, self.resources)
 
 
 def manager(
-    settings: Mapping[str, str] | None = None, services: HighAvailabilityServices | None = None
+    settings: Mapping[str, str] | None = None,
+    services: HighAvailabilityServices | None = None,
+    clock: Clock | None = None,
 ) -> Manager:
     """Return a JobManager that stands by."""
     around = Surroundings(
@@ -102,7 +105,7 @@ def manager(
         mains=cast("Any", Mains()),
         locks=cast("Any", Locks()),
         reporter=Silent(),
-        clock=virtual_clock(),
+        clock=clock or virtual_clock(),
         chance=cast("Any", None),
     )
     me = LeaderRecord(holder=around.me, term=0, session="", name=around.name)

@@ -303,6 +303,6 @@ def test_ha_status_shows_the_leaders_backend_also_while_the_stores_do_not_answer
 
     status, body = run_virtual(story())
 
-    assert 503 == status
-    assert "the quorum is lost" in body["errors"][0]
+    assert 200 == status
     assert SHOWN == body["register"]
+    assert 0 <= body["age_seconds"] < 60

@@ -82,3 +82,12 @@ def test_an_environment_may_hold_links_as_long_as_nothing_is_written_through_the
     put_tar(place / "env.tgz", "bin/python -> /usr/bin/python3", "lib64 -> lib", "lib64/a.py")
 
     assert {"spark.archives": f"{place}/env.tgz"} == spark_conf({"archives": "env.tgz"}, (), None)
+
+
+@pytest.mark.parametrize("form", ["{}", "{}#x", "file://{}"])
+def test_an_archive_that_a_setting_names_is_looked_at_like_that_of_the_flag(
+    place: Path, form: str
+) -> None:
+    put_zip(place / "slip.zip", "../out.txt")
+    with pytest.raises(UsageError, match="outside its place"):
+        spark_conf({}, [f"spark.archives={form.format(place / 'slip.zip')}"], None)

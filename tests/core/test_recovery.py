@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from understudy.core.recovery import (
     Answer,
     Bootstrap,
+    Bygone,
     Continue,
     Inventory,
     Submit,
@@ -64,6 +65,16 @@ def registry(*unfinished: str, ended: tuple[str, ...] = ()) -> RegistryBody:
     )
 
 
+def forgotten(*runs: str, unfinished: tuple[str, ...] = ()) -> RegistryBody:
+    """Return a registry that knows of runs only that they ended."""
+    ended = dict.fromkeys((RunId(run) for run in runs), ApplicationStatus.FAILED)
+    return replace(registry(*unfinished), ended=ended)
+
+
+def bygone(run: str) -> Bygone:
+    return Bygone(RunId(run), ApplicationStatus.FAILED)
+
+
 def go_on(run: str) -> Continue:
     return Continue(ApplicationId(f"app-{run}"), RunId(run))
 
@@ -95,6 +106,13 @@ ENDED_TWO = registry(ended=("old", "new"))
         (ENDED_TWO, None, None, ("old", "new"), Submit(MINTED)),
         (ENDED_TWO, None, "old", ("old",), Answer(stone("old", 0))),
         (ENDED_TWO, "mine", "old", (), Answer(stone("old", 0))),
+        (forgotten("mine"), "mine", None, ("mine",), bygone("mine")),
+        (forgotten("mine"), None, "mine", ("mine",), bygone("mine")),
+        (forgotten("mine", unfinished=("other",)), "mine", None, (), bygone("mine")),
+        (forgotten("old"), "mine", None, (), Submit(RunId("mine"))),
+        (forgotten("old"), None, None, ("old",), Submit(MINTED)),
+        (forgotten("old", "new"), None, None, ("old",), bygone("new")),
+        (forgotten("old", unfinished=("other",)), None, None, (), go_on("other")),
         (registry("new", ended=("old",)), None, None, (), go_on("new")),
         (registry("new", ended=("old",)), None, "gone", (), go_on("new")),
     ],
@@ -121,11 +139,21 @@ RUNS = st.sampled_from(["a", "b", "c"])
 
 
 @EXPLORE
-@given(st.sets(RUNS), st.sets(RUNS), st.none() | RUNS, st.none() | RUNS, st.sets(RUNS))
+@given(
+    st.sets(RUNS), st.sets(RUNS), st.sets(RUNS), st.none() | RUNS, st.none() | RUNS, st.sets(RUNS)
+)
 def test_nothing_begins_beside_an_unfinished_run_and_no_ended_run_begins_again(
-    unfinished: set[str], ended: set[str], wanted: str | None, bound: str | None, known: set[str]
+    unfinished: set[str],
+    ended: set[str],
+    expired: set[str],
+    wanted: str | None,
+    bound: str | None,
+    known: set[str],
 ) -> None:
-    body = registry(*sorted(unfinished), ended=tuple(sorted(ended - unfinished)))
+    body = replace(
+        registry(*sorted(unfinished), ended=tuple(sorted(ended - unfinished - expired))),
+        ended=forgotten(*sorted(expired - unfinished)).ended,
+    )
 
     actual = bootstrap(
         body,
@@ -137,7 +165,7 @@ def test_nothing_begins_beside_an_unfinished_run_and_no_ended_run_begins_again(
 
     if isinstance(actual, Submit):
         assert not unfinished
-        assert actual.run_id not in body.tombstones
+        assert actual.run_id not in {*body.tombstones, *body.ended}
     elif isinstance(actual, Continue):
         assert actual.run_id in unfinished
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from tests.ha import ground
 from tests.ha.test_late_leader import context, end_job
@@ -67,6 +68,59 @@ def test_a_result_that_cannot_be_read_just_now_is_read_later() -> None:
 
     assert outcome.failure is not None
     assert "by term 2" == outcome.failure.message
+
+
+def test_a_result_that_is_gone_is_unavailable_and_the_others_are_read() -> None:
+    """And what it is told by names the file."""
+
+    async def main() -> list[MainMessage]:
+        durable = Durable()
+        stores = ground.services(durable)
+        opened = await ground.opened(stores)
+        await opened.add(1, ground.job(1))
+        stored, _ = await ground.taken_over(stores, 2)
+        await end_job(stores, 2, stored)
+        shared = context(stores, stored, 2)
+        await shared.plans.claim(2)
+        await shared.plans.add(2, ground.job(2))
+        first, second = shared.plans.entries.values()
+        assert first.result
+        source = durable.storage.files[first.result.source.path]
+        same = replace_struct(second, result=first.result)
+        await shared.plans.update(2, second.job_id, lambda _: same)
+        dirty = stores.job_results.dirty_path(second.job_id)
+        durable.storage.publish(dirty, source)
+        for path in (first.result.source.path, stores.job_results.dirty_path(first.job_id)):
+            durable.storage.delete(path)
+        jobs = ApplicationJobs(
+            ground.record(),
+            shared,
+            unreached_grace_s=5.0,
+            reporter=Silent(),
+            lost_at=None,
+            spawn=asyncio.ensure_future,
+            tell=lambda _: None,
+        )
+        ends: tuple[LocalLink[MainMessage], LocalLink[MainMessage]] = link_pair(
+            Incarnation("main"), Incarnation("jm")
+        )
+        desk = MainDesk(ends[1], jobs, Assignment(ground.APPLICATION), asyncio.ensure_future)
+        serving = asyncio.ensure_future(desk.serve())
+        answers = []
+        for number, entry in enumerate((first, second), start=1):
+            ends[0].send(messages.AwaitJob(request=number, job_id=entry.job_id))
+            envelope = await ends[0].receive()
+            assert envelope is not None
+            answers.append(envelope.message)
+        serving.cancel()
+        return answers
+
+    gone, there = run_virtual(main())
+
+    assert isinstance(gone, messages.Refusal)
+    assert "result-unavailable" == gone.code
+    assert "_DIRTY.json: the result file was removed or altered" in gone.message
+    assert isinstance(there, messages.JobDone)
 
 
 class Slow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from tests.support.virtual_time import run_virtual
 from understudy.errors import CorruptDataError, ForeignDataError, LeadershipLost
 from understudy.ha.registry import (
     APPLICATION_PREFIX,
+    ENDED_BYTES_MAX,
     HISTORY_MAX,
     SEGMENT_PREFIX,
     TOMBSTONES_BYTES_MAX,
@@ -135,6 +137,7 @@ def test_forgotten_tombstones_go_and_the_others_stay() -> None:
         body = await registry.forget(1, [ground.RUN])
 
         assert {} == body.tombstones
+        assert {ground.RUN: STONE.status} == body.ended, "that it ended stays known"
 
     run_virtual(main())
 
@@ -298,5 +301,23 @@ def test_a_single_tombstone_is_kept_however_large() -> None:
         body = await stores.registry.bury(1, ground.APPLICATION, stone)
 
         assert [ground.RUN] == list(body.tombstones)
+
+    run_virtual(main())
+
+
+def test_of_ended_runs_the_oldest_are_forgotten_once_there_is_no_room() -> None:
+    async def main() -> None:
+        registry = ground.services(Durable()).registry
+        await registry.claim(1, ephemeral=False)
+        runs = [RunId(f"run-{number:0200d}") for number in range(1000)]
+        stones = {
+            run: replace(STONE, run_id=run, ended_at=float(at)) for at, run in enumerate(runs)
+        }
+        await registry._document.update(1, lambda body: replace(body, tombstones=stones))
+        body = await registry.forget(1, runs)
+        kept = list(body.ended)
+
+        assert kept == runs[-len(kept) :]
+        assert ENDED_BYTES_MAX * 0.9 < len(msgspec.json.encode(body.ended)) <= ENDED_BYTES_MAX
 
     run_virtual(main())

@@ -15,6 +15,7 @@ from tests.support.writing import JOB, NEW, OLD, Attempt, Leader, calls_of, hidd
 from understudy.core.writes import is_under_way
 from understudy.errors import CheckpointError
 from understudy.model import JobId
+from understudy.runtime import persist
 from understudy.runtime.disk import Disk, NotSupported
 from understudy.runtime.publishing import Mode
 from understudy.runtime.safe_writes import sweep, unfinished
@@ -226,3 +227,28 @@ def test_a_write_counts_as_a_checkpoint_of_the_job_once_it_is_published(target: 
 
     assert [True] == before
     assert [False] == [is_under_way(one) for one in leader.body.completed]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE])
+def test_a_disk_that_fails_once_does_not_end_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, when: str
+) -> None:
+    """Each call fails in its turn, before it has its effect or after."""
+    monkeypatch.setattr(persist, "BACKOFF_S", 0.0)
+    expected = sorted(OLD + NEW) if mode is Mode.APPEND else sorted(NEW)
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "for a moment")
+
+    at, failed = 0, True
+    while failed:
+        at += 1
+        target, disk = tmp_path / str(at) / "table", FrailDisk(at, when, fail)
+        Leader(JobId("00" * 16)).begin().write(target, OLD)
+        Leader().begin(disk).write(target, NEW, mode)
+        failed = len(disk.calls) >= at
+
+        assert expected == rows_of(target), disk.calls
+        assert hidden(target) == [], disk.calls
+    assert at > 10

@@ -14,7 +14,7 @@ from understudy.core import checkpoints
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.runtime.checkpoint_cleanup import clean_checkpoints
 from understudy.runtime.effort import Effort
-from understudy.runtime.publishing import Mode
+from understudy.runtime.publishing import Area, Mode, area_of
 
 JOB = ground.job(1)
 
@@ -44,3 +44,20 @@ def test_the_area_of_a_lost_attempt_goes_with_its_job(tmp_path: Path) -> None:
 
     assert len(before) == 1
     assert [] == [path.name for path in target.parent.iterdir()]
+
+
+def test_an_area_that_somebody_has_made_a_link_of_leads_to_nothing_that_is_removed(
+    tmp_path: Path,
+) -> None:
+    """The directory beside the target may be writable by others."""
+    theirs = tmp_path / "theirs"
+    (theirs / "next-1").mkdir(parents=True)
+    (theirs / "next-1/precious").write_text("precious")
+    target = tmp_path / "here/out"
+    area = area_of(target, "ab" * 16, 1, "w")
+    area.parent.mkdir(parents=True, exist_ok=True)
+    area.symlink_to(theirs)
+    Area(area, target).discard()
+
+    assert not area.is_symlink()
+    assert (theirs / "next-1/precious").exists()

@@ -170,6 +170,7 @@ class Hosts:
             "HOME": str(self.home(name)),
             "XDG_STATE_HOME": str(self.home(name) / "state"),
             "TMPDIR": str(self.home(name)),
+            "XDG_RUNTIME_DIR": "",
             "PYTHONUNBUFFERED": "1",
         }
 

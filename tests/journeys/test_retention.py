@@ -45,5 +45,8 @@ def test_an_expired_tombstone_goes_with_its_file_and_an_old_log_when_the_next_ru
         (["first"], ["first"]),
         (["second"], ["second"]),
     ] == seen
+    bygone = command(place, "run-application", "--run-id", "first", *options, str(script), "exit-0")
+
     assert "run second has ended: FINISHED" in answered.stderr
+    assert "run first has ended" in bygone.stderr, "a clock that jumps lets no run run again"
     assert ["one 1", "one 1"] == (place / "jobs.txt").read_text().splitlines()

@@ -25,7 +25,8 @@ TRIGGER = "0123456789abcdef0123456789abcdef"
 def post(run: Run, path: str, body: dict[str, Any]) -> tuple[int, Any]:
     """Post to the leader; return the status and the answer."""
     data = json.dumps(body).encode()
-    request = urllib.request.Request(run.rest + path, data=data, headers=run.shown, method="POST")
+    headers = {**run.shown, "content-type": "application/json"}
+    request = urllib.request.Request(run.rest + path, data=data, headers=headers, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=10, context=run.tls) as answer:
             return answer.status, json.load(answer)

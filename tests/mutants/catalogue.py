@@ -13,6 +13,7 @@ from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
 from tests.mutants.redeployment import REDEPLOYMENT
+from tests.mutants.safety import SAFETY
 from tests.mutants.storage import STORAGE
 from tests.mutants.writes import SAFE_WRITES
 from tests.mutants.zookeeper import ZOOKEEPER
@@ -178,8 +179,8 @@ MUTANTS = (
     ),
     _mutant(
         "an application is buried without a tombstone", 2, REGISTRY,
-        "            if tombstone:\n",
-        "            if not tombstone:\n",
+        "            if tombstone is None:\n",
+        "            if tombstone is not None:\n",
         HA + "registry.py",
     ),
     _mutant(
@@ -473,6 +474,7 @@ MUTANTS = (
     *REDEPLOYMENT,
     *CHECKPOINTS,
     *SAFE_WRITES,
+    *SAFETY,
     *STORAGE,
     *CRASHES,
     *ZOOKEEPER,

@@ -96,10 +96,10 @@ CHECKPOINTS = (
     ),
     mutant(
         "checkpoints are swept while their jobs cannot be read", 9, REGISTRY,
-        "                segment = await segment_document(self._register, key).read()\n"
-        "            except DataError:\n                return swept",
-        "                segment = await segment_document(self._register, key).read()\n"
-        "            except DataError:\n                continue",
+        "                segment = await segment_document(self._register, key).claim(term)\n"
+        "            except (DataError, NotFoundError):\n                return swept",
+        "                segment = await segment_document(self._register, key).claim(term)\n"
+        "            except (DataError, NotFoundError):\n                continue",
         ON_STORE,
     ),
     mutant(

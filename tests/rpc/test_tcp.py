@@ -26,7 +26,7 @@ from tests.rpc.ground import (
 )
 from understudy.errors import UnreachableError
 from understudy.model import ApplicationId
-from understudy.rpc import handshake, tcp
+from understudy.rpc import accepting, admission, handshake
 from understudy.rpc.messages import CannotStart, Heartbeat, LinkMessage
 from understudy.rpc.tcp import MixedNetwork, TcpNetwork
 from understudy.rpc.wire import UnixNetwork
@@ -208,7 +208,7 @@ def test_who_says_nothing_or_little_is_sent_away_after_five_seconds() -> None:
             await asyncio.gather(silent.read(), slow.read(), return_exceptions=True)
             took = time.monotonic() - began
 
-            assert tcp.HANDSHAKE_S * 0.9 < took < tcp.HANDSHAKE_S * 3
+            assert admission.HANDSHAKE_S * 0.9 < took < admission.HANDSHAKE_S * 3
             assert [] == heard.links
             dripping.cancel()
             one.close()
@@ -225,17 +225,19 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out() -> None:
             port = int(address.rpartition(":")[2])
             crowd = [
                 await asyncio.open_connection("127.0.0.1", port)
-                for _ in range(tcp.HANDSHAKES_MAX * 3)
+                for _ in range(accepting.UNPROVEN_MAX * 3)
             ]
             began = time.monotonic()
             link = await connected(address)
             link.send(Heartbeat(number=1))
 
             assert 1 == number_of(await link.receive())
-            assert time.monotonic() - began < tcp.HANDSHAKE_S
+            assert time.monotonic() - began < admission.HANDSHAKE_S
             first = await asyncio.gather(crowd[0][0].read(), return_exceptions=True)
             assert first[0] == b"" or isinstance(first[0], OSError)
-            assert time.monotonic() - began < tcp.HANDSHAKE_S * 0.8, "it went at its own deadline"
+            assert time.monotonic() - began < admission.HANDSHAKE_S * 0.8, (
+                "it went at its own deadline"
+            )
             assert 1 == len(heard.links)
             for _, writer in crowd:
                 writer.close()

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 from tests.sim.hosts import SimProcess
-from tests.sim.program import DRIFT, LIMITS, RARE_BLOWS, Blow
+from tests.sim.program import DRIFT, LIMITS, RARE_BLOWS, SILENCE, Blow
 from understudy.errors import LeadershipLost
 from understudy.runtime.application import Application
 
@@ -30,6 +30,10 @@ def strike(world: World, blow: Blow) -> None:
         service = blow.kind.split()[1]
         world.tell(f"{blow.kind} {lasts}")
         world.down[service] = max(world.down[service], until)
+        return
+    if blow.kind == SILENCE:
+        world.tell(f"{blow.kind} {lasts}")
+        world.silent_until = max(world.silent_until, until)
         return
     if blow.kind in RARE_BLOWS:
         _strike_host(world, blow)

@@ -6,8 +6,9 @@ What a leader has told once stays told: jobs do not vanish, and what has ended s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,10 @@ class Answer:
     headers: dict[str, str]
     content: bytes
 
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        """Yield the body."""
+        yield self.content
+
 
 class Endpoint(Rest):
     """The shipped endpoint; what it hands on goes over simulated wires."""
@@ -64,15 +69,16 @@ class Wire:
         self._world = world
         self._host = host
 
-    async def request(
+    @contextlib.asynccontextmanager
+    async def stream(
         self, method: str, url: str, *, headers: dict[str, str] | None = None, **_: object
-    ) -> Answer:
+    ) -> AsyncIterator[Answer]:
         """Ask; raises `httpx.HTTPError`."""
         name, slash, path = url.removeprefix("http://").partition("/")
         answer = await ask(self._world, self._host, name, (method, slash + path), headers or {})
         if answer is None:
             raise httpx.ConnectError(f"{name} does not answer")
-        return answer
+        yield answer
 
 
 async def ask(
@@ -134,7 +140,10 @@ async def _serve(
         "path": path,
         "root_path": "",
         "query_string": b"",
-        "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
+        "headers": [
+            (key.encode(), value.encode())
+            for key, value in {"host": "localhost", **headers}.items()
+        ],
     }
     try:
         await _application(world, process)(scope, receive, send)

@@ -25,6 +25,10 @@ GUARDIAN_S = (0.01, 0.2, 5.0, 5.0)
 """How long a guardian that was stopped takes to look at the clock again: what it guards goes on."""
 
 
+STANDING_S_MAX = 4.5
+"""How long a guardian that stands still keeps alive what it should end: then it is killed itself,
+and the one above it ends that (`PATIENCE_S` and `SECOND_LOOK_S` of `runtime.processes`)."""
+
 SLOW_WAKE = 0.7
 SLOW_WAKE_S = 3.0
 """So often, and for so long, calls are slow for a process that wakes: it pages, it reconnects."""
@@ -96,6 +100,8 @@ class SimProcess:
         self._guardian_wakes = 0.0
         self._holds = 0
         self._freezes = 0
+        self.stands_s = 0.0
+        """Its guardian stands still for so long when an attempt has ended there."""
         self.on_reaped: list[Callable[[], None]] = []
         self.died_at = 0.0
         self.machine = host.time.add(name, host.rate, host.now())
@@ -213,9 +219,10 @@ class SimProcess:
         for child in self.children:
             child.end("its parent is dead")
         slow = self.kind == "driver" and reason != "ended"
-        self.host.time.after(
-            self.chance.uniform(0, REAP_S_MAX if slow else 0.01), self._reap_if_childless
-        )
+        reaped_s = self.chance.uniform(0, REAP_S_MAX if slow else 0.01)
+        if reason == "ended" or reason.startswith("its job"):
+            reaped_s += self.stands_s
+        self.host.time.after(reaped_s, self._reap_if_childless)
 
     def _reap_if_childless(self) -> None:
         if self.alive or self.reaped or any(not child.reaped for child in self.children):

@@ -178,9 +178,8 @@ class Watch:
             if not self.documents:  # Nobody has written under it, so nothing could tell.
                 self.term, self.holders[record.term] = record.term, record.holder
             return
-        self.demand(
-            record.term > self.term, f"{process.name} mints term {record.term} after {self.term}"
-        )
+        later = record.term > self.term
+        self.demand(later, f"{process.name} mints term {record.term} after {self.term}")
         self.term = record.term
         self.holders[record.term] = record.holder
         self.world.tell(f"{process.name} is granted term {record.term}")
@@ -199,9 +198,8 @@ class Watch:
                 term >= before.term, f"{process.name}: term {term} writes {key} of {before.term}"
             )
             late = term < self.serving and not self.world.person.spoilt and kind != "checkpoints"
-            self.demand(
-                not late, f"{process.name}: term {term} writes {key}, {self.serving} serves"
-            )
+            told = f"{process.name}: term {term} writes {key}, {self.serving} serves"
+            self.demand(not late, told)
         holder = self.holders.get(term)
         self.demand(holder == process.incarnation, f"{process.name} writes under {holder}'s {term}")
         self.documents[key] = Known(term, body)
@@ -242,8 +240,8 @@ class Watch:
         for link in body.applications.values():
             self.first_run = self.first_run or link.run_id
         self.demand(before.incarnation == body.incarnation, "the registry is another one")
-        lost = set(before.tombstones) - set(body.tombstones)
-        self.demand(not lost, f"tombstones are lost: {sorted(lost)}")
+        lost = {*before.tombstones, *before.ended} - {*body.tombstones, *body.ended}
+        self.demand(not lost, f"it is forgotten that runs have ended: {sorted(lost)}")
         for application, link in before.applications.items():
             if application in body.applications:
                 continue
@@ -333,6 +331,9 @@ class Watch:
             self.demand(dead, f"{name}: attempt {new.attempt}, and the last one lives")
             self._intended(new, term)
         if new.result and not old.result:
+            dead = new.job_id not in self.attempts or self._over(self.attempts[new.job_id])
+            finished = new.result.status is JobStatus.FINISHED
+            self.demand(dead or finished, f"{name} has ended, and its last attempt lives")
             self._committed(new, new.result)
         elif old.result:
             self.demand(new.result is not None, f"{name}: its result is lost")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from understudy.config import Configuration
 from understudy.core.drivers import KILLED_MAX
 from understudy.core.lease import Timing
+from understudy.runtime.persist import PATIENCE_S
 
 ORPHAN_S = 30.0
 GRACE_S = 40.0
@@ -188,6 +189,7 @@ class Profile:
     revised: tuple[Program, ...] = ()
     """What ``main`` does in the versions after the first, which is `program`."""
     clients: int = 0
+    standing: float = 0.0  # How often a driver's guardian stands still when an attempt has ended.
     strikes: float = 0.0
     """How often a process crashes just before or after it sends a message."""
     wire_s: float = 0.001
@@ -274,6 +276,7 @@ def draw(seed: int, *, checkpoints: bool = True) -> Profile:
         profile.blows = _blows(chance, profile)
         _draw_people(random.Random(f"people {seed}"), profile)
         _draw_more_faults(random.Random(f"more faults {seed}"), profile)
+        _draw_silence(random.Random(f"silence {seed}"), profile)
     if checkpoints:
         _draw_checkpoints(random.Random(f"checkpoints {seed}"), profile)
     return profile
@@ -355,6 +358,17 @@ def _draw_more_faults(chance: random.Random, profile: Profile) -> None:
             at, kind = chance.uniform(0, profile.faults_end), chance.choice(RARE_BLOWS)
             profile.blows.append(Blow(number, at, kind, chance.randrange(100), 0.0))
         profile.blows.sort(key=lambda blow: blow.at)
+
+
+def _draw_silence(chance: random.Random, profile: Profile) -> None:
+    """Draw answers that are lost for longer than any patience, and guardians that stand still."""
+    if chance.random() < 0.3:
+        profile.standing = chance.uniform(0.2, 1.0)
+    if chance.random() < 0.15:
+        at, lasts_s = chance.uniform(0, 30), PATIENCE_S * chance.uniform(1.1, 2.0)
+        silence = Blow(len(profile.blows), at, SILENCE, 0, lasts_s)
+        profile.blows = sorted([*profile.blows, silence], key=lambda blow: blow.at)
+        profile.faults_end = max(profile.faults_end, at + lasts_s + 10)
 
 
 def _isolate(chance: random.Random, profile: Profile) -> None:
@@ -441,6 +455,8 @@ BLOWS = (
 
 RESET = "the connections of a host are reset"
 
+SILENCE = "the storage is silent"  # It does what it is asked for, and says nothing.
+
 RARE_BLOWS = (
     "the wall clock of a host jumps",
     "the clock of a host jumps ahead",
@@ -469,7 +485,6 @@ ACTS = (
     "cancel a job",
     "cancel the application",
 )
-
 
 CHECKPOINT_ACTS = ("delete a job's checkpoints", "edit a job's checkpoints")
 

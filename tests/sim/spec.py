@@ -58,7 +58,7 @@ def possible_cuts(profile: Profile) -> Iterator[str]:
         yield f"after.{profile.faults_end / 2:.0f}"
         yield f"after.{profile.faults_end * 0.8:.0f}"
     yield from ("register", "storage", "blows", "acts", "deployments", "clients", "strikes")
-    yield from (CHECKPOINTS, "cancel", "timing", "detours", "drift", "wire", "locks")
+    yield from (CHECKPOINTS, "cancel", "timing", "detours", "drift", "wire", "locks", "standing")
     for kind, some in _numbered(profile):
         yield from (f"{kind}.{one.number}" for one in some)
     for service in ("register", "storage"):
@@ -134,6 +134,8 @@ def _cut_value(profile: Profile, what: str) -> None:
             profile.clients = 0
         case "strikes":
             profile.strikes = 0.0
+        case "standing":
+            profile.standing = 0.0
         case "drift":
             profile.drift = 0.0
         case "locks":

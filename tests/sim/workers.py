@@ -96,7 +96,8 @@ class SimDriver:
             self._link.send(messages.Warm())
             order = await self._inbox.get()
             ended, reason = await self._run(order)
-            self._world.watch.left(ended.job_id, ended.attempt)
+            if not reason:  # Else what it has started may live, until all of it is reaped.
+                self._world.watch.left(ended.job_id, ended.attempt)
             self._link.send(ended)
             if reason:
                 self._link.send(messages.Retiring(reason=reason))

@@ -22,7 +22,7 @@ from tests.sim.clockwork import SimTime
 from tests.sim.deploying import Start, deploy
 from tests.sim.effects import Calls, SimRegister, SimStorage
 from tests.sim.ending import check_end
-from tests.sim.hosts import Host, SimGuardianLink, SimProcess
+from tests.sim.hosts import STANDING_S_MAX, Host, SimGuardianLink, SimProcess
 from tests.sim.invariants import InvariantError, Watch
 from tests.sim.person import Person
 from tests.sim.program import LIMITS, Job, Odds, Profile, draw
@@ -50,6 +50,7 @@ RUN = RunId("run-1")
 LOCATIONS = Locations(CLUSTER, f"job-result-store/{CLUSTER}", f"app-result-store/{CLUSTER}")
 WELL = Odds()
 DOWN = Odds(request_lost=1.0)
+SILENT = Odds(answer_lost=1.0)
 FIRST = Start()
 SETTLE_S = 40.0
 """By then whatever was still under way at the end has arrived."""
@@ -147,6 +148,7 @@ class World:
         self.overdue = False
         """What takes effect just now was sent by somebody who is dead, or waits no longer."""
         self.down = {"register": 0.0, "storage": 0.0}
+        self.silent_until = 0.0
         self.links: set[SimLink[Any]] = set()
         """Connections between hosts."""
         self.hosts: list[Host] = []
@@ -212,6 +214,8 @@ class World:
         now = self.time.now
         if now >= self.profile.faults_end:
             return WELL
+        if service == "storage" and now < self.silent_until:
+            return SILENT
         return DOWN if now < self.down[service] else self._odds[service]
 
     @property
@@ -249,7 +253,11 @@ class World:
 
     def process(self, kind: str, parent: SimProcess) -> SimProcess:
         """Start a guarded child."""
-        return SimProcess(kind, self._name(kind), parent.host, self, parent)
+        child = SimProcess(kind, self._name(kind), parent.host, self, parent)
+        chance = random.Random(f"standing {self.profile.seed} {child.name}")
+        if kind == "driver" and chance.random() < self.profile.standing:
+            child.stands_s = chance.uniform(0, STANDING_S_MAX)
+        return child
 
     def processes(self) -> list[SimProcess]:
         """Return all that live, those with guardians of their own first."""

@@ -1,14 +1,32 @@
-"""How a standby asks the leader what it was asked itself."""
+"""How a standby asks the leader what it was asked itself.
+
+What is on its way through a standby is bounded: a request was read up to the limit before it comes
+here, and all answers together hold no more than `HELD_BYTES_MAX`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import httpx
 from starlette.requests import Request
 
 FORWARD_S = 10.0
 """How long a standby waits for the leader's answer."""
+
+HELD_BYTES_MAX = 64 << 20
+"""What a standby holds of the leader's answers: lists of thousands of jobs, and pieces of logs."""
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    """The leader's answer."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
 
 
 class Forwarder:
@@ -17,6 +35,7 @@ class Forwarder:
     def __init__(self, client: httpx.AsyncClient) -> None:
         """``client`` is to give up after `FORWARD_S`."""
         self._client = client
+        self._held = 0
 
     async def close(self) -> None:
         """Close the connections."""
@@ -24,15 +43,35 @@ class Forwarder:
 
     async def ask(
         self, request: Request, leader: str, headers: Mapping[str, str]
-    ) -> httpx.Response | None:
+    ) -> Forwarded | None:
         """Return the leader's answer to a request, None where it gives none."""
+        said = request.headers.get("content-type")
+        kind = {} if said is None else {"content-type": said}
+        asked = self._client.stream(
+            request.method,
+            leader + request.url.path,
+            params=str(request.query_params),
+            content=await request.body(),
+            headers={**headers, **kind},
+        )
         try:
-            return await self._client.request(
-                request.method,
-                leader + request.url.path,
-                params=str(request.query_params),
-                content=await request.body(),
-                headers=dict(headers),
-            )
-        except httpx.HTTPError:
+            async with asyncio.timeout(FORWARD_S), asked as answer:
+                content = await self._whole(answer)
+        except (httpx.HTTPError, TimeoutError):
             return None
+        if content is None:
+            return None
+        return Forwarded(answer.status_code, answer.headers, content)
+
+    async def _whole(self, answer: httpx.Response) -> bytes | None:
+        """Return the body of an answer, None where that is too much to hold."""
+        content = bytearray()
+        try:
+            async for piece in answer.aiter_bytes():
+                self._held += len(piece)
+                content += piece
+                if self._held > HELD_BYTES_MAX:
+                    return None
+            return bytes(content)
+        finally:
+            self._held -= len(content)

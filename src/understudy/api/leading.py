@@ -6,18 +6,25 @@ on to the next leader.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from starlette.responses import Response
 
 from understudy.api import answers, directory
 from understudy.api.directory import Directory
+from understudy.api.recent import Recent, Seen
 from understudy.api.views import ApplicationFacts, Json
 from understudy.config import options
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
+from understudy.runtime.attention import Problems
 from understudy.runtime.job_manager import JobManager
+
+_oldest_s: ContextVar[float] = ContextVar("oldest_s", default=0.0)
+"""The age of the oldest that this request was answered with, which has a task of its own."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,10 @@ class Leading:
     def __init__(self, manager: JobManager) -> None:
         self.manager = manager
         self.directory = Directory(manager.around.services, manager.around.clock)
+        self._registry: Recent[RegistryBody | None] = Recent(
+            self._read_registry, self._last_registry
+        )
+        self._problems: Recent[Problems] = Recent(self._read_problems, self._last_problems)
 
     @property
     def serves(self) -> bool:
@@ -64,9 +75,12 @@ class Leading:
         }
 
     def json(self, body: object, status: int = 200) -> Response:
-        """Return an answer in the name of this term."""
+        """Return an answer in the name of this term, with the age of what it was made from."""
         leadership = self.manager.leadership
-        return answers.as_json(body, leadership.term if leadership else 0, status)
+        response = answers.as_json(body, leadership.term if leadership else 0, status)
+        if age_s := _oldest_s.get():
+            response.headers[answers.AGE] = f"{age_s:.3f}"
+        return response
 
     async def facts(self) -> tuple[list[ApplicationFacts], dict[str, Tombstone]]:
         """Return all applications: those that are linked, and tombstones by run id."""
@@ -82,10 +96,54 @@ class Leading:
         return (await self.directory.stored(registry) if registry else []), tombstones
 
     async def registry(self) -> RegistryBody | None:
-        """Return the registry; None also where it cannot be read, which is told elsewhere."""
+        """Return the registry; None also where it cannot be read, which is told elsewhere.
+
+        While the register takes long to answer, it is the registry as it was seen last.
+        """
+        seen = await self._registry.look()
+        _oldest_s.set(max(_oldest_s.get(), seen.age_s))
+        return seen.found
+
+    async def known(self) -> tuple[RegistryBody | None, Problems, float]:
+        """Return the registry, what needs a person, and how many seconds ago both were known.
+
+        Before the first look at the data, what needs a person is what this leader met.
+        """
+        registry, problems = await asyncio.gather(
+            self._registry.look(), self._problems.look(), return_exceptions=True
+        )
+        if isinstance(registry, BaseException):
+            raise registry
+        if isinstance(problems, (OSError, TimeoutError)):
+            dispatcher = self.manager.dispatcher
+            problems = Seen(dict(dispatcher.attention) if dispatcher else {})
+        if isinstance(problems, BaseException):
+            raise problems
+        return registry.found, problems.found, round(max(registry.age_s, problems.age_s), 3)
+
+    async def _read_registry(self) -> RegistryBody | None:
         with contextlib.suppress(DataError):
             return await self.directory.registry()
         return None
+
+    def _last_registry(self) -> Seen[RegistryBody | None] | None:
+        seen = self.manager.around.services.registry.seen
+        if seen is None:
+            return None
+        return Seen(seen[0], max(0.0, asyncio.get_running_loop().time() - seen[1]))
+
+    async def _read_problems(self) -> Problems:
+        dispatcher = self.manager.dispatcher
+        return await dispatcher.problems() if dispatcher else {}
+
+    def _last_problems(self) -> Seen[Problems] | None:
+        dispatcher = self.manager.dispatcher
+        if dispatcher is None:
+            return None
+        at, now = dispatcher.inspector.looked_at, self.manager.around.clock.now()
+        if at is None:
+            return None
+        return Seen({**dispatcher.inspector.found, **dispatcher.attention}, max(0.0, now - at))
 
     async def unreadable(self) -> list[Json]:
         """Return the applications of which nothing but their link can be read."""

@@ -14,7 +14,6 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
-import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -25,9 +24,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from understudy.api import metrics
+from understudy.api import server as api_server
 from understudy.api.authentication import Doorkeeper, RestSecurity, rest_security
+from understudy.api.bounds import Bounds
+from understudy.api.gate import Gate, Hosts
 from understudy.api.metrics import counter, counters, gauge, gauges
-from understudy.api.server import Server
 from understudy.config import Configuration, options
 from understudy.config.security import is_everywhere
 from understudy.errors import ConfigurationError
@@ -37,7 +38,7 @@ from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
 from understudy.runtime.task_manager import TaskManager
 
 CONNECTIONS_MAX = 16
-"""Some scrapers and a person; whoever holds more open is told to come later."""
+"""Some scrapers and a person; of more, who has said nothing longest gives way."""
 
 _log = logging.getLogger(__name__)
 
@@ -132,6 +133,7 @@ class Endpoint:
     listening: socket.socket
     url: str
     security: RestSecurity
+    hosts: Hosts
 
 
 def bind(configuration: Configuration, name: str) -> Endpoint | None:
@@ -158,7 +160,8 @@ def bind(configuration: Configuration, name: str) -> Endpoint | None:
         return None
     called = addresses.bracketed(name if is_everywhere(host) else host)
     port = listening.getsockname()[1]
-    return Endpoint(listening, f"{security.scheme}://{called}:{port}{metrics.PATH}", security)
+    url = f"{security.scheme}://{called}:{port}{metrics.PATH}"
+    return Endpoint(listening, url, security, Hosts.of(configuration, name, host))
 
 
 @contextlib.asynccontextmanager
@@ -170,17 +173,8 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
     if endpoint is None:
         yield
         return
-    config = uvicorn.Config(
-        _application(registry, endpoint.security),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        limit_concurrency=CONNECTIONS_MAX,
-    )
-    config.load()
-    config.ssl = endpoint.security.server()
-    server = Server(config)
+    app = _application(registry, endpoint)
+    server = api_server.server(app, endpoint.security.server(), CONNECTIONS_MAX)
     task = asyncio.create_task(server.serve(sockets=[endpoint.listening]))
     task.add_done_callback(_told)
     try:
@@ -189,21 +183,20 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
         # Not asked to end but ended: it would only look for that every tenth of a second.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        for one in getattr(server, "servers", ()):
-            one.close()
+        await server.close()
         for connection in list(server.server_state.connections):
             connection.shutdown()
         endpoint.listening.close()
 
 
-def _application(registry: CollectorRegistry, security: RestSecurity) -> ASGIApp:
+def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:
     async def scraped(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    app = Starlette(routes=[Route(metrics.PATH, scraped, methods=["GET"])])
-    if security.token is None:
-        return app
-    return Doorkeeper(app, security.token, "")
+    app: ASGIApp = Bounds(Starlette(routes=[Route(metrics.PATH, scraped, methods=["GET"])]))
+    if (token := endpoint.security.token) is not None:
+        app = Doorkeeper(app, token, "")
+    return Gate(app, endpoint.hosts)
 
 
 def _told(task: asyncio.Task[None]) -> None:

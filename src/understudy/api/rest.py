@@ -15,7 +15,6 @@ import socket
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -23,7 +22,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from understudy.api import answers, metrics_jobmanager
+from understudy.api import server as api_server
 from understudy.api.authentication import OPEN, Doorkeeper, RestSecurity
+from understudy.api.bounds import Bounds
+from understudy.api.gate import Gate, Hosts
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
 from understudy.api.rest_checkpoints import CheckpointRoutes
@@ -32,7 +34,7 @@ from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.api.routes import Handler
-from understudy.api.server import Server
+from understudy.config import options
 from understudy.errors import (
     DataError,
     LeadershipLost,
@@ -76,10 +78,17 @@ class Rest:
             for prefix in ("", "/v1")
         ]
         found += metrics_jobmanager.routes(self._leading)
-        middleware = []
+        holder = self._manager.me.holder
+        configuration = self._manager.around.configuration
+        hosts = Hosts.of(
+            configuration,
+            configuration.get(options.REST_ADDRESS),
+            configuration.get(options.REST_BIND_ADDRESS),
+        )
+        middleware = [Middleware(Gate, hosts=hosts, given_by=holder)]
         if (token := self._security.token) is not None:
-            holder = self._manager.me.holder
             middleware.append(Middleware(Doorkeeper, token=token, given_by=holder))
+        middleware.append(Middleware(Bounds, given_by=holder))
         return Starlette(
             routes=found,
             middleware=middleware,
@@ -177,12 +186,7 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve REST on a bound socket as long as the block lasts."""
     rest = Rest(manager, security)
-    config = uvicorn.Config(
-        rest.application(), log_level="warning", access_log=False, lifespan="off", ws="none"
-    )
-    config.load()
-    config.ssl = security.server()
-    server = Server(config)
+    server = api_server.server(rest.application(), security.server())
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         yield

@@ -90,7 +90,7 @@ class ClusterRoutes:
         leadership, dispatcher = manager.leadership, manager.dispatcher
         assert leadership is not None
         assert dispatcher is not None
-        registry = await self._leading.registry()
+        registry, problems, age_s = await self._leading.known()
         me = manager.me
         leader = {
             "id": me.name,
@@ -124,7 +124,8 @@ class ClusterRoutes:
                 "leader": leader,
                 "standbys": standbys,
                 "history": [views.span(item) for item in (registry.history if registry else ())],
-                "attention": views.attention(await dispatcher.problems()),
+                "attention": views.attention(problems),
                 "register": self._leading.register(),
+                "age_seconds": age_s,
             }
         )

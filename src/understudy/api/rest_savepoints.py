@@ -25,9 +25,6 @@ from understudy.ha import savepoints
 from understudy.model import Failure, JobStatus, Savepoint
 from understudy.runtime.savepoint_coordinator import name_of
 
-BODY_BYTES_MAX = 65_536
-"""A request names a directory and an id."""
-
 DISPOSALS_MAX = 100
 """Of so many disposals the status is known; the oldest are forgotten."""
 
@@ -167,10 +164,6 @@ def _cause(failure: Failure) -> Json:
 async def _body(request: Request) -> dict[str, Any]:
     """Return the request's JSON object; nothing where it is empty. Raises `UsageError`."""
     data = await request.body()
-    if len(data) > BODY_BYTES_MAX:
-        raise UsageError(
-            f"the request has {len(data):,} bytes, at most {BODY_BYTES_MAX:,} are read"
-        )
     try:
         return msgspec.json.decode(data, type=dict[str, Any]) if data.strip() else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

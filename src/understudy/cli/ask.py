@@ -377,7 +377,9 @@ async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
 
 def _is_cluster(storage: LocalStorage, name: str) -> bool:
     """Say whether a directory is that of a cluster: also one that has lost its register."""
-    return any(storage.exists(f"{name}/{part}") for part in ("register", "applications"))
+    return any(
+        storage.exists(f"{name}/{part}") for part in ("register", "applications", "tombstones")
+    )
 
 
 # --- printing -------------------------------------------------------------------------------------

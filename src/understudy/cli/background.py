@@ -19,6 +19,8 @@ from pathlib import Path
 
 import msgspec
 
+from understudy.ha import own_directory
+
 KILL_S = 5.0
 """How long a process that was killed may take to be gone."""
 
@@ -135,7 +137,7 @@ def last_lines(log: Path, count: int) -> list[str]:
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
     """Let one command at a time look at the records of a directory and change them."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    own_directory.make(directory, way_out="set env.pid.dir to another one")
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

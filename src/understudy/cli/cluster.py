@@ -24,7 +24,7 @@ import httpx
 from understudy.api.authentication import rest_security
 from understudy.cli.compose import (
     directory_of,
-    locks_directory,
+    locks_directories,
     open_services,
     scratch_base,
 )
@@ -358,11 +358,12 @@ class LocalCluster:
         for member in self._members:
             if member.worker and member.worker.scratch:
                 shutil.rmtree(member.worker.scratch, ignore_errors=True)
-        locks = locks_directory(self._plan.configuration, self._plan.cluster_id)
+        locks = locks_directories(self._plan.configuration, self._plan.cluster_id)
         if locks and self._finished.is_set():
-            LivenessLocks(locks).clear(self._started)
-            with contextlib.suppress(OSError):
-                locks.parent.rmdir()
+            LivenessLocks(*locks).clear(self._started)
+            for directory in locks:
+                with contextlib.suppress(OSError):
+                    directory.parent.rmdir()
         with contextlib.suppress(OSError):
             Path(self._scratch).rmdir()
         if not self._finished.is_set():

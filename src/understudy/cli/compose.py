@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -9,10 +11,17 @@ from pathlib import Path
 from understudy.cli.securing import check_secured, standalone_rpc
 from understudy.config import Configuration, options, zookeeper
 from understudy.core.checkpoints import Retention
-from understudy.errors import ConfigurationError, StorageError, UsageError
-from understudy.ha import layout
+from understudy.errors import (
+    ConfigurationError,
+    DataError,
+    ForeignDataError,
+    StorageError,
+    UsageError,
+)
+from understudy.ha import layout, own_directory
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.coordination import Coordination, refuse_others
 from understudy.ha.register import Register, Releasable
 from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
 from understudy.ha.standalone import ConfiguredLeader
@@ -52,11 +61,25 @@ def check_startable(
     check_secured(configuration, cluster_id, serves_rest=serves_rest)
     check_checkpoints_dir(configuration)
     services = open_services(configuration, cluster_id, as_jobmanager=True)
+    asyncio.run(_check_coordination(services))
     try:
         prove_storage(configuration, services)
     except (OSError, StorageError) as error:
         raise UsageError(f"{options.STORAGE_DIR.key} cannot be used: {error}") from error
     prove_places(configuration)
+
+
+async def _check_coordination(services: HighAvailabilityServices) -> None:
+    """Raise `UsageError` where storage says that the cluster's data is another register's."""
+    cluster = services.locations.cluster
+    try:
+        await refuse_others(services.storage, cluster, services.coordination)
+    except ForeignDataError as error:
+        with contextlib.suppress(DataError):
+            if await services.registry.read() is None:  # Else it is this one's all the same.
+                raise UsageError(str(error)) from error
+    except (OSError, TimeoutError):
+        return  # What proves the storage says so.
 
 
 def prove_places(configuration: Configuration) -> None:
@@ -139,7 +162,22 @@ def open_services(
     if zookeeper.is_chosen(configuration):
         # A request that finds no connection waits for one, and tells more than a timeout does.
         deadline_s += configuration.get(options.ZK_CONNECTION_TIMEOUT)
-    return HighAvailabilityServices(register, storage, cluster_id, locations, deadline_s)
+    coordination = coordination_of(configuration, cluster)
+    return HighAvailabilityServices(
+        register, storage, cluster_id, locations, deadline_s, coordination
+    )
+
+
+def coordination_of(configuration: Configuration, cluster: str) -> Coordination | None:
+    """Return what the register is called in storage: no secrets are part of it."""
+    if configuration.is_standalone:
+        return None
+    kind = configuration.get(options.HA_TYPE)
+    kind = kind if ":" in kind else kind.lower()
+    if not zookeeper.is_chosen(configuration):
+        return Coordination(kind, cluster)
+    servers = (f"{bracketed(host)}:{port}" for host, port in configuration.get(options.ZK_QUORUM))
+    return Coordination(kind, cluster, tuple(sorted(servers)), configuration.get(options.ZK_ROOT))
 
 
 _registers: dict[tuple[str, frozenset[tuple[str, str]]], Register] = {}
@@ -165,23 +203,68 @@ def release_registers() -> None:
 
 
 def scratch_base(configuration: Configuration) -> str:
-    """Return below which directory of this host drivers keep scratch data."""
+    """Return below which directory of this host drivers keep scratch data, and make it.
+
+    Raises `ConfigurationError` where somebody else has made it.
+    """
+    return str(own_directory.make(_scratch_base(configuration)))
+
+
+def _scratch_base(configuration: Configuration) -> Path:
     base: str | None = configuration.find(options.TMP_DIRS)
-    return str(Path(base or tempfile.gettempdir()) / f"understudy-{os.getuid()}")
+    return Path(base or tempfile.gettempdir()) / f"understudy-{os.getuid()}"
 
 
 def locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
-    """Return where the liveness locks of this host's processes lie, None where they have none.
+    """Return where this process makes liveness locks; None where there are none."""
+    found = locks_directories(configuration, cluster_id)
+    return found[0] if found else None
+
+
+def locks_directories(configuration: Configuration, cluster_id: str) -> list[Path]:
+    """Return where the liveness locks of this host's processes lie, none where they have none.
 
     A lock means something among the processes of one host only. With a backend for several hosts
     storage may be a file system that they share, and that grants the same lock to each of them.
     There the clusters of one host are told apart by their storage as well: ids may come again.
+
+    The first is where this process makes its own; the others are where processes have theirs that
+    were started with another environment. Scratch data never goes into ``$XDG_RUNTIME_DIR``, which
+    is a small file system in memory.
     """
     cluster = directory_of(configuration, cluster_id)
     storage = open_storage(configuration.storage_dir)
     if locks_in_storage(configuration):
         if isinstance(storage, LocalStorage):
-            return Path(storage.root.absolute() / layout.lock_path(cluster, ""))
-        return None
+            return [Path(storage.root.absolute() / layout.lock_path(cluster, ""))]
+        return []
+    base, marked = _scratch_base(configuration), layout.marked(cluster, storage.url)
+    chosen = configuration.find(options.TMP_DIRS)  # By a person, and the same for each process.
+    homes = [base] if chosen else own_directory.known_homes(base)
+    return [home / layout.lock_path(marked, "") for home in homes]
+
+
+def every_locks_directory(configuration: Configuration, cluster_id: str) -> list[Path]:
+    """Return where processes of a cluster may have locks, whatever type they were started with."""
+    cluster = directory_of(configuration, cluster_id)
+    storage, base = open_storage(configuration.storage_dir), _scratch_base(configuration)
+    found = locks_directories(configuration, cluster_id)
+    if isinstance(storage, LocalStorage):
+        found.append(Path(storage.root.absolute() / layout.lock_path(cluster, "")))
     marked = layout.marked(cluster, storage.url)
-    return Path(scratch_base(configuration)) / layout.lock_path(marked, "")
+    found += [home / layout.lock_path(marked, "") for home in own_directory.known_homes(base)]
+    return [*dict.fromkeys(found)]
+
+
+def make_locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
+    """Return where this process makes its lock, in a directory that is ours alone.
+
+    Raises `ConfigurationError` where somebody else has made it.
+    """
+    directory = locks_directory(configuration, cluster_id)
+    if directory is None or locks_in_storage(configuration):
+        return directory
+    home = directory.parent.parent
+    if not configuration.find(options.TMP_DIRS):
+        own_directory.note_home(_scratch_base(configuration), home)
+    return own_directory.make(directory, levels=3)

@@ -17,7 +17,7 @@ from understudy.cli.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.compose import locks_directory, open_services
+from understudy.cli.compose import every_locks_directory, open_services
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
@@ -70,6 +70,7 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
     removal = Destruction(
         services, found, _locks(configuration, cluster_id), Timing.of(configuration), SystemClock()
     )
+    await removal.refuse_others()
     await removal.refuse_the_living()
     if not yes:
         _confirm(cluster_id, configuration.storage_dir, found)
@@ -84,8 +85,9 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
 
 
 def _locks(configuration: Configuration, cluster_id: str) -> LivenessLocks | None:
-    directory = locks_directory(configuration, cluster_id)
-    return LivenessLocks(directory) if directory else None
+    # Also of processes that were started with other settings: they use the same storage.
+    directories = every_locks_directory(configuration, cluster_id)
+    return LivenessLocks(*directories) if directories else None
 
 
 def _confirm(cluster_id: str, storage_dir: str, found: Holdings) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from understudy.api import answers
 from understudy.api.authentication import rest_security
-from understudy.cli.compose import locks_directory, register_in_storage
+from understudy.cli.compose import locks_directories, register_in_storage
 from understudy.config import Configuration, options
 from understudy.errors import DataError, NotFoundError, UsageError
 from understudy.ha.registry import application_document
@@ -24,8 +24,8 @@ async def lives(
     configuration: Configuration, services: HighAvailabilityServices, leader: LeaderRecord
 ) -> bool:
     """Say whether a leader lives, as far as this host can tell: a dead one contradicts nobody."""
-    locks = locks_directory(configuration, services.cluster_id)
-    if locks and leader.holder in await LivenessLocks(locks).living():
+    locks = locks_directories(configuration, services.cluster_id)
+    if locks and leader.holder in await LivenessLocks(*locks).living():
         return True
     if register_in_storage(configuration):
         return False

@@ -125,6 +125,7 @@ def spark_conf(
     found: dict[str, str] = {}
     if properties_file:
         found.update(_read_properties(properties_file))
+        _check_archives(found.get("spark.archives", ""))
     for flag, value in flags.items():
         if flag in SETTINGS:
             found[SETTINGS[flag]] = value
@@ -135,7 +136,17 @@ def spark_conf(
         if not separator or not key.startswith("spark."):
             raise UsageError(f"--conf {item!r}: expected spark.key=value")
         found[key] = value
+        if key == "spark.archives":
+            _check_archives(value)
     return found
+
+
+def _check_archives(given: str) -> None:
+    """Look at archives of this host that a setting names: Spark unpacks them all the same."""
+    for item in given.split(","):
+        path, _, alias = item.strip().removeprefix("file://").partition("#")
+        if path and "://" not in path and Path(path).is_file():
+            check_archive("conf spark.archives", Path(path), alias)
 
 
 def _absolute(flag: str, value: str) -> Iterable[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from understudy.cli.compose import locks_directory
+from understudy.cli.compose import make_locks_directory
 from understudy.config import Configuration
 from understudy.config.configuration import quoted
 from understudy.errors import UsageError
@@ -122,7 +122,7 @@ def new_worker(
 
 def lock_of(configuration: Configuration, cluster_id: str, incarnation: str) -> str:
     """Return the path of a liveness lock; empty where there are none."""
-    directory = locks_directory(configuration, cluster_id)
+    directory = make_locks_directory(configuration, cluster_id)
     return str(directory / incarnation) if directory else ""
 
 

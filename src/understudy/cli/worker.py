@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy.cli.compose import open_services, prove_storage
+from understudy.cli.compose import locks_directories, open_services, prove_storage
 from understudy.cli.notify import NoNotifier, Notifier, notifier
 from understudy.cli.spec import WorkerSpec, received, telling_ready
 from understudy.cli.story import Event, Story
@@ -69,7 +69,8 @@ def assemble(spec: WorkerSpec) -> Parts:
     prove_storage(configuration, services)
     locks: LivenessLocks | NoLocks = NoLocks()
     if spec.lock:
-        proven = LivenessLocks(Path(spec.lock).parent)
+        others = locks_directories(configuration, spec.cluster_id)
+        proven = LivenessLocks(Path(spec.lock).parent, *others)
         proven.prove()
         locks = proven
     guardian = GuardianLink.from_environment()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from understudy.config import options
 from understudy.config.option import Option
+from understudy.config.places import place_of
 from understudy.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ def check(configuration: Configuration) -> None:
         text = configuration.settings.get(option.key)
         if text is not None:
             _check_host(option, text.strip())
+    for name in configuration.get(options.ALLOWED_HOSTS):
+        if place_of(name) is None:
+            raise ConfigurationError(
+                f"{options.ALLOWED_HOSTS.key} holds {name[:_SHOWN_CHARS_MAX]!r}: expected a host's "
+                "name or address, alone or with a port, like flights.example:8443 or [2001:db8::1]"
+            )
     for published, bound in _PUBLISHED:
         address = configuration.find(published) or ""
         if is_everywhere(address):

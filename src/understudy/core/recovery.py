@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from understudy.model import (
     ApplicationId,
+    ApplicationStatus,
     Incarnation,
     JobEntry,
     JobId,
@@ -34,13 +35,21 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Bygone:
+    """The run has ended, and its result is kept no longer: tell how, execute nothing."""
+
+    run_id: RunId
+    status: ApplicationStatus
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """Nothing of this run is here: begin it."""
 
     run_id: RunId
 
 
-Bootstrap = Continue | Answer | Submit
+Bootstrap = Continue | Answer | Bygone | Submit
 
 
 def bootstrap(
@@ -53,9 +62,10 @@ def bootstrap(
     """Decide what the application-mode leader does with the run it was started for.
 
     ``wanted`` is the run id given by a person. ``bound`` is the run that this process has followed
-    as a standby. ``known_at_start`` are the tombstones that were there when the process started:
-    any other one was left while it stood by, so its own work is done (Flink's standby runs a
-    normally finished application again). A new run over an unfinished one continues that one.
+    as a standby. ``known_at_start`` are the runs that had ended when the process started: any
+    other one ended while it stood by, so its own work is done (Flink's standby runs a normally
+    finished application again). A new run over an unfinished one continues that one. Whether a
+    result is still kept makes no difference: that hangs on a wall clock, which may jump.
     """
     unfinished = {link.run_id: key for key, link in registry.applications.items()}
     for run in (wanted, bound):
@@ -63,6 +73,8 @@ def bootstrap(
             return Continue(unfinished[run], run)
         if run and run in registry.tombstones:
             return Answer(registry.tombstones[run])
+        if run and run in registry.ended:
+            return Bygone(run, registry.ended[run])
     if unfinished:
         run, application_id = next(iter(unfinished.items()))
         return Continue(application_id, run)
@@ -71,6 +83,9 @@ def bootstrap(
     ]
     if ended_meanwhile and not wanted:
         return Answer(max(ended_meanwhile, key=lambda stone: stone.ended_at))
+    bygone = [run for run in registry.ended if run not in known_at_start]
+    if bygone and not wanted:
+        return Bygone(bygone[-1], registry.ended[bygone[-1]])
     return Submit(wanted or minted)
 
 

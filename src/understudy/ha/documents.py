@@ -83,7 +83,16 @@ class Document(Generic[T]):
         self._known: _Known[T] | None = None
         self.highest: int = 0
         """The highest term that this process has seen here: the document never shows less."""
+        self._seen: tuple[T, float] | None = None
         self._turn = asyncio.Lock()
+
+    @property
+    def seen(self) -> tuple[T, float] | None:
+        """Return the body as last seen or written by this process, and when (the loop's time).
+
+        It is kept while the register does not answer, and while the outcome of a write is unknown.
+        """
+        return self._seen
 
     async def read(self) -> T | None:
         """Return the body as anybody may see it, leader or not; None where it is absent."""
@@ -158,6 +167,7 @@ class Document(Generic[T]):
                 return
 
     async def _load(self) -> _Known[T] | None:
+        began = _now()
         entry = await self._register.load(self.key)
         known = self._decode(entry) if entry else None
         if known and known.term < self.highest:
@@ -168,6 +178,8 @@ class Document(Generic[T]):
             )
         self.highest = known.term if known else self.highest
         self._known = known
+        if known and (self._seen is None or self._seen[1] <= began):
+            self._seen = (known.body, began)
         return known
 
     async def _write(self, term: int, body: T, over: _Known[T] | None) -> bool:
@@ -197,6 +209,7 @@ class Document(Generic[T]):
             else:
                 self._known = _Known(version, term, write_id, body)
                 self.highest = term
+                self._seen = (body, _now())
                 return True
         raise AssertionError("unreachable: the loop returns or raises")
 
@@ -210,3 +223,7 @@ class Document(Generic[T]):
         if self._check:
             self._check(body)
         return _Known(entry.version, stamped.term, stamped.write_id, body)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

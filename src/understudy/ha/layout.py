@@ -1,6 +1,7 @@
 """Which path in storage holds what, for one cluster.
 
 ``<cluster-id>/``
+    ``coordination.json``       which register knows this cluster, where that is not in storage
     ``register/``               the register, where the backend is ``filesystem``
     ``locks/<incarnation>``     liveness locks of the processes of this host
     ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``blobs/``,
@@ -47,6 +48,11 @@ def cluster_directory(cluster_id: str) -> str:
 def marked(cluster: str, storage_url: str) -> str:
     """Return how a cluster is named beside its storage, on a host: ids may come again elsewhere."""
     return f"{cluster}~{hashlib.sha256(storage_url.encode()).hexdigest()[:STORAGE_DIGITS]}"
+
+
+def coordination_path(cluster: str) -> str:
+    """Return what says which register knows a cluster."""
+    return f"{cluster}/coordination.json"
 
 
 def standalone_directory(cluster: str) -> str:

@@ -5,8 +5,8 @@ unlinked first and deleted after. A leader claims the registry at once, and each
 before it first reads it; so a deposed leader cannot bring into being what the new one has not
 seen. `sweep` removes documents that nothing links: leftovers of crashes between the two steps.
 
-The registry lives as long as the cluster's id may be used: it holds the highest term, and the
-tombstones of ended applications.
+The registry lives as long as the cluster's id may be used: it holds the highest term, the
+tombstones of ended applications, and which runs ended before those.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from understudy.errors import (
     DataError,
     ForeignDataError,
     LostDataError,
+    NotFoundError,
 )
 from understudy.ha.documents import Document
 from understudy.ha.register import Register
@@ -51,6 +52,10 @@ TOMBSTONES_BYTES_MAX = 700_000
 """Some 2,000 tombstones; with them the registry stays well below what a register takes, so that
 grants, links and the end of the next run can always be written."""
 
+ENDED_BYTES_MAX = 150_000
+"""Some 5,000 runs of which only this is known: so many must end after one, and none of them be a
+tombstone any more, until a person who names it by its id can have it run again."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -74,6 +79,11 @@ class Registry:
         has seen it, or gone.
         """
         return self._checked(await self._document.read())
+
+    @property
+    def seen(self) -> tuple[RegistryBody, float] | None:
+        """Return the registry as last seen or written by this process, and when; it may be old."""
+        return self._document.seen
 
     async def highest_term(self) -> Term:
         """Return the highest term that has touched the registry, 0 before the first.
@@ -120,20 +130,21 @@ class Registry:
 
         def change(body: RegistryBody) -> RegistryBody:
             left = {key: link for key, link in body.applications.items() if key != application}
-            tombstones = body.tombstones
-            if tombstone:
-                tombstones = _with_room({**tombstones, tombstone.run_id: tombstone})
-            return replace(body, applications=left, tombstones=tombstones)
+            body = replace(body, applications=left)
+            if tombstone is None:
+                return body
+            stones = {**body.tombstones, tombstone.run_id: tombstone}
+            return _keep(replace(body, tombstones=stones), _with_room(stones))
 
         return await self._document.update(term, change)
 
     async def forget(self, term: Term, runs: Iterable[RunId]) -> RegistryBody:
-        """Drop tombstones whose time is over."""
+        """Drop tombstones whose time is over; that their runs have ended stays known."""
         gone = set(runs)
 
         def change(body: RegistryBody) -> RegistryBody:
             kept = {run: stone for run, stone in body.tombstones.items() if run not in gone}
-            return replace(body, tombstones=kept)
+            return _keep(body, kept)
 
         return await self._document.update(term, change)
 
@@ -174,10 +185,10 @@ class Registry:
         checkpoints: set[str] = set()
         for key in segments:
             try:
-                segment = await segment_document(self._register, key).read()
-            except DataError:
-                return swept
-            if segment is None:
+                # Claimed before it is believed: what an older term is about to link is not there
+                # yet, and must not be linked once it is removed.
+                segment = await segment_document(self._register, key).claim(term)
+            except (DataError, NotFoundError):
                 return swept
             checkpoints.update(entry.checkpoints for entry in segment.jobs.values())
         return swept + await self._delete_unlinked(term, CHECKPOINTS_PREFIX, checkpoints)
@@ -209,6 +220,20 @@ class Registry:
                 f"{self._cluster_id!r}: check high-availability.cluster-id and storageDir"
             )
         return body
+
+
+def _keep(body: RegistryBody, kept: dict[RunId, Tombstone]) -> RegistryBody:
+    """Drop all other tombstones; how their runs ended stays, without the oldest beyond the room."""
+    gone = [stone for run, stone in body.tombstones.items() if run not in kept]
+    ended = {run: status for run, status in body.ended.items() if run not in kept}
+    for stone in sorted(gone, key=lambda stone: stone.ended_at):
+        ended[stone.run_id] = stone.status
+    room = ENDED_BYTES_MAX - len(msgspec.json.encode(ended))
+    for run in list(ended):
+        if room >= 0:
+            break
+        room += len(msgspec.json.encode({run: ended.pop(run)})) - 1
+    return replace(body, tombstones=kept, ended=ended)
 
 
 def _with_room(tombstones: dict[RunId, Tombstone]) -> dict[RunId, Tombstone]:

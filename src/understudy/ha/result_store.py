@@ -63,9 +63,10 @@ class ResultStore:
         (data,) = await self.read_all([(result_id, source)])
         if data is not None:
             return data
+        place = self._storage.place(self.dirty_path(result_id))
         raise NotFoundError(
-            f"{self.directory}/{result_id}: the result file was removed or altered; the register "
-            "still knows how the job ended"
+            f"{place}: the result file was removed or altered, and so was "
+            f"{self._storage.place(source.path)}; the register still knows how the job ended"
         )
 
     async def read_all(self, wanted: Sequence[tuple[str, Pointer]]) -> list[bytes | None]:

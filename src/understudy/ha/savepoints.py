@@ -9,13 +9,27 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from understudy.errors import CheckpointError, CorruptDataError, DataError, NotFoundError
+import msgspec
+
+from understudy.core.writes import WriteState, note_of
+from understudy.errors import (
+    CheckpointError,
+    CorruptDataError,
+    DataError,
+    NotFoundError,
+    StorageError,
+)
+from understudy.ha import removal
 from understudy.ha.format import Format, digest
+from understudy.ha.storage import LocalStorage
 from understudy.ha.transfer import Place, split
-from understudy.model import Checkpoint, Record
+from understudy.model import Checkpoint, CheckpointKind, Record
 
 MANIFEST = "_metadata"
 """Flink's name."""
+
+ROOTS = ("checkpoints", "tables")
+"""Below them lies all that a savepoint holds besides its manifest."""
 
 
 class SavepointFile(Record, frozen=True):
@@ -88,6 +102,7 @@ def read(path: str) -> Found:
 
 def check(found: Found) -> None:
     """Raise `CheckpointError` unless every file is there as it was written. Blocking."""
+    refuse_links(found)
     for file in found.manifest.files:
         try:
             seen = found.place.digest(file.path)
@@ -108,8 +123,10 @@ def copy(found: Found, file: SavepointFile, target: Place, path: str) -> None:
 def remove(found: Found) -> None:
     """Remove a savepoint: what its manifest names, then the manifest, then what is empty.
 
-    Whatever else lies in the directory stays. Blocking; may be repeated.
+    Whatever else lies in the directory stays, and what a link there points to. Raises
+    `CheckpointError` for such a link, before anything is removed. Blocking; may be repeated.
     """
+    refuse_links(found)
     parent, name = split(found.place.address)
     storage = Place(parent).storage
     for file in found.manifest.files:
@@ -133,9 +150,47 @@ def _compare(place: Place, file: SavepointFile, seen: tuple[str, int]) -> None:
         )
 
 
+def refuse_links(found: Found) -> None:
+    """Raise `CheckpointError` where a link leads out of a savepoint, or to it.
+
+    What is written to a savepoint are files and directories; a link came from somebody else.
+    """
+    parent, name = split(found.place.address)
+    storage = Place(parent).storage
+    if not isinstance(storage, LocalStorage):
+        return
+    try:
+        for path in (MANIFEST, *(file.path for file in found.manifest.files)):
+            removal.refuse_links(storage.root, f"{name}/{path}")
+    except (OSError, StorageError) as error:
+        raise CheckpointError(f"the savepoint cannot be used: {error}") from error
+
+
+def _is_through(write: Checkpoint) -> bool:
+    try:
+        return note_of(write).state in {WriteState.PUBLISHED, WriteState.DONE}
+    except msgspec.MsgspecError:
+        return False
+
+
 def _refuse_paths_outside(place: Place, manifest: Manifest) -> None:
-    for file in manifest.files:
-        if file.path.startswith("/") or {"", ".", ".."} & set(file.path.split("/")):
+    """Raise `CorruptDataError` for what no savepoint says that was written here.
+
+    Whoever crafts a manifest would have files removed that are not of a savepoint: when it is
+    disposed of, or later, by the job that begins with it.
+    """
+    paths = [file.path for file in manifest.files]
+    paths += [one.location for one in manifest.checkpoints if one.kind is not CheckpointKind.WRITE]
+    for path in paths:
+        root, *below = path.split("/")
+        if root not in ROOTS or not below or {"", ".", ".."} & set(below) or "\0" in path:
             raise CorruptDataError(
-                f"{place.address}/{MANIFEST}: names {file.path!r}, which is not in the savepoint"
+                f"{place.address}/{MANIFEST}: names {path!r}, which is not in the savepoint: its "
+                f"files lie below {' and '.join(ROOTS)}"
+            )
+    for one in manifest.checkpoints:
+        if one.kind is CheckpointKind.WRITE and not _is_through(one):
+            raise CorruptDataError(
+                f"{place.address}/{MANIFEST}: names the write {one.name!r} that is under way, "
+                "which no savepoint holds"
             )

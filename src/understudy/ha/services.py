@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from understudy.ha.application_store import ApplicationStore, StoredApplication
+from understudy.ha.coordination import Coordination
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.latch import HasLatch, Latch
 from understudy.ha.metered import MeteredRegister
@@ -73,8 +74,13 @@ class HighAvailabilityServices:
         cluster_id: str,
         locations: Locations,
         deadline_s: float = REGISTER_DEADLINE_S,
+        coordination: Coordination | None = None,
     ) -> None:
-        """``deadline_s``: after which the outcome of a register operation counts as unknown."""
+        """``deadline_s``: after which the outcome of a register operation counts as unknown.
+
+        ``coordination``: what the register is called in storage; None where it needs no name.
+        """
+        self.coordination = coordination
         self.backend = register
         self.register = MeteredRegister(BoundedRegister(register, deadline_s))
         self.storage = storage

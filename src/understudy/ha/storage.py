@@ -16,14 +16,13 @@ import contextlib
 import errno
 import functools
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar
 
 from understudy.errors import NotFoundError, StorageError
-from understudy.ha import drafts, plain_files
+from understudy.ha import drafts, plain_files, removal
 from understudy.ha.drafts import DRAFT
 
 OPERATION_S = 60.0
@@ -138,9 +137,9 @@ class InlineStorage(Storage):
 
 def open_storage(url: str) -> BlockingStorage:
     """Open a storage by its URL or local path."""
-    for scheme in ("file://", "local://"):
-        if url.startswith(scheme):
-            return LocalStorage(Path(url.removeprefix(scheme)))
+    scheme, separator, path = url.partition("://")
+    if separator and scheme.lower() in {"file", "local"}:
+        return LocalStorage(Path(path))
     return FsspecStorage(url) if "://" in url else LocalStorage(Path(url))
 
 
@@ -203,30 +202,30 @@ class LocalStorage:
     @elsewhere
     def delete(self, path: str) -> None:
         """See `BlockingStorage.delete`."""
-        (self.root / path).unlink(missing_ok=True)
+        removal.remove_file(self.root, path)
 
     @elsewhere
     def delete_tree(self, path: str) -> None:
         """See `BlockingStorage.delete_tree`."""
-        remove_tree(self.root / path)
+        removal.remove_tree(self.root, path)
 
     def prune(self, path: str) -> None:
         """See `BlockingStorage.prune`."""
         if is_elsewhere(path):
             return  # A person has named it: it stays.
-        directory = self.root / path
-        while directory != self.root and directory.is_relative_to(self.root):
-            with contextlib.suppress(FileNotFoundError):  # Another process prunes it just now.
-                drafts.remove_abandoned(directory.glob(f"{DRAFT}*"))
+        while path:
             try:
-                directory.rmdir()
-            except FileNotFoundError:
+                with removal.opened(self.root, path) as directory:
+                    # By its descriptor: the name may be another's by now.
+                    drafts.remove_abandoned(Path(f"/proc/self/fd/{directory}").glob(f"{DRAFT}*"))
+                removal.remove_empty(self.root, path)
+            except FileNotFoundError:  # Another process prunes it just now.
                 pass
             except OSError as error:
                 if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                     return
                 raise
-            directory = directory.parent
+            path = path.rpartition("/")[0]
 
     @elsewhere
     def names(self, path: str) -> list[str]:
@@ -408,19 +407,3 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a tree while others may still write into it; absent is fine."""
-    for _ in range(10):
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            if not path.exists():
-                return
-        except OSError as error:
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                raise
-        else:
-            return
-    raise OSError(errno.ENOTEMPTY, "somebody goes on writing below", str(path))

@@ -1,8 +1,8 @@
 """Links over TCP, between hosts: authenticated by a shared secret, sealed, and in TLS if wanted.
 
 A peer that has not proved that it knows the secret costs one task with a deadline and a hundred
-bytes, and there are never many of these: the one that has waited longest gives way. What is read
-of it before is of a fixed size. Whoever cannot prove it is told so, and the log of both sides
+bytes, and there are never many of these (`admission.py`). What is read of it before is of a fixed
+size. Whoever cannot prove it is told so, and the log of both sides
 names the option to look at.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import secrets
 import socket
@@ -24,27 +23,14 @@ from understudy.errors import UnreachableError
 from understudy.model import Incarnation, Term
 from understudy.rpc import handshake
 from understudy.rpc.addresses import SCHEME, host_and_port
+from understudy.rpc.admission import HANDSHAKE_S, Admission, Heard, name_of
 from understudy.rpc.certificates import is_pinned
+from understudy.rpc.complaints import Complaints
 from understudy.rpc.gateway import Envelope, Link, Serve
 from understudy.rpc.handshake import Seal, Secrets
-from understudy.rpc.wire import CONNECT_S, FRAME_BYTES_MAX, Codec, UnixNetwork
+from understudy.rpc.wire import CONNECT_S, FRAME_BYTES_MAX, Codec, UnixNetwork, is_read
 
 M = TypeVar("M")
-
-HANDSHAKE_S = 5.0
-"""How long a peer may take to prove that it knows the secret."""
-
-HANDSHAKES_MAX = 64
-"""Peers that may be about it at once: more than a cluster has, less than a process has files."""
-
-QUIET_S = 60.0
-"""The same complaint about the same peer is logged once in so long: peers try again and again."""
-
-COMPLAINTS_MAX = 256
-"""Complaints that are remembered; strangers have many addresses."""
-
-ACCEPT_AGAIN_S = 1.0
-"""Pause after the kernel could not give us a connection, mostly since there are too many files."""
 
 KEEPALIVE_IDLE_S = 5
 KEEPALIVE_INTERVAL_S = 2
@@ -57,7 +43,6 @@ _SAME_SECRET = f"{options.SECRET_FILE.key} must hold the same secret there and h
 _SAME_SECRET += f"{options.CLUSTER_ID.key} must be the same"
 _SAME_TLS = "security.ssl.internal.* must be the same there and here"
 _CLOSED = f"it closed the connection at once; if that goes on, {_SAME_TLS}"
-_SHORT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger(__name__)
 
@@ -95,16 +80,19 @@ class SealedLink(Generic[M]):
         stream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         sending: Seal,
         receiving: Seal,
+        heard: Heard = lambda: None,
     ) -> None:
+        """``heard`` is called with each message that the peer has said."""
         self._codec = codec
         self._sender = sender
         self._reader, self._writer = stream
         self._sending = sending
         self._receiving = receiving
+        self._heard = heard
 
     def send(self, message: M, term: Term = 0) -> None:
         """See `Link.send`."""
-        if self._writer.is_closing():
+        if not is_read(self._writer):
             return
         body = self._codec.body(Envelope(self._sender, term, message))
         self._writer.write(self._sending.seal(body))
@@ -118,17 +106,19 @@ class SealedLink(Generic[M]):
                 raise UnreachableError("a frame is too large: the peer speaks another protocol")
             body = await read(length)
             body = self._receiving.unseal(body, await read(handshake.PROOF_BYTES))
-            return self._codec.decode(body)
+            envelope = self._codec.decode(body)
         except (asyncio.IncompleteReadError, OSError):
             return None
         except UnreachableError as error:
             _log.warning(
                 "the link with %s is closed: %s",
-                _name(self._writer.get_extra_info("socket")),
+                name_of(self._writer.get_extra_info("socket")),
                 error,
             )
             self._writer.transport.abort()
             return None
+        self._heard()
+        return envelope
 
     def close(self) -> None:
         """See `Link.close`."""
@@ -150,10 +140,7 @@ class TcpNetwork(Generic[M]):
         self._security = security
         self._listening = listening
         self._published = published
-        self._complaints = _Complaints()
-        self._waiting: dict[asyncio.Task[None], None] = {}
-        """Who has not proved anything yet, the oldest first."""
-        self._serving: set[asyncio.Task[None]] = set()
+        self._complaints = Complaints()
 
     def address_of(self, incarnation: Incarnation) -> str:
         """See `Network.address_of`; one process has one address here."""
@@ -222,62 +209,20 @@ class TcpNetwork(Generic[M]):
     async def listen(self, incarnation: Incarnation, serve: Serve[M]) -> AsyncIterator[None]:
         """See `Network.listen`."""
         assert self._listening is not None, "this process has no address"
-        with self._listening as listening:
-            accepting = asyncio.create_task(self._accept(listening, incarnation, serve))
+
+        async def prove(end: socket.socket, heard: Heard) -> Link[M]:
             try:
-                yield
-            finally:
-                ending = [accepting, *self._waiting, *self._serving]
-                for task in ending:
-                    task.cancel()
-                await asyncio.gather(*ending, return_exceptions=True)
+                return await self._authenticated(end, incarnation, heard)
+            except ssl.SSLError as error:
+                raise UnreachableError(f"{_reason(error)}: {_SAME_TLS}") from error
 
-    async def _accept(
-        self, listening: socket.socket, incarnation: Incarnation, serve: Serve[M]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                end, _ = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in _SHORT_OF_FILES:
-                    self._complaints.log("accepting connections", str(error))
-                    await asyncio.sleep(ACCEPT_AGAIN_S)
-                continue
-            if len(self._waiting) >= HANDSHAKES_MAX:
-                oldest = next(iter(self._waiting))
-                del self._waiting[oldest]
-                oldest.cancel()
-            task = loop.create_task(self._admit(end, incarnation, serve))
-            self._waiting[task] = None
-            task.add_done_callback(lambda task: self._waiting.pop(task, None))
+        admission: Admission[M] = Admission(self._complaints)
+        async with admission.listening(self._listening, prove, serve):
+            yield
 
-    async def _admit(self, end: socket.socket, incarnation: Incarnation, serve: Serve[M]) -> None:
-        """Serve one peer once it has proved who it is."""
-        peer = _name(end)
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                link = await self._authenticated(end, incarnation)
-        except UnreachableError as error:
-            return self._complaints.log(peer, str(error))
-        except ssl.SSLError as error:
-            return self._complaints.log(peer, f"{_reason(error)}: {_SAME_TLS}")
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            return None  # A port scan, a health check, a process that was killed: not a word.
-        task = asyncio.current_task()
-        assert task is not None
-        self._waiting.pop(task, None)
-        self._serving.add(task)
-        try:
-            await serve(link)
-        except Exception:
-            _log.exception("serving %s has failed", peer)
-        finally:
-            self._serving.discard(task)
-            link.close()
-        return None
-
-    async def _authenticated(self, end: socket.socket, incarnation: Incarnation) -> Link[M]:
+    async def _authenticated(
+        self, end: socket.socket, incarnation: Incarnation, heard: Heard
+    ) -> Link[M]:
         """Return the link with a peer that knows the secret."""
         reader, writer = await _stream(end, self._security.server)
         try:
@@ -299,7 +244,7 @@ class TcpNetwork(Generic[M]):
                 writer.transport.abort()
             raise
         sending, receiving = Seal(ours.server_key), Seal(ours.client_key)
-        return SealedLink(self._codec, incarnation, (reader, writer), sending, receiving)
+        return SealedLink(self._codec, incarnation, (reader, writer), sending, receiving, heard)
 
 
 class MixedNetwork(Generic[M]):
@@ -338,23 +283,6 @@ class MixedNetwork(Generic[M]):
         return self._own.listen(incarnation, serve)
 
 
-class _Complaints:
-    """What was logged lately, so that who tries again and again does not fill the log."""
-
-    def __init__(self) -> None:
-        self._until: dict[tuple[str, str], float] = {}
-
-    def log(self, about: str, said: str) -> None:
-        """Log a sentence about a peer, unless that was done a moment ago."""
-        now = asyncio.get_running_loop().time()
-        if self._until.get((about, said), now) > now:
-            return
-        if len(self._until) >= COMPLAINTS_MAX:
-            self._until.pop(next(iter(self._until)))
-        self._until[about, said] = now + QUIET_S
-        _log.warning("%s: %s", about, said)
-
-
 async def _stream(
     end: socket.socket, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -388,14 +316,6 @@ def _set_timeouts(writer: asyncio.StreamWriter) -> None:
         (socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS),
     ):
         end.setsockopt(socket.IPPROTO_TCP, option, number)
-
-
-def _name(end: socket.socket) -> str:
-    """Return the host of a peer; its port is another one each time."""
-    try:
-        return str(end.getpeername()[0])
-    except OSError:
-        return "somebody"
 
 
 def _reason(error: ssl.SSLError) -> str:

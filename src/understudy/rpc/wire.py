@@ -22,13 +22,19 @@ import msgspec
 
 from understudy.errors import TooLargeError, UnreachableError, UsageError
 from understudy.model import Incarnation, Term
-from understudy.rpc.gateway import Envelope, Serve
+from understudy.rpc.addresses import BACKLOG
+from understudy.rpc.admission import Admission, Heard
+from understudy.rpc.complaints import Complaints
+from understudy.rpc.gateway import Envelope, Link, Serve
 from understudy.rpc.json_texts import packed, unpacked
 
 M = TypeVar("M")
 
 FRAME_BYTES_MAX = 64 << 20
 """Results travel by pointer; the largest frame is a registration with all its attempts."""
+
+UNREAD_BYTES_MAX = FRAME_BYTES_MAX
+"""What may wait for a peer that does not read; more messages to it would fill the memory."""
 
 CONNECT_S = 5.0
 """A peer of this host answers in microseconds, or is paused."""
@@ -77,15 +83,18 @@ class StreamLink(Generic[M]):
         sender: Incarnation,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        heard: Heard = lambda: None,
     ) -> None:
+        """``heard`` is called with each message that the peer has said."""
         self._codec = codec
         self._sender = sender
         self._reader = reader
         self._writer = writer
+        self._heard = heard
 
     def send(self, message: M, term: Term = 0) -> None:
         """Send a message; a broken connection shows when receiving."""
-        if self._writer.is_closing():
+        if not is_read(self._writer):
             return
         self._writer.write(self._codec.encode(Envelope(self._sender, term, message)))
 
@@ -95,13 +104,15 @@ class StreamLink(Generic[M]):
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             if length > FRAME_BYTES_MAX:
                 raise UnreachableError("the peer speaks another protocol")
-            return self._codec.decode(await self._reader.readexactly(length))
+            envelope = self._codec.decode(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, OSError):
             return None
         except UnreachableError as error:
             _log.warning("a link is closed: %s", error)
             self._writer.transport.abort()
             return None
+        self._heard()
+        return envelope
 
     def close(self) -> None:
         """Close the connection; what was sent is still delivered if the peer reads."""
@@ -136,21 +147,17 @@ class UnixNetwork(Generic[M]):
     async def listen(self, incarnation: Incarnation, serve: Serve[M]) -> AsyncIterator[None]:
         """See `Network.listen`."""
 
-        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            link = StreamLink(self._codec, incarnation, reader, writer)
-            try:
-                if _same_user(writer.get_extra_info("socket")):
-                    await serve(link)
-            except asyncio.CancelledError:
-                return  # The server is closing; asyncio would log this as an error.
-            finally:
-                link.close()
+        async def prove(end: socket.socket, heard: Heard) -> Link[M]:
+            if not _same_user(end):
+                end.close()
+                raise UnreachableError("refused, it is a process of another user")
+            reader, writer = await asyncio.open_unix_connection(sock=end)
+            return StreamLink(self._codec, incarnation, reader, writer, heard)
 
-        server = await asyncio.start_unix_server(accept, _path(self.address_of(incarnation)))
-        try:
+        admission: Admission[M] = Admission(Complaints())
+        listening = _listening(self.address_of(incarnation))
+        async with admission.listening(listening, prove, serve):
             yield
-        finally:
-            server.close()
 
 
 async def over_socket(end: socket.socket, codec: Codec[M], sender: Incarnation) -> StreamLink[M]:
@@ -205,6 +212,30 @@ class BlockingLink(Generic[M]):
                 return None
             data += piece
         return bytes(data)
+
+
+def is_read(writer: asyncio.StreamWriter) -> bool:
+    """Say whether a peer may be sent more; who leaves too much unread has lost its link."""
+    if writer.is_closing():
+        return False
+    unread = writer.transport.get_write_buffer_size()
+    if unread <= UNREAD_BYTES_MAX:
+        return True
+    _log.warning("a link is closed: its peer has left %d bytes unread", unread)
+    writer.transport.abort()
+    return False
+
+
+def _listening(address: str) -> socket.socket:
+    """Return a socket that listens there."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listening.bind(_path(address))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"{address}: {error.strerror}") from error
+    return listening
 
 
 def _path(address: str) -> str:

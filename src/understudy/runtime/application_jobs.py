@@ -22,7 +22,7 @@ from understudy.core.job import JobState, Phase
 from understudy.core.recovery import Inventory
 from understudy.core.slots import Placement
 from understudy.core.takeover import Takeover
-from understudy.errors import NotFoundError
+from understudy.errors import DataError, NotFoundError, ResultUnavailable
 from understudy.ha.result_store import read_outcome
 from understudy.model import (
     ApplicationRecord,
@@ -216,7 +216,10 @@ class ApplicationJobs:
             entry = self._entry(job_id)
         result, results = entry.result, self.context.results
         assert result is not None
-        return await persist("read a result", lambda: read_outcome(results, job_id, result))
+        try:
+            return await persist("read a result", lambda: read_outcome(results, job_id, result))
+        except (NotFoundError, DataError) as error:
+            raise ResultUnavailable(f"job {entry.name!r}: {error}") from error
 
     def job_status(self, job_id: JobId) -> JobStatus:
         """See `Jobs.job_status`."""
@@ -290,7 +293,7 @@ class ApplicationJobs:
         if result.status is JobStatus.FAILED:
             try:
                 failure = (await self.outcome(master.job_id)).failure
-            except NotFoundError:
+            except ResultUnavailable:
                 failure = Failure(type="JobFailed", message=result.reason)
         self._tell(life.JobEnded(master.job_id, result.status, failure))
 

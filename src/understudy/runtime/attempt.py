@@ -12,9 +12,11 @@ from understudy.clock import Clock
 from understudy.core.values import encode_value
 from understudy.errors import (
     CheckpointError,
+    NoLeaderError,
     NotFoundError,
     StorageError,
     UnderstudyError,
+    UnreachableError,
     UnreadableDataError,
 )
 from understudy.ha.format import digest
@@ -33,7 +35,8 @@ from understudy.runtime.plans import decode_plan
 from understudy.runtime.streaming import StreamKeeper
 
 OF_THE_STORE = (StorageError, NotFoundError, UnreadableDataError)
-"""What a store did not give today it may give tomorrow."""
+OF_THE_MOMENT = (*OF_THE_STORE, UnreachableError, NoLeaderError)
+"""What a store, or a peer, did not give today it may give tomorrow."""
 
 
 class Interrupted(BaseException):
@@ -43,12 +46,11 @@ class Interrupted(BaseException):
 def is_retryable(error: BaseException) -> bool:
     """Say whether another attempt may end otherwise.
 
-    What Understudy itself refuses, it would refuse again; but a store may give tomorrow what it did
-    not give today.
+    What Understudy itself refuses, it would refuse again; not what somebody else did not give.
     """
     if isinstance(error, CheckpointError) and isinstance(error.__cause__, OF_THE_STORE):
         return True
-    return isinstance(error, OF_THE_STORE) or not isinstance(error, UnderstudyError)
+    return isinstance(error, OF_THE_MOMENT) or not isinstance(error, UnderstudyError)
 
 
 class Attempt:

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from understudy.clock import Clock
-from understudy.errors import DataError, LostDataError, NotFoundError
+from understudy.errors import DataError, ForeignDataError, LostDataError, NotFoundError
+from understudy.ha import coordination
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.ha.registry import (
@@ -60,7 +61,10 @@ class Inspector:
 
     services: HighAvailabilityServices
     clock: Clock
-    _found: Problems = field(default_factory=dict)
+    looked_at: float | None = None
+    """When it was looked at last, by the clock; None before."""
+    found: Problems = field(default_factory=dict)
+    """What was amiss then."""
     _again_at: float | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -69,10 +73,11 @@ class Inspector:
         async with self._turn:
             began = self.clock.now()
             if self._again_at is None or began >= self._again_at:
-                self._found = await inspect(self.services)
+                self.found = await inspect(self.services)
+                self.looked_at = self.clock.now()
                 took_s = self.clock.now() - began
                 self._again_at = self.clock.now() + max(LOOK_S, LOOK_SHARE * took_s)
-            return self._found
+            return self.found
 
 
 async def inspect(services: HighAvailabilityServices) -> Problems:
@@ -89,12 +94,15 @@ async def _look(services: HighAvailabilityServices) -> Problems:
     try:
         registry = await services.registry.read()
         if registry is None:
+            await _refuse_others(services)
             if trace := await _trace_of_a_registry(services):
                 found["registry"] = f"{trace}: {REGISTRY_WAY_OUT}"
             return found
         for application, link in registry.applications.items():
             found |= await _application(services, application, link)
         found |= await _tombstones(services, registry)
+    except ForeignDataError as error:
+        found["registry"] = str(error)
     except DataError as error:
         found["registry"] = f"{error}: {REGISTRY_WAY_OUT}"
     except (OSError, TimeoutError) as error:
@@ -105,15 +113,22 @@ async def _look(services: HighAvailabilityServices) -> Problems:
 async def refuse_lost_registry(services: HighAvailabilityServices, bound: RunId | None) -> None:
     """Raise `LostDataError` where there is no registry, though there was one.
 
-    ``bound`` is the run of which this process knows that it had begun.
+    Raises `ForeignDataError` where another register has it. ``bound`` is the run of which this
+    process knows that it had begun.
     """
     if await services.registry.read() is not None:
         return
+    await _refuse_others(services)
     trace = await _trace_of_a_registry(services)
     if not trace and bound:
         trace = f"register entry registry is gone, and run {bound} with it"
     if trace:
         raise LostDataError(trace)
+
+
+async def _refuse_others(services: HighAvailabilityServices) -> None:
+    cluster = services.locations.cluster
+    await coordination.refuse_others(services.storage, cluster, services.coordination)
 
 
 async def _trace_of_a_registry(services: HighAvailabilityServices) -> str:

@@ -13,7 +13,6 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
@@ -23,10 +22,10 @@ from pathlib import Path
 import msgspec
 
 from understudy.errors import UsageError
-from understudy.ha import layout
+from understudy.ha import layout, own_directory, removal
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
-from understudy.ha.storage import BlockingStorage, LocalStorage, remove_tree
+from understudy.ha.storage import BlockingStorage, LocalStorage
 from understudy.model import Artifact
 from understudy.runtime import archives
 from understudy.runtime.disk import Disk
@@ -40,6 +39,8 @@ WHEEL = ".whl"
 LAYOUT_MARK = "understudy.layout"
 """Lies in each layout: storage may be beneath the script's directory, and is no code of its own. It
 holds the size of each file, as JSON."""
+
+WAY_OUT = "set TMPDIR to a directory of your own: code would be executed from there"
 
 PLACED_MAX = 10
 """So often another process may find the same damage, and place its layout in between."""
@@ -130,16 +131,14 @@ def lay_out(
 ) -> Path:
     """Lay the artifacts out on this host, unless somebody has; return the directory."""
     target = layout_base(storage, cluster) / code_digest(artifacts)
-    if target.parent.exists() and not isinstance(storage, LocalStorage):
-        _refuse_shared(target.parent)
+    if not isinstance(storage, LocalStorage):
+        own_directory.check(target.parent, WAY_OUT)
     if _is_whole(target):
         return target
     blobs = BlobStore(storage, cluster, directory)
     for artifact in artifacts[:1]:
         blobs.get(artifact)  # A storage that has vanished is not made anew.
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not isinstance(storage, LocalStorage):
-        _refuse_shared(target.parent)
+    own_directory.make(target.parent, way_out=WAY_OUT)
     draft = _draft_in(target.parent)
     try:
         for artifact in artifacts:
@@ -219,23 +218,14 @@ def layout_base(storage: BlockingStorage, cluster: str) -> Path:
     return Path(tempfile.gettempdir()) / f"understudy-{os.getuid()}-code-{marked}"
 
 
-def _refuse_shared(base: Path) -> None:
-    """Raise `UsageError` where others could put code of theirs into a directory of layouts."""
-    found = base.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise UsageError(
-            f"{base} is not a directory that only you can write to, and code would be executed "
-            "from there: remove it, or set TMPDIR to a directory of your own"
-        )
-
-
 def remove_layouts(base: Path) -> None:
     """Remove all layouts of a cluster on this host; absent is fine."""
+    removal.refuse_links(base.parent, base.name)
     if not base.exists():
         return
     for laid_out in base.iterdir():
         _put_aside(laid_out)
-    remove_tree(base)
+    removal.remove_tree(base.parent, base.name)
 
 
 def _is_text(name: str) -> bool:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from understudy.clock import Clock
 from understudy.core.lease import Timing
 from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
-from understudy.ha import layout
+from understudy.ha import coordination, layout
 from understudy.ha.election import Election, Leadership, NoProofs
 from understudy.ha.latch_election import open_election
 from understudy.ha.register import Register
@@ -162,6 +162,7 @@ class Destruction:
         Raises ``OSError`` or ``TimeoutError`` where something cannot be removed: it may be
         repeated, and goes on from what is left.
         """
+        await self.refuse_others()
         await self.refuse_the_living()
         await self._remove_damaged_record()
         await self._lead_and_remove()
@@ -182,6 +183,17 @@ class Destruction:
             f"cluster {self._services.cluster_id!r} is in use: {len(living)} of its processes "
             f"live (process ids: {pids}); end them first"
         )
+
+    async def refuse_others(self) -> None:
+        """Raise `ForeignDataError` for data of another register: who lives is not seen here."""
+        services = self._services
+        try:
+            if await services.registry.read() is not None:
+                return
+        except DataError:
+            return  # Damaged, and of this register.
+        cluster = services.locations.cluster
+        await coordination.refuse_others(services.storage, cluster, services.coordination)
 
     def _refusal(self, leader: LeaderRecord) -> str:
         where = f"process {leader.pid} on {leader.host}" + (leader.rest and f", {leader.rest}")
@@ -269,7 +281,8 @@ class Destruction:
             if path != cluster:
                 await storage.delete_tree(path)
                 await self._removed(path)
-        kept = {layout.REGISTER, layout.LOCKS}
+        # What says whose the rest is goes last.
+        kept = {layout.REGISTER, layout.LOCKS, layout.coordination_path("").lstrip("/")}
         for name in await storage.names(cluster):
             if name not in kept:
                 await storage.delete_tree(f"{cluster}/{name}")

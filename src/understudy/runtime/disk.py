@@ -34,6 +34,27 @@ TURN_POLL_S = 0.02
 """The kernel has no lock with a time limit: it is asked again so often."""
 
 
+_PASSING = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOSPC,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)
+
+
+def is_passing(error: OSError) -> bool:
+    """Say whether a file system that fails so may do the same thing a little later."""
+    return error.errno in _PASSING
+
+
 class NotSupported(OSError):  # noqa: N818
     """The file system cannot do this in one step."""
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.core import recovery
-from understudy.core.recovery import Answer, Continue, Submit
+from understudy.core.recovery import Answer, Bygone, Continue, Submit
 from understudy.core.restart import Strategy
 from understudy.errors import (
     DataError,
@@ -28,7 +28,7 @@ from understudy.errors import (
     NotFoundError,
     SubmissionError,
 )
-from understudy.ha import layout
+from understudy.ha import coordination, layout
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
 from understudy.ha.execution_plan_store import ExecutionPlanStore
@@ -128,7 +128,7 @@ class Dispatcher:
         self.cleanup: Cleanup | None = None
         self.attention: Problems = {}
         """What needs a person, as this leader has met it."""
-        self._inspector = Inspector(around.services, around.clock)
+        self.inspector = Inspector(around.services, around.clock)
 
     async def run(self, publish: Publish) -> Ended | None:
         """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`.
@@ -161,6 +161,10 @@ class Dispatcher:
         match decision:
             case Answer():
                 return await self._answer(decision.tombstone)
+            case Bygone():
+                _log.info("run %s has ended, its result is kept no longer", decision.run_id)
+                await self._sweep()
+                return Ended(decision.run_id, decision.status)
             case Continue():
                 _log.info("run %s is unfinished: it is continued", decision.run_id)
                 stored = _find(recovered, decision)
@@ -183,6 +187,7 @@ class Dispatcher:
         """
         services, term = self._around.services, self._leadership.term
         await attention.refuse_lost_registry(services, self._binding.bound)
+        await coordination.note(services.storage, services.locations.cluster, services.coordination)
         return await services.registry.claim(term, ephemeral=self._binding.ephemeral, anew=True)
 
     async def _note_grant(self, registry: RegistryBody) -> RegistryBody:
@@ -473,7 +478,7 @@ class Dispatcher:
 
     async def problems(self) -> Problems:
         """Return what needs a person: what this leader met, and what a look at the data shows."""
-        return {**await self._inspector.problems(), **self.attention}
+        return {**await self.inspector.problems(), **self.attention}
 
     async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> Ended:
         damaged = functools.partial(attention.is_damaged, self._around.services, application)

@@ -29,6 +29,7 @@ from understudy.errors import (
     UnderstudyError,
     UnreachableError,
 )
+from understudy.ha import own_directory
 from understudy.ha.storage import BlockingStorage, open_storage
 from understudy.model import JobId
 from understudy.rpc import messages
@@ -298,7 +299,7 @@ def main() -> NoReturn:
     if envelope is None or not isinstance(envelope.message, StartSession):
         sys.exit(0)
     message = envelope.message
-    Path(message.scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
+    own_directory.make(Path(message.scratch), levels=2)
     os.environ[IN_DRIVER] = "1"
     session = open_session(message.kind)
     try:

@@ -36,6 +36,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import sys
 import time
 from typing import Any, NoReturn
@@ -167,7 +168,9 @@ def _locked(path: str) -> int | None:
     """
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _refuse_directory_of_others(os.path.dirname(path))  # noqa: PTH120
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
     except (FileNotFoundError, FileExistsError):  # A directory was empty, and was removed.
         return None
     try:
@@ -178,6 +181,16 @@ def _locked(path: str) -> int | None:
         pass
     os.close(descriptor)
     return None
+
+
+def _refuse_directory_of_others(path: str) -> None:
+    """Raise ``PermissionError`` where others could take away, or replace, the locks in it."""
+    found = os.lstat(path)
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not ours or found.st_mode & 0o022:
+        raise PermissionError(
+            errno.EPERM, "is not a directory that is ours alone: remove it, or choose another", path
+        )
 
 
 class Guardian:

@@ -241,7 +241,8 @@ class JobManager:
             if registry is None:
                 return
             if first:
-                self._binding.known_at_start = frozenset(registry.tombstones)
+                ended = {*registry.tombstones, *registry.ended}
+                self._binding.known_at_start = frozenset(ended)
             for link in registry.applications.values():
                 self._binding.bound = link.run_id
 

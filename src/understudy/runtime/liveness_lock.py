@@ -22,11 +22,14 @@ from pathlib import Path
 from typing import Protocol
 
 from understudy.errors import StorageError
-from understudy.ha.storage import remove_tree
+from understudy.ha import own_directory, removal
 from understudy.model import Incarnation, LeaderRecord
 
 PROOF = ".proof-"
 """What the files and directories of self-tests are called."""
+
+_LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""No lock is a link, and a pipe that somebody has put there is not waited for."""
 
 PROOF_S = 60.0
 """A self-test takes milliseconds: what is older belongs to a process that died."""
@@ -52,23 +55,29 @@ class Locks(Protocol):
 
 
 class LivenessLocks:
-    """The locks in one directory of this host."""
+    """The locks of this host's processes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *further: Path) -> None:
+        """``further``: where processes have theirs that were started in another environment."""
         self._directory = directory
+        self._directories = tuple(dict.fromkeys((directory, *further)))
         self._waits: dict[Incarnation, asyncio.Future[DeathNote]] = {}
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:
         """See `Locks.dead`."""
         if incarnation not in self._waits:
-            try:
-                path = self._directory / incarnation
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError:
+            descriptor = self._opened(incarnation)
+            if descriptor is None:
                 await asyncio.Event().wait()
-                raise
+                raise AssertionError("unreachable")
             self._wait(incarnation, descriptor)
         return await asyncio.shield(self._waits[incarnation])
+
+    def _opened(self, incarnation: Incarnation) -> int | None:
+        for directory in self._directories:
+            with contextlib.suppress(OSError):
+                return os.open(directory / incarnation, _LOCK)
+        return None
 
     def _wait(self, incarnation: Incarnation, descriptor: int) -> None:
         """Begin the one wait for a process; it cannot be interrupted, so all who ask share it.
@@ -112,7 +121,7 @@ class LivenessLocks:
 
     def prove(self) -> None:
         """Raise `StorageError` unless locks hold here as they must."""
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own_directory.make(self._directory, way_out="let the storage be one that is yours")
         path = self._directory / f"{PROOF}{os.getpid()}-{threading.get_ident()}"
         first = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         second = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -136,58 +145,72 @@ class LivenessLocks:
 
         The next run of a cluster may have begun while the last process of this one was closing.
         """
-        for incarnation in own:
-            (self._directory / incarnation).unlink(missing_ok=True)
-        if not self._living():
-            remove_tree(self._directory)
+        own = [*own]
+        for directory in self._directories:
+            for incarnation in own:
+                (directory / incarnation).unlink(missing_ok=True)
+            if not _living(directory):
+                removal.remove_tree(directory.parent, directory.name)
 
     def _living(self) -> dict[Incarnation, int]:
         found: dict[Incarnation, int] = {}
-        try:
-            names = os.listdir(self._directory)
-        except FileNotFoundError:
-            return found
-        for name in names:
-            if name.startswith("."):
-                continue
-            try:
-                descriptor = os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            try:
-                # Shared: another one who looks is not taken for the owner.
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found[Incarnation(name)] = _holder(os.fstat(descriptor))
-            finally:
-                os.close(descriptor)
+        for directory in self._directories:
+            found |= _living(directory)
         return found
 
     def _sweep(self, keep: frozenset[Incarnation]) -> None:
+        for directory in self._directories:
+            _sweep(directory, keep)
+
+
+def _living(directory: Path) -> dict[Incarnation, int]:
+    found: dict[Incarnation, int] = {}
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return found
+    for name in names:
+        if name.startswith("."):
+            continue
         try:
-            names = os.listdir(self._directory)
+            descriptor = os.open(directory / name, _LOCK)
         except FileNotFoundError:
-            return
-        for name in names:
-            path = self._directory / name
-            if name.startswith(PROOF):
-                _remove_old_proof(path)
-                continue
-            if name in keep or name.startswith("."):
-                continue
-            try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError:
-                continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Another sweep may have removed it, and its owner have begun anew.
-                if os.path.samestat(os.fstat(descriptor), path.stat()):
-                    path.unlink()
-            except OSError:
-                continue
-            finally:
-                os.close(descriptor)
+            continue
+        try:
+            # Shared: another one who looks is not taken for the owner.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found[Incarnation(name)] = _holder(os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
+    return found
+
+
+def _sweep(directory: Path, keep: frozenset[Incarnation]) -> None:
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = directory / name
+        if name.startswith(PROOF):
+            _remove_old_proof(path)
+            continue
+        if name in keep or name.startswith("."):
+            continue
+        try:
+            descriptor = os.open(path, _LOCK)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another sweep may have removed it, and its owner have begun anew.
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                path.unlink()
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
 
 
 def _remove_old_proof(path: Path) -> None:

@@ -7,7 +7,13 @@ from typing import Any, Protocol
 
 from understudy.core import matching
 from understudy.core.matching import Assignment
-from understudy.errors import DataError, JobNameError, NotFoundError, TooLargeError
+from understudy.errors import (
+    DataError,
+    JobNameError,
+    NotFoundError,
+    ResultUnavailable,
+    TooLargeError,
+)
 from understudy.model import JobId, JobStatus, Outcome
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
@@ -30,7 +36,11 @@ class Jobs(Protocol):
         ...
 
     async def outcome(self, job_id: JobId) -> Outcome:
-        """Wait for a job's end and return how it ended; raises `NotFoundError`, `DataError`."""
+        """Wait for a job's end and return how it ended.
+
+        Raises `NotFoundError` where there is no such job, `ResultUnavailable` where its result is
+        gone, or cannot be read.
+        """
         ...
 
     def job_status(self, job_id: JobId) -> JobStatus:
@@ -90,7 +100,13 @@ class MainDesk:
     async def _guard(self, request: int, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except (NotFoundError, DataError, JobNameError, TooLargeError) as error:
+        except (
+            NotFoundError,
+            DataError,
+            ResultUnavailable,
+            JobNameError,
+            TooLargeError,
+        ) as error:
             code = error.code
             if isinstance(error, DataError | TooLargeError):
                 code = "result-unavailable"

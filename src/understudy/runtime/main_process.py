@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from understudy.errors import UnderstudyError
+from understudy.ha import own_directory
 from understudy.model import Incarnation
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
@@ -156,7 +157,7 @@ class WarmMainProcesses:
 
     async def _start(self) -> None:
         incarnation = Incarnation(uuid.uuid4().hex)
-        scratch = self._scratch / incarnation
+        scratch = own_directory.make(self._scratch) / incarnation
         mine, theirs = channels.pair()
         holder: list[MainProcess] = []
         with theirs:

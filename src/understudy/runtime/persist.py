@@ -66,6 +66,26 @@ FOR_EVER = math.inf
 """The patience of what has no other way out: an outcome that may be stored, or may not be."""
 
 
+def persist_on_disk(what: str, operation: Callable[[], R], passes: Callable[[OSError], bool]) -> R:
+    """Repeat an idempotent operation on a file system while what it meets may pass.
+
+    What does not pass is an answer, such as that a file exists: raised at once.
+    """
+
+    def tried() -> R | OSError:
+        try:
+            return operation()
+        except OSError as error:
+            if passes(error):
+                raise
+            return error
+
+    found = persist_blocking(what, tried)
+    if isinstance(found, OSError):
+        raise found
+    return found
+
+
 def persist_blocking(what: str, operation: Callable[[], R], patience_s: float | None = None) -> R:
     """Repeat an idempotent operation, in a thread of user code, until its patience is over.
 

@@ -36,7 +36,7 @@ import msgspec
 from understudy.errors import CheckpointError, CorruptDataError
 from understudy.ha.format import digest
 from understudy.model import Record
-from understudy.runtime.disk import Disk, Listing, NotSupported, listing
+from understudy.runtime.disk import Disk, Listing, NotSupported, is_passing, listing
 
 MARK = ".understudy-token-"
 ROWS = "rows"
@@ -135,6 +135,8 @@ class Area:
             self.discard()
             self._disk.make(self.path)
         except OSError as error:
+            if is_passing(error):
+                raise
             raise CheckpointError(
                 f"nothing can be written beside {self.target}, where rows are prepared before they "
                 f"are swapped in: {error.strerror}: {error.filename}"
@@ -268,7 +270,7 @@ class Area:
 
     def remove(self) -> None:
         """Leave nothing behind; what others added at the very last moment is carried over."""
-        if self.path.exists() and self._swaps():
+        if self.path.exists() and not self.path.is_symlink() and self._swaps():
             with self._disk.turn(self.target.parent):
                 change = self._changes_of_others(only_new=True)
                 while change:
@@ -278,7 +280,11 @@ class Area:
 
     def discard(self) -> None:
         """Leave nothing behind, wherever it was; the target stays as it is."""
-        if self.path.exists():
+        # By its names, and not by an open directory: an attempt that was stopped in between must
+        # not go on in an area that the next one has renamed.
+        if self.path.is_symlink():
+            self._disk.remove(self.path)  # What it points to was never an area.
+        elif self.path.exists():
             with contextlib.suppress(FileNotFoundError):  # Whose it was removes it just now.
                 for name in self._builds():
                     self._discard(name)

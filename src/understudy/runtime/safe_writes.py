@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -25,10 +26,13 @@ from understudy.model import Checkpoint, CheckpointKind
 from understudy.rpc.messages import Deploy
 from understudy.runtime import publishing
 from understudy.runtime.checkpointing import Recorder, counted
-from understudy.runtime.disk import Disk
+from understudy.runtime.disk import Disk, is_passing
 from understudy.runtime.forks import Home
 from understudy.runtime.kept_state import StateKeeper
+from understudy.runtime.persist import persist_on_disk
 from understudy.runtime.publishing import Area, Mode
+
+R = TypeVar("R")
 
 TXN_DIGITS = 16
 """Of the digest that tells apart the writes of one job in a Delta table's log."""
@@ -100,7 +104,7 @@ class SafeWrites:
                 self._published(taken, target, area, began, batch)
                 return
             taken = self._prepare(taken, area, mode, emit, began)
-        area.publish(mode)
+        _persist("publish a write", lambda: area.publish(mode))
         self._published(taken, target, area, began, batch)
 
     def transact(
@@ -164,7 +168,7 @@ class SafeWrites:
         )
         self._record(*batch.taken, done)
         for area in batch.areas:
-            area.remove()
+            _persist("tidy up after a write", area.remove)
 
     def _begun(self, slot: str, batch: Batch | None) -> Checkpoint:
         """Return a write of this attempt, as far as it is known from the start."""
@@ -209,8 +213,9 @@ class SafeWrites:
         if known is None or batch is None or known.batch_id == batch.number:
             return known
         note = note_of(known)
-        if note.state is WriteState.PREPARED:
-            Area(Path(known.location), Path(note.target), self._disk).discard()
+        area = Path(known.location)
+        if note.state is WriteState.PREPARED and publishing.is_area_of(area, self._deploy.job_id):
+            Area(area, Path(note.target), self._disk).discard()
         return None
 
     def _area(self, taken: Checkpoint, target: Path, attempt: int = 0) -> Area:
@@ -246,10 +251,10 @@ class SafeWrites:
         note = WriteNote(state=WriteState.STAGING, target=str(area.target))
         taken = replace(taken, location=str(area.path), note=encoded(note))
         self._recorder.tell(replace(taken, completed_at=self._clock.wall()))
-        area.begin(mode)
+        _persist("prepare a write", lambda: area.begin(mode))
         try:
             emit(area.rows)
-            manifest = area.seal()
+            manifest = _persist("make a write durable", area.seal)
         except BaseException:
             area.discard()
             raise
@@ -287,7 +292,7 @@ class SafeWrites:
             return
         self._record(taken)
         if area:
-            area.remove()
+            _persist("tidy up after a write", area.remove)
 
     def _record(self, *taken: Checkpoint) -> None:
         self._recorder.record(*taken)
@@ -307,6 +312,11 @@ class SafeWrites:
         for path in publishing.leftovers(target, self._deploy.job_id, self._deploy.attempt):
             if path.name.rpartition("-")[2] not in needed:
                 Area(path, target, self._disk).discard()
+
+
+def _persist(what: str, operation: Callable[[], R]) -> R:
+    """Do what may be done again, however often the file system fails for a moment."""
+    return persist_on_disk(what, operation, is_passing)
 
 
 def unfinished(taken: Iterable[Checkpoint]) -> list[Checkpoint]:

@@ -369,7 +369,7 @@ class SavepointCoordinator:
             return
         try:
             await asyncio.to_thread(_remove_claimed, self._start)
-        except OSError as error:
+        except (OSError, CheckpointError) as error:
             _log.warning("savepoint %s cannot be removed: %s", self._start.path, error)
 
     async def _lay_out(self, start: StartFrom) -> None:

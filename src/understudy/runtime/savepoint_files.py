@@ -186,13 +186,10 @@ def lay_out(found: Found, directories: Directories) -> tuple[Checkpoint, ...]:
     May be repeated as long as no attempt has begun. Raises `CheckpointError`, or ``OSError``.
     """
     manifest = found.manifest
-    places: dict[str, Place] = {}
-    for root in ("checkpoints", "tables"):
-        places[root] = directories.place(root)
+    savepoints.refuse_links(found)
+    places = {root: directories.place(root) for root in savepoints.ROOTS}
     for file in manifest.files:
         root = file.path.partition("/")[0]
-        if root not in places:
-            raise CheckpointError(f"{found.place.address}: {file.path} is of no kind known here")
         path = _below(directories, root, file.path)
         savepoints.copy(found, file, places[root], path)
     return tuple(_moved(one, manifest, directories) for one in manifest.checkpoints)

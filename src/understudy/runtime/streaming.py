@@ -133,11 +133,9 @@ class StreamKeeper:
 
 def _judge(one: Checkpoint) -> tuple[Found, str]:
     """Return what lies at a recorded checkpoint, and what is wrong with it."""
+    # A store that stays away says nothing about what lies there: another attempt asks again.
     look_there = functools.partial(look, one.location, one.batch_id)
-    try:
-        found = persist_blocking("look at a query's checkpoint", look_there)
-    except OSError as error:
-        found = Found(unreadable=f"it cannot be read: {error}")
+    found = persist_blocking("look at a query's checkpoint", look_there)
     digest_found = batch_digest(found.batches.get(one.batch_id))
     return found, query_log.problem(one, found, digest_found)
 

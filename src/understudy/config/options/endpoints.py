@@ -84,6 +84,17 @@ REST_BIND_PORT = Option(
     "The ports that the REST endpoint tries, in order; 0 is any free one.",
     "8081 there: several JobManagers of one host need several",
 )
+ALLOWED_HOSTS = Option(
+    "rest.allowed-hosts",
+    WORDS,
+    "",
+    "Further names, each with a port or without, under which REST and metrics may be asked: what "
+    "the Host header of a request says, as behind a proxy or another DNS name. Known are "
+    "loopback, the address that a request has reached, rest.address, rest.bind-address, "
+    "taskmanager.host and taskmanager.bind-host; all other requests are refused, as a web page in "
+    "somebody's browser may have sent them under a name of its own.",
+    "not there: Flink serves any name",
+)
 SHUTDOWN_ON_FINISH = Option(
     "execution.shutdown-on-application-finish",
     BOOLEAN,

@@ -104,7 +104,9 @@ TMP_DIRS = Option(
     TEXT,
     None,
     "Where drivers keep scratch data (shuffle files) unless spark.local.dir says otherwise. "
-    "Unset: the system's temporary directory.",
+    "Unset: the system's temporary directory; liveness locks that do not lie in storage go below "
+    "$XDG_RUNTIME_DIR first, where that is the user's alone. Each directory made there is closed "
+    "to other users; one that another user may have made is refused.",
     SAME,
 )
 LOG_DIR = Option(

@@ -1,0 +1,180 @@
+"""What a web page in the user's browser may not do with an endpoint of ours, also on loopback.
+
+A page can make the browser send requests to any address, this host's included. Two things keep it
+out. Its own name is not one of ours: a name that is bound anew to a loopback address (DNS
+rebinding) stays the name in ``Host``, so only known hosts are served. And what changes something is
+no request that a page of another origin can make without asking first: a change is JSON, or has no
+body, and neither ``Origin`` nor ``Sec-Fetch-Site`` may say that it comes from elsewhere. Nobody is
+ever allowed in by CORS.
+
+Any port is taken: a browser names the port that it has connected to, and a tunnel has another one
+than the endpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from understudy.api import answers
+from understudy.config import Configuration, options
+from understudy.config.places import Place, place_of, spelled
+from understudy.config.security import is_everywhere, is_loopback
+
+SAFE = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing here; all others do."""
+
+JSON = "application/json"
+
+OWN_SITES = (b"same-origin", b"none")
+"""``none``: typed by the user. A page of the same site is another program on another port."""
+
+SHOWN_CHARS_MAX = 100
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Under which names an endpoint may be asked, beside those of loopback."""
+
+    known: frozenset[Place] = frozenset()
+
+    @staticmethod
+    def of(configuration: Configuration, *names: str) -> Hosts:
+        """Return what a configuration allows, and the names that the endpoint publishes."""
+        named = [one for one in names if one and not is_everywhere(one)]
+        known = {Place(spelled(one), None) for one in named}
+        further = [place_of(one) for one in configuration.get(options.ALLOWED_HOSTS)]
+        return Hosts(frozenset(known | {place for place in further if place}))
+
+    def knows(self, place: Place, reached: str) -> bool:
+        """Say whether an endpoint at the address that was ``reached`` is called that.
+
+        An address is known where the connection was made to it: it cannot be bound anew.
+        """
+        if is_loopback(place.host) or place.host == spelled(reached):
+            return True
+        return place in self.known or Place(place.host, None) in self.known
+
+
+class Gate:
+    """Refuses what a foreign page may have sent, whatever it is for."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, given_by: str = "") -> None:
+        """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
+        self._app = app
+        self._hosts = hosts
+        self._given_by = given_by
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on what is not refused."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # Text that users wrote is never to be taken for a page or a script.
+                own = [one for one in message.get("headers", ()) if one[0] != _NOSNIFF[0]]
+                message = {**message, "headers": [*own, _NOSNIFF]}
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, marked)
+            return
+        if self._given_by:
+            refusal.headers[answers.GIVEN_BY] = self._given_by
+        await refusal(scope, receive, marked)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope["headers"])
+        if not scope.get("raw_path", b"/").startswith(b"/"):
+            return answers.error(
+                400, f"{_shown(scope['raw_path'])}: ask for a path, like /overview, not for a URL"
+            )
+        hosts = headers.all(b"host")
+        place = place_of(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+        reached = scope.get("server")
+        if place is None or not self._hosts.knows(place, str(reached[0]) if reached else ""):
+            said = f"Host {_shown(hosts[0])}" if hosts else "No Host, which"
+            return answers.error(
+                403,
+                f"{said} is not a name of this endpoint: use localhost or the address that it "
+                f"publishes, or add the name to {options.ALLOWED_HOSTS.key}",
+            )
+        if scope["method"] in SAFE:
+            return None
+        return _foreign(headers, place) or _not_json(headers)
+
+
+class Headers:
+    """Headers as they came, with what stands there twice."""
+
+    def __init__(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
+        self._lines = list(lines)
+
+    def all(self, name: bytes) -> list[bytes]:
+        """Return all values of a header."""
+        return [text for key, text in self._lines if key == name]
+
+
+def _foreign(headers: Headers, asked: Place) -> Response | None:
+    """Return what is said to a change that a page of another origin wants."""
+    for site in headers.all(b"sec-fetch-site"):
+        if site.strip().lower() not in OWN_SITES:
+            return answers.error(
+                403,
+                f"{_shown(site)} (Sec-Fetch-Site): changes are not taken from pages of other sites",
+            )
+    for origin in headers.all(b"origin"):
+        if not _is_own(origin.decode("latin-1"), asked):
+            return answers.error(
+                403,
+                f"Origin {_shown(origin)}: changes are not taken from pages of other origins; a "
+                "program leaves Origin out",
+            )
+    return None
+
+
+def _is_own(origin: str, asked: Place) -> bool:
+    """Say whether an origin is where the request went; TLS may end before us, at a proxy."""
+    try:
+        parts = urlsplit(origin.strip())
+        default = _DEFAULT_PORTS[parts.scheme]
+        own = place_of(parts.netloc)
+    except (KeyError, ValueError):
+        return False
+    if own is None or parts.path or parts.query or parts.fragment:
+        return False
+    return (own.host, own.port or default) == (asked.host, asked.port or default)
+
+
+def _not_json(headers: Headers) -> Response | None:
+    """Return what is said to a change that a plain form can be; a form may also be empty."""
+    types = headers.all(b"content-type")
+    given = [text.partition(b";")[0].strip().lower() for text in types]
+    if given == [JSON.encode()] or (not given and not has_body(headers)):
+        return None
+    said = f"Content-Type {_shown(types[0])}" if types else "A body without Content-Type"
+    return answers.error(
+        415, f"{said} is not taken: send 'Content-Type: {JSON}', or neither body nor Content-Type"
+    )
+
+
+def has_body(headers: Headers) -> bool:
+    """Say whether a request announces a body."""
+    lengths = headers.all(b"content-length")
+    return bool(headers.all(b"transfer-encoding")) or any(one.strip() != b"0" for one in lengths)
+
+
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:SHOWN_CHARS_MAX].decode("latin-1"))

@@ -1,0 +1,36 @@
+"""Hosts and ports as they stand in a ``Host`` header, in one spelling for each host."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host and its port, None where none was said."""
+
+    host: str
+    port: int | None
+
+
+def place_of(text: str) -> Place | None:
+    """Return what is named, None for what is no host."""
+    found = _HOST.fullmatch(text.strip())
+    if found is None:
+        return None
+    port = int(found["port"]) if found["port"] else None
+    return Place(spelled(found["host"].strip("[]")), port)
+
+
+def spelled(host: str) -> str:
+    """Return a name or address in the one spelling in which hosts are compared."""
+    name = host.lower().removesuffix(".")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    return str(getattr(address, "ipv4_mapped", None) or address)

@@ -1,0 +1,212 @@
+"""What may be in an archive: each member ends below its place, and there is a bound on everything.
+
+The members are gone through as whoever unpacks them would: a link that one member has made lies on
+the way of the next. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+MEMBERS_MAX = 500_000
+"""A packed environment with PySpark and what belongs to it has some 50,000."""
+
+BYTES_MAX = 64 << 30
+"""Unpacked. The largest environments and models that are brought along have a few GB."""
+
+RATIO_MAX = 200
+"""Unpacked bytes for each packed one. Code has 4, logs of text 20; zeros have 1,000."""
+
+RATIO_FROM_BYTES = 256 << 20
+"""What is smaller when it is unpacked does no harm, however well it was packed."""
+
+DEPTH_MAX = 64
+NAME_BYTES_MAX = 255
+"""Of one part of a path: no file system takes more."""
+
+LINKS_MAX = 40
+"""So many links the kernel follows on one way."""
+
+_LINK_BYTES_MAX = 4096
+HEADER_BYTES_MAX = 1 << 20
+_LONG_NAMES = {
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+}
+_DRIVE = re.compile(r"[A-Za-z]:($|/)")
+
+
+class Kind(enum.Enum):
+    """What a member is."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "symbolic link"
+    HARD_LINK = "hard link"
+    OTHER = "device, pipe or socket"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an archive, as the archive says."""
+
+    name: str
+    kind: Kind = Kind.FILE
+    size: int = 0
+    target: str = ""
+    """Of a link."""
+    mode: int = 0
+
+
+class RefusedMemberError(ValueError):
+    """An archive is not unpacked: the sentence says which member, and why."""
+
+
+def parts_of(name: str) -> list[str]:
+    """Return the parts of a member's path; raises `RefusedMemberError` for a stray one."""
+    path = name.replace("\\", "/")
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if path.startswith("/") or _DRIVE.match(path) or ".." in parts:
+        raise RefusedMemberError(f"{name!r} in it would be unpacked outside its place")
+    if len(parts) > DEPTH_MAX:
+        raise RefusedMemberError(
+            f"{name[:80]!r}… in it lies more than {DEPTH_MAX} directories deep"
+        )
+    if any(len(part.encode(errors="surrogateescape")) > NAME_BYTES_MAX for part in parts):
+        raise RefusedMemberError(f"{name[:80]!r}… in it has a name of over {NAME_BYTES_MAX} bytes")
+    return parts
+
+
+@dataclass
+class Look:
+    """Goes through the members of one archive, in its order."""
+
+    packed_bytes: int
+    members_max: int = MEMBERS_MAX
+    bytes_max: int = BYTES_MAX
+    _links: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _count: int = 0
+    _size: int = 0
+
+    def take(self, member: Member) -> None:
+        """Look at the next member; raises `RefusedMemberError`."""
+        self._count += 1
+        self._size += member.size
+        self._bound()
+        parts = parts_of(member.name)
+        if member.kind is Kind.OTHER:
+            raise RefusedMemberError(f"{member.name!r} in it is a {member.kind.value}")
+        if member.kind is not Kind.DIRECTORY and member.mode & (stat.S_ISUID | stat.S_ISGID):
+            raise RefusedMemberError(f"{member.name!r} in it would run as another user (setuid)")
+        if not parts:
+            return
+        if member.kind is Kind.HARD_LINK:
+            self._resolved(parts_of(member.target), member)
+        if member.kind is Kind.LINK:
+            self._links[(*self._resolved(parts[:-1], member), parts[-1])] = member.target
+        else:
+            self._links.pop(self._resolved(parts, member), None)
+
+    def _bound(self) -> None:
+        if self._count > self.members_max:
+            raise RefusedMemberError(f"it has more than {self.members_max:,} members")
+        if self._size > self.bytes_max:
+            raise RefusedMemberError(f"it would unpack to more than {self.bytes_max >> 30} GB")
+        if self._size > max(RATIO_FROM_BYTES, RATIO_MAX * self.packed_bytes):
+            raise RefusedMemberError(
+                f"it would unpack to more than {RATIO_MAX} times its size: it is a bomb, or should "
+                "be brought as plain files"
+            )
+
+    def _resolved(self, parts: list[str], member: Member) -> tuple[str, ...]:
+        """Return where a path leads by the links made so far; raises `RefusedMemberError`."""
+        way: list[str] = []
+        left, links = list(reversed(parts)), 0
+        while left:
+            part = left.pop()
+            if part in {"", "."}:
+                continue
+            if part == "..":
+                if not way:
+                    raise self._stray(member)
+                way.pop()
+                continue
+            way.append(part)
+            target = self._links.get(tuple(way))
+            if target is None:
+                continue
+            links += 1
+            target = target.replace("\\", "/")
+            if target.startswith("/") or _DRIVE.match(target) or links > LINKS_MAX:
+                raise self._stray(member)
+            way.pop()
+            left += reversed(target.split("/"))
+        return tuple(way)
+
+    def _stray(self, member: Member) -> RefusedMemberError:
+        return RefusedMemberError(
+            f"{member.name!r} in it would be unpacked outside its place, through a link"
+        )
+
+
+def look_at(members: Iterable[Member], packed_bytes: int) -> None:
+    """Raise `RefusedMemberError` for an archive that must not be unpacked."""
+    look = Look(packed_bytes)
+    for member in members:
+        look.take(member)
+
+
+class _BoundedTarInfo(tarfile.TarInfo):
+    """What says a name or a link of any length is read into memory, however long it is."""
+
+    def _proc_member(self, archive: Any) -> Any:
+        if self.type in _LONG_NAMES and self.size > HEADER_BYTES_MAX:
+            raise RefusedMemberError(
+                f"{self.name[:80]!r} in it has a header of {self.size:,} bytes"
+            )
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
+def of_tar(file: BinaryIO) -> Iterator[Member]:
+    """Yield the members of a tar file; unpacking is bounded by whoever looks at them."""
+    with tarfile.open(fileobj=file, tarinfo=_BoundedTarInfo) as packed:
+        for info in packed:
+            kind = Kind.OTHER
+            if info.isdir():
+                kind = Kind.DIRECTORY
+            elif info.issym():
+                kind = Kind.LINK
+            elif info.islnk():
+                kind = Kind.HARD_LINK
+            elif info.isreg():
+                kind = Kind.FILE
+            size = info.size if kind is Kind.FILE else 0
+            yield Member(info.name, kind, size, info.linkname, info.mode)
+            packed.members = []  # type: ignore[attr-defined]  # Else it keeps one for each.
+
+
+def of_zip(file: BinaryIO) -> Iterator[Member]:
+    """Yield the members of a zip file, once each is known to hold as much as it says."""
+    with zipfile.ZipFile(file) as packed:
+        for info in packed.infolist():
+            mode = info.external_attr >> 16
+            kind, target = Kind.FILE, ""
+            if info.is_dir():
+                kind = Kind.DIRECTORY
+            elif stat.S_ISLNK(mode):
+                kind = Kind.LINK
+                with packed.open(info) as link:
+                    target = link.read(_LINK_BYTES_MAX).decode(errors="surrogateescape")
+            elif stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
+                kind = Kind.OTHER
+            yield Member(info.filename, kind, info.file_size, target, mode)

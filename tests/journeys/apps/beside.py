@@ -1,0 +1,37 @@
+"""A job whose first attempt leaves a writer behind, and a guardian that stands still, and fails."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import understudy
+from understudy import JobContext
+
+
+def note(path: str, text: str) -> None:
+    with Path(path).open("a") as file:
+        file.write(text + "\n")
+
+
+def leaving(ctx: JobContext, how: str) -> int:
+    note("written.txt", f"{ctx.attempt} begins")
+    if ctx.attempt > 1:
+        time.sleep(1.0)
+        return ctx.attempt
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            note("written.txt", "1 writes")
+            time.sleep(0.001)
+    while "1 writes" not in Path("written.txt").read_text():
+        time.sleep(0.001)
+    if how == "guardian stopped":
+        os.kill(os.getppid(), signal.SIGSTOP)
+    note("failing.txt", str(os.getppid()))
+    raise ValueError("as it should")
+
+
+env = understudy.get_environment()
+print("value", env.execute(leaving, sys.argv[1], name="leaving").value)

@@ -1,0 +1,56 @@
+"""After an exception nothing of the last attempt lives beside the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.journeys.conftest import Start
+from tests.journeys.harness import Run
+
+AT_ONCE = (
+    "-D restart-strategy.type=fixed-delay",
+    "-D restart-strategy.fixed-delay.delay=0s",
+    "-D restart-strategy.fixed-delay.attempts=3",
+)
+OPTIONS = [word for option in AT_ONCE for word in option.split(" ", 1)]
+
+
+def _nothing(run: Run) -> None:
+    """Let the exception be all that happens."""
+
+
+def _kill_the_leader(run: Run) -> None:
+    os.kill(run.leader()["pid"], signal.SIGKILL)
+
+
+def _kill_the_taskmanager(run: Run) -> None:
+    os.kill(run.get("/taskmanagers")["taskmanagers"][0]["pid"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("meanwhile", [_nothing, _kill_the_leader, _kill_the_taskmanager])
+def test_no_process_of_the_last_attempt_writes_beside_the_next_one(
+    start: Start, nothing_left: Callable[[], None], meanwhile: Callable[[Run], None]
+) -> None:
+    run = start("beside.py", "guardian stopped", options=OPTIONS)
+    run.grown("failing.txt", 1)
+    meanwhile(run)
+    code = run.finish()
+    written = run.lines("written.txt")
+
+    assert code == 0, run.story()
+    assert "1 writes" in written
+    assert ["2 begins"] == written[written.index("2 begins") :]
+    nothing_left()
+
+
+def test_a_job_runs_again_at_once_after_an_exception(start: Start) -> None:
+    run = start("beside.py", "at once", options=OPTIONS)
+    failing = run.grown("failing.txt", 1)
+    run.until_line("written.txt", lambda line: line == "2 begins")
+
+    assert run.finish() == 0
+    assert failing

@@ -1,0 +1,80 @@
+"""Mutants of what is done so that nothing is recorded that did not happen; see `catalogue`."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+SAFETY = (
+    mutant(
+        "an end is taken for a death", 3, "core/job.py",
+        "if not event.dead and _needs_proof(state, event):",
+        "if False:",
+        "tests/core/test_job_steps.py",
+    ),
+    mutant(
+        "an exception is told before its processes are reaped", 3, "runtime/driver_pool.py",
+        "if ended.status is JobStatus.FINISHED and not stopped:",
+        "if True:",
+        "tests/sim/test_worlds.py",
+    ),
+    mutant(
+        "a savepoint is taken beside what has finished", 3, "core/job.py",
+        "return saved or ended.status is not JobStatus.FINISHED",
+        "return ended.status is not JobStatus.FINISHED",
+        "tests/core/test_job_steps.py",
+    ),
+    mutant(
+        "an attempt has a second end", 2, "runtime/attempt.py",
+        "        if self._outcome is not None:\n            return",
+        "        if self._outcome is None and False:\n            return",
+        "tests/ha/test_driver.py",
+    ),
+    mutant(
+        "staging is given up", 2, "runtime/attempt.py",
+        "data), FOR_EVER\n",
+        "data)\n",
+        "tests/ha/test_driver.py",
+    ),
+    mutant(
+        "a child that comes back goes on as its parent", 2, "runtime/forks.py",
+        "        return os.getpid() == self._pid\n",
+        "        return True\n",
+        "tests/ha/test_driver.py",
+    ),
+    mutant(
+        "an interrupt before its attempt is forgotten", 3, "runtime/driver.py",
+        "            if self._is_interrupted(deploy):\n                raise Interrupted",
+        "            if False:\n                raise Interrupted",
+        "tests/ha/test_driver.py",
+    ),
+    mutant(
+        "what a store does not give is refused for good", 7, "runtime/attempt.py",
+        "return isinstance(error, OF_THE_MOMENT) or not",
+        "return not",
+        "tests/ha/test_driver.py",
+    ),
+    mutant(
+        "a disk that fails once ends the attempt", 7, "runtime/safe_writes.py",
+        "return persist_on_disk(what, operation, is_passing)",
+        "return operation()",
+        "tests/ha/test_safe_writes.py",
+    ),
+    mutant(
+        "with its tombstone it is forgotten that a run has ended", 2, "ha/registry.py",
+        "ended[stone.run_id] = stone.status",
+        "pass",
+        "tests/ha/test_registry.py",
+    ),
+    mutant(
+        "a run that ended before the tombstones runs again", 2, "core/recovery.py",
+        "if run and run in registry.ended:",
+        "if False:",
+        "tests/core/test_recovery.py",
+    ),
+    mutant(
+        "a result that is gone is a job that is gone", 9, "runtime/application_jobs.py",
+        'raise ResultUnavailable(f"job {entry.name!r}: {error}") from error',
+        "raise",
+        "tests/ha/test_awaited_results.py",
+    ),
+)  # fmt: skip
