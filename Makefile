@@ -15,7 +15,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster test test-all check unit zookeeper failure journeys journeys-all scale s3 s3a spark resume versions delta mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo demo-cluster test test-all check unit zookeeper failure journeys journeys-all scale s3 s3a spark resume versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -112,6 +112,11 @@ delta: $(READY)
 # (690 MB, again unless KEEP=--keep).
 s3a: $(READY)
 	$(BIN)/python -m tests.s3a $(KEEP)
+
+# Jobs in client mode on a real YARN: needs Maven, which fetches its daemons (90 MB, again unless
+# KEEP=--keep). ONLY="computes …" chooses some journeys.
+yarn: $(READY)
+	$(BIN)/python -m tests.yarn $(KEEP) $(ONLY)
 
 # Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
 mutants: $(READY)

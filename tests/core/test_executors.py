@@ -69,6 +69,8 @@ def test_a_job_gets_its_share_unless_a_person_has_set_a_limit(
             2,
         ),
         ({"spark.cores.max": "nonsense"}, 4),
+        ({"spark.master": "yarn"}, 2),
+        ({"spark.master": "yarn", "spark.yarn.am.cores": "3"}, 1),
     ],
 )
 def test_the_cluster_carries_so_many_jobs_at_once(conf: dict[str, str], expected: int) -> None:

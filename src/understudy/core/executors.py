@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 CORES_MAX = "spark.cores.max"
 EXECUTOR_CORES = "spark.executor.cores"
 EXECUTOR_INSTANCES = "spark.executor.instances"
+YARN_MASTER_CORES = "spark.yarn.am.cores"
 DYNAMIC = "spark.dynamicAllocation.enabled"
 DYNAMIC_MIN = "spark.dynamicAllocation.minExecutors"
 DYNAMIC_MAX = "spark.dynamicAllocation.maxExecutors"
@@ -147,7 +148,13 @@ def cores_wanted(conf: Mapping[str, str]) -> int | None:
 def jobs_at_once(capacity: Capacity, conf: Mapping[str, str]) -> int:
     """Return how many jobs the cluster can carry at once, each with the cores that it must have."""
     least = cores_wanted(conf) or _number(conf, EXECUTOR_CORES) or 1
-    return max(1, capacity.cores // least)
+    return max(1, capacity.cores // (least + master_cores(conf)))
+
+
+def master_cores(conf: Mapping[str, str]) -> int:
+    """Return how many cores a Spark application holds beside its executors: YARN's do."""
+    on_yarn = conf.get("spark.master", "").startswith("yarn")
+    return (_number(conf, YARN_MASTER_CORES) or 1) if on_yarn else 0
 
 
 def limits(capacity: Capacity, conf: Mapping[str, str], slots: int) -> dict[str, str]:

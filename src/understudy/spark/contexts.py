@@ -159,6 +159,8 @@ class PerAttempt:
         self._conf = dict(launch.conf)
         self._manager: ClusterManager
         self._root: SparkSession | None = None
+        self._starts: Tag | None = None
+        """Whose Spark application starts just now: on YARN, as long as the queue is full."""
         self._path: list[str] = []
         """Where Python found modules before the context."""
         self._changing = threading.Lock()
@@ -191,13 +193,21 @@ class PerAttempt:
             "spark.app.name": assignment.title,
         }
         handler, self._path = signal.getsignal(signal.SIGINT), list(sys.path)
+        self._starts = assignment.tag
         try:
             self._root = _session(conf)
         except Py4JError as error:
             if self._manager.answers():
                 raise  # The settings are wrong, and would be again.
             raise SessionLost(f"{conf['spark.master']} does not answer") from error
+        except BaseException:
+            # In a thread of its own: the connection of this one may be in the middle of an answer.
+            ending = threading.Thread(target=self._end, args=(assignment.tag,), daemon=True)
+            ending.start()
+            ending.join(ORPHANS_END_S)
+            raise
         finally:
+            self._starts = None
             signal.signal(signal.SIGINT, handler)  # PySpark takes it with each context.
         ship_code(self._root.sparkContext, self._launch.python_path, Path(self._launch.scratch))
         return self._root
@@ -215,6 +225,8 @@ class PerAttempt:
 
     def waits(self) -> str:
         """See `Contexts.waits`."""
+        if (starts := self._starts) is not None:
+            return self._waits_to_start(starts)
         if self._root is None or _is_stopped(self._root):
             return ""
         context = self._root.sparkContext
@@ -226,6 +238,16 @@ class PerAttempt:
         return executors.why_without(
             self._manager.capacity(), context.applicationId, self._conf["spark.master"]
         )
+
+    def _waits_to_start(self, tag: Tag) -> str:
+        """Say why an application has not started; empty where it can: that takes some seconds."""
+        capacity = self._manager.capacity()
+        if capacity is None or capacity.free != 0:
+            return ""
+        own = [one.application_id for one in self._manager.applications() if one.tag == tag]
+        if not own:
+            return ""
+        return executors.why_without(capacity, own[0], self._conf["spark.master"])
 
     def carries(self) -> int | None:
         """See `Contexts.carries`."""
@@ -265,6 +287,12 @@ class PerAttempt:
             self._root.stop()
             self._root = None
             sys.path[:] = self._path
+
+    def _end(self, tag: Tag) -> None:
+        """End the application of a tag, if the cluster knows one: its context has not started."""
+        for one in self._manager.applications():
+            if one.tag == tag:
+                self._manager.end(one.application_id)
 
     def _end_orphans(self, tag: Tag) -> None:
         """End the applications of dead drivers, and wait until their cores are free."""

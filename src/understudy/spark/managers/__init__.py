@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from understudy.core.executors import Application, Capacity, Tag
-from understudy.spark.managers import standalone
+from understudy.spark.managers import standalone, yarn
 
 
 class ClusterManager(Protocol):
@@ -62,6 +62,7 @@ class Unknown:
 
 _KINDS: dict[str, Callable[[Any, Mapping[str, str]], ClusterManager]] = {
     "spark://": standalone.Standalone,
+    "yarn": yarn.Yarn,
 }
 
 

@@ -1,0 +1,211 @@
+"""Hadoop YARN: its ResourceManager, asked by Hadoop's own client in the driver's JVM.
+
+The configuration is Spark's: ``HADOOP_CONF_DIR`` or ``YARN_CONF_DIR``, and ``spark.hadoop.*``. YARN
+turns tags to lower case and takes at most 100 characters of ASCII for each, so a tag of ours is
+written in several, its capitals marked.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from understudy.core.executors import Application, Capacity, Holder, Tag, master_cores
+
+TAGS = "spark.yarn.tags"
+QUEUE = "spark.yarn.queue"
+MEMORY = "spark.executor.memory"
+STAGING = "spark.yarn.stagingDir"
+PRESERVE = "spark.yarn.preserve.staging.files"
+DEFAULT_QUEUE = "default"
+ROOT = "root"
+
+MARK = "understudy"
+"""All our applications have this tag: ``yarn application -list -appTags understudy`` shows them."""
+
+PIECE_CHARS = 80
+"""With its number, a piece stays below YARN's limit of 100."""
+
+CAPITAL = "^"
+"""Stands before a letter that was a capital; no tag of ours has the sign in it."""
+
+ASK = {
+    "yarn.resourcemanager.connect.max-wait.ms": "1000",
+    "yarn.resourcemanager.connect.retry-interval.ms": "1000",
+    "ipc.client.connect.timeout": "5000",
+    "ipc.client.connect.max.retries": "0",
+    "ipc.client.connect.max.retries.on.timeouts": "0",
+    "ipc.client.rpc-timeout.ms": "5000",
+    "yarn.client.application-client-protocol.poll-timeout-ms": "30000",
+}
+"""By default Hadoop's client tries for 15 minutes, and waits without limit for the end of what it
+kills: that must not hold up a driver. Spark's own client is not changed."""
+
+NO_LABEL = ""
+"""The nodes without a label: where executors run unless a person asks for others."""
+
+ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+
+_log = logging.getLogger(__name__)
+_piece = re.compile(rf"{MARK}\.(\d+):(.*)")
+
+
+class Yarn:
+    """The YARN cluster that the driver's Hadoop configuration names."""
+
+    def __init__(self, jvm: Any, conf: Mapping[str, str]) -> None:
+        self._jvm = jvm
+        self._settings = conf
+        self._client: Any = None
+
+    def answers(self) -> bool:
+        """See `ClusterManager.answers`."""
+        try:
+            self._asked().getYarnClusterMetrics()
+        except Py4JError as error:
+            _log.warning("YARN does not answer: %s", _said(error))
+            return False
+        return True
+
+    def capacity(self) -> Capacity | None:
+        """See `ClusterManager.capacity`: the virtual cores that the queue may use.
+
+        A sum over all nodes, which YARN keeps: to ask thousands of nodes one by one takes seconds.
+        """
+        try:
+            queue = self._asked().getQueueInfo(ROOT)
+            if queue is None:  # The FIFO scheduler has none.
+                return None
+            root = queue.getQueueStatistics()
+            room, memory = root.getAvailableVCores(), root.getAvailableMemoryMB()
+            cores = room + root.getAllocatedVCores() + root.getReservedVCores()
+            share, taken = self._share()
+            if memory < self._executor_mib():
+                room = 0
+            holders = tuple(self._holder(one) for one in self._reports())
+        except Py4JError as error:
+            _log.debug("YARN does not say what it has: %s", error)
+            return None
+        free = min(room, round(cores * (share - taken)))
+        return Capacity(cores=int(cores * share), free=max(0, free), holders=holders)
+
+    def conf(self, tag: Tag) -> dict[str, str]:
+        """See `ClusterManager.conf`; tags that a person has set stay."""
+        own = [one for one in self._settings.get(TAGS, "").split(",") if one.strip()]
+        return {TAGS: ",".join([*own, *written(tag)])}
+
+    def applications(self) -> list[Application]:
+        """See `ClusterManager.applications`."""
+        try:
+            return [
+                Application(one.getApplicationId().toString(), one.getName(), tag)
+                for one in self._reports(MARK)
+                if (tag := read(one.getApplicationTags()))
+            ]
+        except Py4JError as error:
+            _log.warning("YARN does not say which applications it runs: %s", _said(error))
+            return []
+
+    def end(self, application_id: str) -> None:
+        """See `ClusterManager.end`; returns once YARN has ended the application.
+
+        Its files, too, go with it: Spark's client, and its ApplicationMaster, cannot see to that.
+        """
+        try:
+            which = self._records.ApplicationId.fromString(application_id)
+            self._asked().killApplication(which, "ended by Understudy: it has no driver")
+            self._remove_staged(application_id)
+        except Py4JError as error:
+            _log.warning("YARN does not end %s: %s", application_id, _said(error))
+
+    def _remove_staged(self, application_id: str) -> None:
+        if self._settings.get(PRESERVE, "false").strip().lower() == "true":
+            return
+        files = self._jvm.org.apache.hadoop.fs
+        hadoop = self._asked().getConfig()
+        home = (
+            self._settings.get(STAGING)
+            or files.FileSystem.get(hadoop).getHomeDirectory().toString()
+        )
+        staged = files.Path(home, f".sparkStaging/{application_id}")
+        staged.getFileSystem(hadoop).delete(staged, True)
+
+    @property
+    def _records(self) -> Any:
+        return self._jvm.org.apache.hadoop.yarn.api.records
+
+    def _asked(self) -> Any:
+        """Return Hadoop's client; the client needs no SparkContext, and outlives each."""
+        if self._client is None:
+            spark = self._jvm.org.apache.spark
+            conf = spark.SparkConf()
+            for key, value in self._settings.items():
+                conf.set(key, value)
+            hadoop = spark.deploy.SparkHadoopUtil.get().newConfiguration(conf)
+            settings = self._jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(hadoop)
+            for key, value in ASK.items():
+                settings.set(key, value)
+            client = self._jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
+            client.init(settings)
+            client.start()
+            self._client = client
+        return self._client
+
+    def _executor_mib(self) -> int:
+        to_mib = self._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsMb
+        memory = int(to_mib(self._settings.get(MEMORY, "1g")))
+        overhead = self._settings.get(f"{MEMORY}Overhead")
+        return memory + (to_mib(overhead) if overhead else max(384, memory // 10))
+
+    def _reports(self, *tags: str) -> Any:
+        """Return the applications that live; with tags, only those that have one of them."""
+        states = [getattr(self._records.YarnApplicationState, name) for name in ALIVE]
+        wanted = self._jvm.java.util.HashSet()
+        for tag in tags:
+            wanted.add(tag)
+        any_type = self._jvm.java.util.HashSet()
+        alive = self._jvm.java.util.EnumSet.of(*states)
+        return self._asked().getApplications(any_type, alive, wanted)
+
+    def _holder(self, report: Any) -> Holder:
+        """Return what an application holds; of ours, what its executors hold."""
+        usage = report.getApplicationResourceUsageReport()
+        containers = usage.getNumUsedContainers()
+        cores = max(0, usage.getUsedResources().getVirtualCores()) if containers > 0 else 0
+        if cores and MARK in report.getApplicationTags():
+            cores = max(1, cores - master_cores(self._settings)) if containers > 1 else 0
+        return Holder(report.getApplicationId().toString(), report.getName(), cores)
+
+    def _share(self) -> tuple[float, float]:
+        """Return which part of the cluster the queue may use at most, and which part it uses."""
+        queue = self._asked().getQueueInfo(self._settings.get(QUEUE, DEFAULT_QUEUE))
+        of_nodes = queue and queue.getQueueConfigurations().get(NO_LABEL)
+        if not of_nodes:  # Only the capacity scheduler says so.
+            return 1.0, 0.0
+        taken = queue.getCurrentCapacity() * of_nodes.getAbsoluteCapacity()
+        return of_nodes.getAbsoluteMaxCapacity(), taken
+
+
+def _said(error: Py4JError) -> str:
+    """Return what Java said, without where."""
+    java = getattr(error, "java_exception", None)
+    return str(java.toString() if java is not None else error).partition("\n")[0]
+
+
+def written(tag: Tag) -> list[str]:
+    """Return a tag as YARN's tags."""
+    text = re.sub("[A-Z]", lambda found: CAPITAL + found[0].lower(), tag.encode())
+    starts = range(0, len(text), PIECE_CHARS)
+    pieces = [text[start : start + PIECE_CHARS] for start in starts]
+    return [MARK, *(f"{MARK}.{number}:{piece}" for number, piece in enumerate(pieces))]
+
+
+def read(tags: Iterable[str]) -> Tag | None:
+    """Return the tag that `written` has made into YARN's tags, among others of any kind."""
+    pieces = sorted((int(one[1]), one[2]) for one in map(_piece.fullmatch, tags) if one)
+    text = "".join(piece for _, piece in pieces)
+    return Tag.decode(re.sub(rf"\{CAPITAL}(.)", lambda found: found[1].upper(), text))
