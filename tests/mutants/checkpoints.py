@@ -96,10 +96,8 @@ CHECKPOINTS = (
     ),
     mutant(
         "checkpoints are swept while their jobs cannot be read", 9, REGISTRY,
-        "                segment = await segment_document(self._register, key).read()\n"
-        "            except DataError:\n                return swept",
-        "                segment = await segment_document(self._register, key).read()\n"
-        "            except DataError:\n                continue",
+        "            except (DataError, NotFoundError):\n                return swept",
+        "            except (DataError, NotFoundError):\n                continue",
         ON_STORE,
     ),
     mutant(

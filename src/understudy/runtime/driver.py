@@ -330,6 +330,8 @@ def _start(message: StartSession, session: Session) -> None:
         defaults = importlib.import_module("understudy.spark.defaults")
         conf = defaults.session_conf(conf, message.scratch, message.application_id)
     session.start(conf, lock_descriptors(), message.scratch)
+    if message.kind != "session-less":
+        importlib.import_module("understudy.spark.forks").keep_jvm_from_children()
 
 
 def main() -> NoReturn:
