@@ -10,8 +10,11 @@ import contextlib
 import os
 import socket
 import stat
+from typing import NoReturn
 
 from pyspark import SparkContext
+
+from understudy.errors import UsageError
 
 
 def keep_jvm_from_children() -> None:
@@ -20,11 +23,15 @@ def keep_jvm_from_children() -> None:
 
 
 def cut_off() -> None:
-    """Put nothing in the place of every connection to the JVM.
+    """Put nothing in the place of every connection to the JVM, and let no new one be made.
 
     Closing them would let their numbers be used again, for files that the JVM's answers would
     then be looked for in.
     """
+    if SparkContext._gateway is not None:  # All that Py4J sends goes through this one object.
+        client = SparkContext._gateway._gateway_client
+        client.send_command = _refuse
+        client.garbage_collect_object = _ignore
     with contextlib.suppress(Exception):  # A child that cannot be cut off ends like any other.
         ports = _ports()
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -32,6 +39,17 @@ def cut_off() -> None:
             if _reaches(int(name), ports):
                 os.dup2(nothing, int(name), inheritable=False)
         os.close(nothing)
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise UsageError(
+        f"Spark was used in process {os.getpid()}, which the job forked: only the job's own "
+        "process may; let the child hand over what it has found, for instance through a pipe"
+    )
+
+
+def _ignore(*_: object, **__: object) -> None:
+    """What a child lets go of, its parent may still hold."""
 
 
 def _ports() -> set[int]:
