@@ -96,9 +96,7 @@ CHECKPOINTS = (
     ),
     mutant(
         "checkpoints are swept while their jobs cannot be read", 9, REGISTRY,
-        "                segment = await segment_document(self._register, key).claim(term)\n"
         "            except (DataError, NotFoundError):\n                return swept",
-        "                segment = await segment_document(self._register, key).claim(term)\n"
         "            except (DataError, NotFoundError):\n                continue",
         ON_STORE,
     ),

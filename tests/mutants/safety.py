@@ -77,4 +77,10 @@ SAFETY = (
         "raise",
         "tests/ha/test_awaited_results.py",
     ),
+    mutant(
+        "a sweep believes what an older term may still change", 7, "ha/registry.py",
+        "segment = await segment_document(self._register, key).claim(term)",
+        "segment = await segment_document(self._register, key).read()",
+        "tests/sim/test_worlds.py",
+    ),
 )  # fmt: skip

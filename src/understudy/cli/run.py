@@ -321,6 +321,7 @@ def answer_ended_run(
     as_json: bool,
 ) -> None:
     """Exit with the result of a run that has ended, if this is its id."""
+    _answer_bygone(registry, run_id, as_json=as_json)
     stone = {str(run): stone for run, stone in registry.tombstones.items()}.get(run_id or "")
     if stone is None:
         return
@@ -360,6 +361,21 @@ def answer_ended_run(
             view.show(told)
             posts.tell(told)
     sys.exit(EXIT_CODES[stone.status])
+
+
+def _answer_bygone(registry: RegistryBody, run_id: str | None, *, as_json: bool) -> None:
+    """Exit as a run ended of which only that is known: its tombstone's time is over."""
+    status = {str(run): status for run, status in registry.ended.items()}.get(run_id or "")
+    if status is None:
+        return
+    with PlainView(sys.stdout if as_json else None) as view:
+        text = f"run {run_id} has ended: {status.value}; its result is kept no longer"
+        view.show({"event": "log", "line": text})
+        ended = {"event": "application-finished", "run_id": run_id, "status": status.value}
+        told = Story(time.time).hear({**ended, "failure": None, "jobs": []})
+        if told:
+            view.show(told)
+    sys.exit(EXIT_CODES[status])
 
 
 def continued_run(registry: RegistryBody, run_id: str | None) -> str | None:

@@ -286,6 +286,8 @@ def _start(message: StartSession, session: Session) -> None:
             Tag(message.cluster, message.run_id, "", 0),
         )
     )
+    if message.kind != "session-less":
+        importlib.import_module("understudy.spark.forks").keep_jvm_from_children()
 
 
 def main() -> NoReturn:

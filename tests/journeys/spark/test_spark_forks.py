@@ -1,0 +1,18 @@
+"""Children that a job with a session forks: the JVM hears nothing of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.journeys.conftest import Start
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_forked_child_does_not_reach_the_jvm_and_its_parent_does(start: Start) -> None:
+    run = start("forked.py", spark=True)
+    code = run.finish()
+
+    assert code == 0, run.story()
+    assert "value {'codes': [8, 8], 'count': 1000}" in run.log.read_text()
+    assert run.lines("told.txt") == ["UsageError"] * 2
