@@ -42,6 +42,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.rpc import addresses
+from understudy.runtime.closing import Closing
 from understudy.runtime.job_manager import JobManager
 
 if TYPE_CHECKING:
@@ -193,8 +194,11 @@ async def serving(
     finally:
         server.should_exit = True
         server.force_exit = True
-        await asyncio.gather(task, return_exceptions=True)
-        await rest.close()
+        with Closing("REST") as closing:
+            with closing.step("its server"):
+                await task
+            with closing.step("its connections to a leader"):
+                await rest.close()
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

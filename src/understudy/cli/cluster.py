@@ -39,6 +39,7 @@ from understudy.ha.register import Entry
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
 from understudy.ha.storage import open_storage
 from understudy.runtime import guardian
+from understudy.runtime.closing import Closing
 from understudy.runtime.liveness_lock import LivenessLocks
 from understudy.runtime.processes import GuardedProcesses, Process
 from understudy.runtime.redeployment import Changes
@@ -327,13 +328,17 @@ class LocalCluster:
             else:
                 process.stop(CLOSE_GRACE_S)
         await asyncio.gather(*(asyncio.shield(process.death) for process in living))
-        await self._settle()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._finished.is_set():
-            await self._clear_register()
-        await asyncio.to_thread(self._remove_rest)
+        with Closing("the cluster") as closing:
+            with closing.step("processes of killed guardians"):
+                await self._settle()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            with closing.step("its register"):
+                if self._finished.is_set():
+                    await self._clear_register()
+            with closing.step("its directories"):
+                await asyncio.to_thread(self._remove_rest)
 
     async def _clear_register(self) -> None:
         """Remove the record of a standby that had just begun to lead when it was told to end.

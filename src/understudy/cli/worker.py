@@ -28,6 +28,7 @@ from understudy.core.lease import Timing
 from understudy.errors import UnderstudyError
 from understudy.ha.register import Releasable
 from understudy.ha.services import HighAvailabilityServices
+from understudy.runtime.closing import Closing
 from understudy.runtime.liveness_lock import LivenessLocks, NoLocks
 from understudy.runtime.processes import GuardedProcesses
 from understudy.runtime.reporter import LogFiles, Reporter, ThreadedReporter, to_console, to_pipe
@@ -127,9 +128,12 @@ async def run(spec: WorkerSpec, role: Role) -> int:
         except asyncio.CancelledError:
             return CLOSED
         finally:
-            if isinstance(parts.services.backend, Releasable):
-                await asyncio.to_thread(parts.services.backend.release)
-            parts.reporter.close()
+            with Closing(spec.name) as closing:
+                with closing.step("what it holds in the register"):
+                    if isinstance(parts.services.backend, Releasable):
+                        await asyncio.to_thread(parts.services.backend.release)
+                with closing.step("its events and logs"):
+                    parts.reporter.close()
 
 
 class _WithoutSecrets(logging.Formatter):

@@ -1,0 +1,40 @@
+"""Closing step by step: an error of one step holds up no other, and all are reported at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+_log = logging.getLogger(__name__)
+
+
+class Closing:
+    """The steps by which something is closed; use as a context manager around them."""
+
+    def __init__(self, what: str) -> None:
+        """``what``: the thing that is closed, for the report."""
+        self._what = what
+        self.errors: list[Exception] = []
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Run one step in the block; an error is kept for the report, and the next step follows."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"while closing {self._what}: {name}")
+            self.errors.append(error)
+
+    def __enter__(self) -> Closing:
+        """Begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Report what went wrong, all of it; nothing is raised: closing has no way back."""
+        if self.errors:
+            told = "; ".join(f"{type(one).__name__}: {one}" for one in self.errors)
+            group = ExceptionGroup(f"{self._what} was closed with errors", self.errors)
+            _log.error(
+                "%s was closed, but not without errors: %s", self._what, told, exc_info=group
+            )
