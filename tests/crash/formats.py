@@ -223,7 +223,9 @@ async def stage(ground: Ground) -> None:
         writer="w",
         result_size_max=1000,
     )
-    Attempt(deploy, 1, ground.storage, SystemClock()).finished(msgspec.Raw(b"7"))
+    attempt = Attempt(deploy, 1, ground.storage, SystemClock())
+    attempt.finished(msgspec.Raw(b"7"))
+    attempt.stage()
 
 
 async def staged_value(ground: Ground) -> bytes | None:
