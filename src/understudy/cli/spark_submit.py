@@ -139,7 +139,27 @@ def spark_conf(
         found[key] = value
         if key == "spark.archives":
             _check_archives(value)
+    _check_drivers_are_ours(found)
     return found
+
+
+def _check_drivers_are_ours(conf: Mapping[str, str]) -> None:
+    """Raise `UsageError` for settings with which Spark's driver is not a process of ours.
+
+    Nobody here could start such a driver, or prove its death: two attempts of a job could run.
+    """
+    for key in ("spark.master", "spark.remote"):
+        if conf.get(key, "").startswith("sc://") or (key == "spark.remote" and conf.get(key)):
+            raise UsageError(
+                f"{key}={conf[key]}: a Spark Connect server keeps the driver in another process, "
+                "whose death nobody here can prove: give the cluster's own master to --master "
+                "(local[*], spark://host:7077, yarn, k8s://…)"
+            )
+    if conf.get("spark.submit.deployMode", "client") != "client":
+        raise UsageError(
+            f"spark.submit.deployMode={conf['spark.submit.deployMode']}: "
+            f"{WITHOUT_MEANING['deploy-mode']}; leave it out, or set it to client"
+        )
 
 
 def _check_archives(given: str) -> None:
