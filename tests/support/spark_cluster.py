@@ -1,7 +1,8 @@
 """Real Spark standalone clusters for tests: Masters and Workers from PySpark's own jars.
 
-A cluster listens on loopback only, and ends with the process that started it, however that ends:
-the kernel kills Masters and Workers, and executors end when their Worker is gone.
+A cluster listens on loopback, or on a host of a test's own network, and nowhere else. It ends with
+the process that started it, however that ends: the kernel kills Masters and Workers, and executors
+end when their Worker is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,7 @@ class SparkCluster:
 
     Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
     With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
+    All listen at ``host``; ``prefix`` stands before their command lines (a network namespace).
     """
 
     def __init__(
@@ -186,8 +188,11 @@ class SparkCluster:
         *,
         ha: str | None = None,
         conf: dict[str, str] | None = None,
+        host: str = LOOPBACK,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.directory = directory
+        self.host = host
         self.workers: list[Worker] = []
         """Those that were started and not killed by `kill_worker`."""
         self._count = workers
@@ -197,11 +202,12 @@ class SparkCluster:
         self._seats = [_Seat(0, 0) for _ in range(2 if ha else 1)]
         self._conf = {**CONF, **self._recovery(ha), **(conf or {})}
         self._java = find_java()
+        self._prefix = (*prefix,)
 
     @property
     def url(self) -> str:
         """Return what ``--master`` is given."""
-        return "spark://" + ",".join(f"{LOOPBACK}:{seat.port}" for seat in self._seats)
+        return "spark://" + ",".join(f"{self.host}:{seat.port}" for seat in self._seats)
 
     @property
     def cores(self) -> int:
@@ -402,12 +408,12 @@ class SparkCluster:
 
     def _ask(self, seat: _Seat) -> State | None:
         try:
-            page = f"http://{LOOPBACK}:{seat.page}/json/"
+            page = f"http://{self.host}:{seat.page}/json/"
             with urllib.request.urlopen(page, timeout=ANSWER_S) as answer:
                 told = json.load(answer)
         except (OSError, ValueError):
             return None
-        if told["url"] != f"spark://{LOOPBACK}:{seat.port}":
+        if told["url"] != f"spark://{self.host}:{seat.port}":
             return None  # Another server has that page.
         return _state(told)
 
@@ -422,16 +428,16 @@ class SparkCluster:
             # directories".
             "SPARK_SCALA_VERSION": "2.13",
             "JAVA_HOME": str(self._java.home),
-            "SPARK_LOCAL_IP": LOOPBACK,
-            "SPARK_PUBLIC_DNS": LOOPBACK,
+            "SPARK_LOCAL_IP": self.host,
+            "SPARK_PUBLIC_DNS": self.host,
             "PYSPARK_PYTHON": sys.executable,
             MARK: str(self.directory),
         }
         command = [
-            *(self._java.program, *QUICK_JVM),
+            *(*self._prefix, self._java.program, *QUICK_JVM),
             *(f"-D{key}={text}" for key, text in self._conf.items()),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
-            *("-cp", str(Path(home) / "jars" / "*"), main, "--host", LOOPBACK, *line),
+            *("-cp", str(Path(home) / "jars" / "*"), main, "--host", self.host, *line),
         ]
         log = self.directory / f"{name}.log"
         with log.open("ab") as output:
