@@ -68,6 +68,7 @@ def test_a_guardian_that_was_just_started_is_not_taken_for_a_stray(
 ) -> None:
     run = start("three.py")
     run.running("second job")
+    run.standby_is_ready()
     leader = run.of("leader")[-1]["id"]
     standby = next(e for e in run.of("jobmanager-started") if e["id"] != leader)
     taskmanager = run.of("taskmanager-started")[-1]

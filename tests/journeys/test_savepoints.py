@@ -226,7 +226,7 @@ def test_a_job_goes_on_from_what_was_retained_of_one_that_was_cancelled(
     command(place, "cancel", job)
     run.wait("job-status", name="counter", status="CANCELED")
     run.release()
-    assert 1 == run.finish(), run.story()
+    assert 3 == run.finish(), run.story()
     (result,) = json.loads(command(place, "result", job, "--json", code=3).stdout)["jobs"]
     (place / "steps.txt").rename(place / "before.txt")
     told = result["job-execution-result"]["checkpoint"]
@@ -285,7 +285,7 @@ def test_rest_cancels_a_job_with_a_savepoint_and_disposes_of_it(start: Start, pl
     run.release()
     code = run.finish()
 
-    assert 1 == code, run.story()
+    assert 3 == code, run.story()
     assert written
     assert "failure-cause" not in ended.get("operation", {})
     assert not where.exists()

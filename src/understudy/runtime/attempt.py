@@ -34,9 +34,11 @@ from understudy.runtime.persist import FOR_EVER, persist_blocking
 from understudy.runtime.plans import decode_plan
 from understudy.runtime.streaming import StreamKeeper
 
-OF_THE_STORE = (StorageError, NotFoundError, UnreadableDataError)
-OF_THE_MOMENT = (*OF_THE_STORE, UnreachableError, NoLeaderError)
-"""What a store, or a peer, did not give today it may give tomorrow."""
+OF_THE_STORE = (StorageError, UnreadableDataError)
+"""What a store did not give today it may give tomorrow; what is gone from a checkpoint is gone."""
+
+OF_THE_MOMENT = (*OF_THE_STORE, NotFoundError, UnreachableError, NoLeaderError)
+"""The same of what a function has asked for by itself, of stores and of peers."""
 
 
 class Interrupted(BaseException):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.journeys.conftest import Start
+from tests.journeys.spark.conftest import Begin
 
 pytestmark = pytest.mark.spark
 
 
-def test_a_forked_child_does_not_reach_the_jvm_and_its_parent_does(start: Start) -> None:
-    run = start("forked.py", spark=True)
+def test_a_forked_child_does_not_reach_the_jvm_and_its_parent_does(begin: Begin) -> None:
+    run = begin("forked.py")
     code = run.finish()
 
     assert code == 0, run.story()

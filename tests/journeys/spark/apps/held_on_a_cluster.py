@@ -44,7 +44,7 @@ def job(ctx: JobContext, name: str, where: str) -> dict[str, int]:
     note(place / "jobs.txt", mark)
     out = str(place / "out")
     if name.startswith("writes"):
-        ctx.write(ctx.spark.range(FIRST).selectExpr("-1 AS key", "id AS many"), out, mode="append")
+        ctx.write(ctx.spark.range(FIRST).selectExpr("-1L AS key", "id AS many"), out, mode="append")
     numbers = ctx.spark.sparkContext.range(0, KEYS * EACH, numSlices=4)
     pairs = numbers.map(lambda number: (number % KEYS, 1)).reduceByKey(add, 4)
     kept = pairs.mapPartitionsWithIndex(partial(held, place, mark, f"go-{name}"))
