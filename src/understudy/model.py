@@ -116,6 +116,15 @@ class SessionProfile(Record, frozen=True):
         return hashlib.sha256(encoded).hexdigest()[:16]
 
 
+class SparkApplication(Record, frozen=True):
+    """What a running SparkContext is found by; all empty without one."""
+
+    ui: str = ""
+    application_id: str = ""
+    """As the cluster manager knows it."""
+    event_log: str = ""
+
+
 class StartFrom(Record, frozen=True):
     """A savepoint that an application is started from; it is matched to a job by name."""
 

@@ -35,10 +35,10 @@ from understudy.model import (
     JobStatus,
     Outcome,
     RegistryBody,
+    SparkApplication,
     Tombstone,
     TombstoneFile,
 )
-from understudy.rpc.messages import SparkApplication
 from understudy.runtime import attention
 from understudy.runtime.attention import Problems
 from understudy.runtime.retention import RESULT_LOST, read_end, read_tombstone

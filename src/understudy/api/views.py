@@ -32,8 +32,9 @@ from understudy.model import (
     LeadershipSpan,
     Link,
     Outcome,
+    SparkApplication,
 )
-from understudy.rpc.messages import DriverReport, Progress, SparkApplication
+from understudy.rpc.messages import DriverReport, Progress
 
 Json = dict[str, Any]
 

@@ -93,15 +93,6 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkFacts:
-    """What a running SparkContext is found by; all empty without one."""
-
-    ui: str = ""
-    application_id: str = ""
-    event_log: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Holder:
     """A Spark application, and how many cores the cluster has given it."""
 

@@ -19,6 +19,7 @@ from understudy.model import (
     Pointer,
     RunId,
     SessionProfile,
+    SparkApplication,
     Term,
 )
 
@@ -28,15 +29,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 # --- TaskManager to JobManager --------------------------------------------------------------------
-
-
-class SparkApplication(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The Spark application of a driver; all empty while it has none."""
-
-    ui: str = ""
-    application_id: str = ""
-    """As the cluster manager knows it."""
-    event_log: str = ""
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -90,7 +90,7 @@ class Driver:
         ).start()
         while True:
             self._link.send(
-                messages.Warm(jvm_pid=self._session.jvm_pid, spark=_spark_of(self._session))
+                messages.Warm(jvm_pid=self._session.jvm_pid, spark=self._session.facts())
             )
             order = self._inbox.get()
             if order is None:
@@ -117,7 +117,7 @@ class Driver:
                     messages.Entered(
                         job_id=deploy.job_id,
                         attempt=deploy.attempt,
-                        spark=_spark_of(self._session),
+                        spark=self._session.facts(),
                     )
                 )
                 value = attempt.call(context, self._session.settle)
@@ -261,13 +261,6 @@ class Driver:
 def _assignment(deploy: Deploy) -> Assignment:
     tag = Tag(deploy.cluster, deploy.run_id, deploy.job_id, deploy.attempt)
     return Assignment(tag, deploy.name, deploy.application_name, deploy.slots)
-
-
-def _spark_of(session: Session) -> messages.SparkApplication:
-    facts = session.facts()
-    return messages.SparkApplication(
-        ui=facts.ui, application_id=facts.application_id, event_log=facts.event_log
-    )
 
 
 def _start(message: StartSession, session: Session) -> None:

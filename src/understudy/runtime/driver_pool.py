@@ -24,7 +24,7 @@ from understudy.config.options import DRIVER_START
 from understudy.core import drivers
 from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
 from understudy.errors import UnderstudyError
-from understudy.model import Incarnation, JobStatus, Term
+from understudy.model import Incarnation, JobStatus, SparkApplication, Term
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
@@ -75,7 +75,7 @@ class Driver:
     link: Link[DriverMessage]
     state: DriverState = DriverState.STARTING
     warm: messages.Warm | None = None
-    spark: messages.SparkApplication = messages.SparkApplication()
+    spark: SparkApplication = SparkApplication()
     executors: messages.Executors = messages.Executors()
     deploy: Deploy | None = None
     began: float = 0.0

@@ -6,7 +6,8 @@ import importlib
 import threading
 from typing import Any, Protocol
 
-from understudy.core.executors import Assignment, Launch, SparkFacts
+from understudy.core.executors import Assignment, Launch
+from understudy.model import SparkApplication
 from understudy.runtime.query_observer import Queries
 
 
@@ -18,7 +19,7 @@ class Session(Protocol):
         """Return the pid of the JVM, 0 without one."""
         ...
 
-    def facts(self) -> SparkFacts:
+    def facts(self) -> SparkApplication:
         """Return what the SparkContext is found by; empty fields without one."""
         ...
 
@@ -80,9 +81,9 @@ class NoSession:
 
     jvm_pid = 0
 
-    def facts(self) -> SparkFacts:
+    def facts(self) -> SparkApplication:
         """See `Session.facts`."""
-        return SparkFacts()
+        return SparkApplication()
 
     def start(self, launch: Launch) -> None:
         """See `Session.start`."""

@@ -22,8 +22,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from understudy.core import executors
-from understudy.core.executors import Assignment, Launch, SparkFacts, Tag
+from understudy.core.executors import Assignment, Launch, Tag
 from understudy.errors import SessionLost
+from understudy.model import SparkApplication
 from understudy.spark.jvm import RESOLVED
 from understudy.spark.managers import ClusterManager, manager_of
 from understudy.spark.shipping import ship_code
@@ -102,12 +103,12 @@ def contexts_for(launch: Launch) -> Contexts:
     return Standing(launch) if local else PerAttempt(launch)
 
 
-def facts_of(context: SparkContext) -> SparkFacts:
+def facts_of(context: SparkContext) -> SparkApplication:
     """Return what a context is found by."""
     if context._jsc is None:
-        return SparkFacts()
+        return SparkApplication()
     log = context._jsc.sc().eventLogger()
-    return SparkFacts(
+    return SparkApplication(
         ui=context.uiWebUrl or "",
         application_id=context.applicationId,
         event_log=log.get().logWriter().logPath() if log.isDefined() else "",

@@ -13,8 +13,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from understudy.core.executors import Assignment, Launch, SparkFacts
+from understudy.core.executors import Assignment, Launch
 from understudy.errors import SessionLost, UnderstudyError
+from understudy.model import SparkApplication
 from understudy.spark.contexts import Contexts, contexts_for, facts_of
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
 from understudy.spark.queries import Queries
@@ -36,6 +37,8 @@ class SparkSessions:
         self._root: SparkSession | None = None
         self._job: SparkSession | None = None
         self._group = ""
+        self._facts = SparkApplication()
+        """Asked of the JVM once for each SparkContext, not with each job."""
         self._queries_of_job: Queries | None = None
         self._before = (0, 0, 0, 0)
         self._conf: dict[str, str] = {}
@@ -46,9 +49,9 @@ class SparkSessions:
         """Return the pid of the JVM."""
         return self._gateway.process.pid if self._gateway else 0
 
-    def facts(self) -> SparkFacts:
+    def facts(self) -> SparkApplication:
         """Return what the SparkContext is found by; empty fields where there is none now."""
-        return facts_of(self._root.sparkContext) if self._root else SparkFacts()
+        return self._facts
 
     def start(self, launch: Launch) -> None:
         """Start the JVM, and warm it with a first query where that takes nothing of others."""
@@ -67,7 +70,7 @@ class SparkSessions:
 
     def _started_context(self, root: SparkSession) -> None:
         """Note what a new SparkContext is like before a job has touched it."""
-        self._root = root
+        self._root, self._facts = root, facts_of(root.sparkContext)
         self._conf.clear()
         self._conf.update(root.sparkContext.getConf().getAll())
         self._before = self._fingerprint_if_kept()
@@ -154,7 +157,7 @@ class SparkSessions:
         self._job = None
         if self._contexts.finish(keep=not reasons):
             return reasons
-        self._root = None
+        self._root, self._facts = None, SparkApplication()
         return []
 
     def _left_in_context(self) -> list[str]:
