@@ -49,10 +49,13 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager driver application api cli contract \
+	ha sim crash guardian house)
+
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY)
-	$(BIN)/pytest -n $(WORKERS) -m "not zookeeper" tests/core tests/config tests/rpc tests/streaming tests/api tests/contract tests/ha tests/sim tests/crash tests/guardian tests/house
+	$(BIN)/pytest -n $(WORKERS) -m "not zookeeper" $(UNITS)
 
 # The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
 # its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on

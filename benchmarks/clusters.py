@@ -37,7 +37,7 @@ PATIENCE_S = 300.0
 SETTLE_S = 0.3
 """After a process says that it is ready: it must not be measured how it still starts."""
 
-MAIN_PROCESS = "-m understudy.runtime.application_process"
+MAIN_PROCESS = "-m understudy.application.application_process"
 
 
 @contextlib.contextmanager

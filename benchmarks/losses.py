@@ -159,7 +159,7 @@ def _worker(scene: Scene, name: str) -> int:
     return next(
         pid
         for pid, line in scene.hosts.processes(name).items()
-        if "understudy.cli.jobmanager_process" in line and "guardian.py" not in line
+        if "understudy.cli.launch.jobmanager_process" in line and "guardian.py" not in line
     )
 
 

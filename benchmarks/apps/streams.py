@@ -35,7 +35,7 @@ def processor_s() -> float:
     total, todo = 0.0, [top]
     while todo:
         pid = todo.pop()
-        if kinds[pid].endswith("runtime.driver\0") and pid != own:
+        if "understudy.driver." in kinds[pid] and "guardian.py" not in kinds[pid] and pid != own:
             continue
         total += used[pid]
         todo += [child for child, parent in parents.items() if parent == pid]

@@ -3,6 +3,13 @@
 ``env = understudy.get_environment()``, then ``env.execute(function, …, name="…")``; see README.md.
 """
 
+from understudy.application.environment import (
+    Environment,
+    JobClient,
+    JobExecutionResult,
+    get_environment,
+)
+from understudy.driver.context import FencingToken, JobContext, fenced_batch
 from understudy.errors import (
     CheckpointError,
     InvalidValueError,
@@ -14,13 +21,6 @@ from understudy.errors import (
     StartTimeSettingError,
     SubmissionError,
     UnderstudyError,
-)
-from understudy.runtime.context import FencingToken, JobContext, fenced_batch
-from understudy.runtime.environment import (
-    Environment,
-    JobClient,
-    JobExecutionResult,
-    get_environment,
 )
 from understudy.version import VERSION as __version__
 

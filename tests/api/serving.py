@@ -17,7 +17,7 @@ from understudy.clock import SystemClock
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage
-from understudy.runtime.job_manager import JobManager
+from understudy.jobmanager.job_manager import JobManager
 
 PATIENCE_S = 60.0
 

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from understudy.api import failures, views
+from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
     ApplicationId,
     ApplicationRecord,
@@ -15,7 +16,6 @@ from understudy.model import (
     RunId,
     SessionProfile,
 )
-from understudy.runtime.submission import configuration_of
 
 JOB = JobId("1" * 32)
 

@@ -24,6 +24,12 @@ from understudy.clock import Clock
 from understudy.config import Configuration
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.counts import CountingReporter, LeaderCounts
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, Surroundings
+from understudy.jobmanager.effort import CleanupStrategy, CleanupView
+from understudy.jobmanager.job_manager import JobManager, StandbyView
+from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import (
     ApplicationStatus,
     Incarnation,
@@ -36,16 +42,10 @@ from understudy.model import (
     RunId,
     Tombstone,
 )
+from understudy.process.reporter import Silent
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import DriverReport, LinkMessage
-from understudy.runtime.cleanup import Cleanup
-from understudy.runtime.counts import CountingReporter, LeaderCounts
-from understudy.runtime.dispatcher import Binding, Dispatcher, Surroundings
-from understudy.runtime.effort import CleanupStrategy, CleanupView
-from understudy.runtime.job_manager import JobManager, StandbyView
-from understudy.runtime.reporter import Silent
-from understudy.runtime.resource_manager import ResourceManager
 
 GONE = Pointer(path="gone", digest="sha256:0", size=0)
 ONE, TWO = Incarnation("taskmanager-1"), Incarnation("taskmanager-2")

@@ -27,8 +27,8 @@ from understudy.ha.metered import LATENCIES_S, MeteredRegister, Outcome
 from understudy.ha.register import Conflict, Entry, Register, status_of
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage
+from understudy.jobmanager.job_manager import JobManager
 from understudy.model import Incarnation, LeaderRecord
-from understudy.runtime.job_manager import JobManager
 
 STATUS: Mapping[str, object] = {
     "ensemble": "a:2181,b:2181",

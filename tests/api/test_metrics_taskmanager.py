@@ -19,9 +19,9 @@ from prometheus_client.core import Metric
 
 from tests.api.test_metrics import driver, leading, manager, only, read, scrape
 from tests.api.test_metrics_checkpoints import recorded, running
-from tests.ha.test_task_manager import HEARTBEAT_S, Scene
 from tests.house.repository import ROOT
 from tests.support.virtual_time import run_virtual
+from tests.taskmanager.test_task_manager import HEARTBEAT_S, Scene
 from understudy.api import metrics_taskmanager
 from understudy.api.metrics import ProcessMetrics
 from understudy.api.metrics_jobmanager import JobManagerMetrics
@@ -29,8 +29,8 @@ from understudy.api.metrics_taskmanager import TaskManagerMetrics, bind, serving
 from understudy.config import Configuration
 from understudy.errors import ConfigurationError
 from understudy.rpc import messages
-from understudy.runtime.counts import DriverCounts, DriverEnd
-from understudy.runtime.task_manager import TaskManager, TaskManagerFacts
+from understudy.taskmanager.counts import DriverCounts, DriverEnd
+from understudy.taskmanager.task_manager import TaskManager, TaskManagerFacts
 
 OWN = "understudy_taskmanager_"
 DOCUMENT = ROOT / "docs" / "metrics.md"

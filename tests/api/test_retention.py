@@ -17,6 +17,11 @@ from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager.retention import (
+    forget_expired,
+    sweep_tombstones,
+    tombstones,
+)
 from understudy.model import (
     ApplicationId,
     ApplicationResult,
@@ -27,13 +32,8 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
-from understudy.runtime import reporter
-from understudy.runtime.reporter import LogFiles
-from understudy.runtime.retention import (
-    forget_expired,
-    sweep_tombstones,
-    tombstones,
-)
+from understudy.process import reporter
+from understudy.process.reporter import LogFiles
 
 NOW = 1_000_000.0
 TTL_S = 100.0

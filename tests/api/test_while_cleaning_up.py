@@ -22,6 +22,7 @@ from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage
+from understudy.jobmanager.retention import RESULT_LOST, tombstones
 from understudy.model import (
     ApplicationId,
     ApplicationRecord,
@@ -39,7 +40,6 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
-from understudy.runtime.retention import RESULT_LOST, tombstones
 
 GONE = Pointer(path="gone", digest="sha256:0", size=0)
 JOB, RUN = JobId("j"), RunId("r")

@@ -30,7 +30,7 @@ def kind_of(pid: int, lines: dict[int, str]) -> str:
         ("jobmanager_process", "jobmanager"),
         ("taskmanager_process", "taskmanager"),
         ("application_process", "main"),
-        ("runtime.driver", "driver"),
+        ("understudy.driver.", "driver"),
     ):
         if word in line:
             return kind

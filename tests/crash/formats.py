@@ -22,6 +22,7 @@ from tests.contract.actors import OneThread
 from tests.crash.quiet import SUBMISSION
 from tests.ha.ground import CLUSTER, LOCATIONS, RUN, job, outcome
 from understudy.clock import SystemClock
+from understudy.driver.attempt import Attempt
 from understudy.errors import NotFoundError, UnderstudyError
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
@@ -32,6 +33,7 @@ from understudy.ha.result_store import outcomes
 from understudy.ha.retrieval import LEADER_KEY, decode_leader, encode_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import InlineStorage, LocalStorage
+from understudy.jobmanager.retention import sweep_tombstones, tombstones
 from understudy.model import (
     ApplicationId,
     ApplicationResult,
@@ -42,12 +44,10 @@ from understudy.model import (
     Pointer,
     TombstoneFile,
 )
+from understudy.process import code
+from understudy.process.guardian import Guardian
+from understudy.process.liveness_lock import LivenessLocks
 from understudy.rpc.messages import Deploy
-from understudy.runtime import code
-from understudy.runtime.attempt import Attempt
-from understudy.runtime.guardian import Guardian
-from understudy.runtime.liveness_lock import LivenessLocks
-from understudy.runtime.retention import sweep_tombstones, tombstones
 
 DONE, UNKNOWN = 0, 4
 APPLICATION = ApplicationId("a" * 32)

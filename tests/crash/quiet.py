@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.sim.program import Job, Odds, Profile, Program
 from understudy.config import Configuration
 from understudy.core.lease import Timing
-from understudy.runtime.code import SourceFile
-from understudy.runtime.submission import Submission
+from understudy.jobmanager.submission import Submission
+from understudy.process.code import SourceFile
 
 FILES = tuple(
     SourceFile(Path(__file__).parents[1] / name, f"app/{name.replace('/', '-')}")

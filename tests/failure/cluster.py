@@ -17,7 +17,7 @@ from tests.failure.history import Event, Pen, Reader, now
 from tests.support import namespaces
 from tests.support.namespaces import Network
 from tests.support.zookeeper import MEMBERS, Ensemble, launch
-from understudy.runtime.processes import GUARDIAN
+from understudy.process.processes import GUARDIAN
 
 T = TypeVar("T")
 

@@ -46,7 +46,7 @@ from understudy.model import (
     Pointer,
     RunId,
 )
-from understudy.runtime.worker import GuardianLink, Holder
+from understudy.process.worker import GuardianLink, Holder
 
 CLUSTER = "failures"
 TALLIES = 3

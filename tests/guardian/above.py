@@ -11,8 +11,8 @@ import sys
 
 from tests.guardian.ground import WORKER
 from understudy.model import Incarnation
-from understudy.runtime.processes import GuardedProcesses, Spec
-from understudy.runtime.worker import GuardianLink
+from understudy.process.processes import GuardedProcesses, Spec
+from understudy.process.worker import GuardianLink
 
 
 async def main() -> None:

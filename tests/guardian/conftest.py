@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.guardian.ground import Guard
-from understudy.runtime import guardian
+from understudy.process import guardian
 
 StartGuard = Callable[..., Guard]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from understudy.runtime.processes import GUARDIAN
+from understudy.process.processes import GUARDIAN
 
 PATIENCE_S = 30.0
 """How long anything may take before a test gives up; the machine may be busy."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.guardian.conftest import StartGuard
 from tests.guardian.ground import alive, freeze, lock_is_free, seen, thaw, until
-from understudy.runtime import guardian
+from understudy.process import guardian
 
 SOON_S = 0.3
 WHILE_S = 3.0

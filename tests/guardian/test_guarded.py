@@ -26,9 +26,9 @@ from tests.guardian.ground import (
     until,
 )
 from understudy.model import Incarnation
-from understudy.runtime import guardian, processes
-from understudy.runtime.liveness_lock import LivenessLocks
-from understudy.runtime.processes import Guarded, GuardedProcesses, Spec
+from understudy.process import guardian, processes
+from understudy.process.liveness_lock import LivenessLocks
+from understudy.process.processes import Guarded, GuardedProcesses, Spec
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from understudy.model import Incarnation
-from understudy.runtime.guardian import take_lock
-from understudy.runtime.liveness_lock import DeathNote, LivenessLocks
+from understudy.process.guardian import take_lock
+from understudy.process.liveness_lock import DeathNote, LivenessLocks
 
 HELD = Incarnation("held")
 TERMS = 50

@@ -21,7 +21,7 @@ from tests.guardian.ground import (
     thaw,
     until,
 )
-from understudy.runtime.guardian import RELEASE_S
+from understudy.process.guardian import RELEASE_S
 
 NOTES = """
 import json, os, sys

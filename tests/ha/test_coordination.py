@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.cli.compose import coordination_of
+from understudy.cli.launch.compose import coordination_of
 from understudy.config import Configuration
 from understudy.errors import ForeignDataError
 from understudy.ha import coordination

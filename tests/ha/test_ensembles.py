@@ -20,7 +20,7 @@ from tests.failure import faults
 from tests.support import namespaces
 from tests.support.namespaces import OUTSIDE, Network
 from tests.support.zookeeper import Server, ensemble_on_hosts, launch
-from understudy.cli import background
+from understudy.cli.launch import background
 
 PATIENCE_S = 60.0
 LOST_S = 0.3

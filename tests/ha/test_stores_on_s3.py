@@ -19,9 +19,10 @@ import pytest
 from tests.ha.ground import APPLICATION, RUN
 from tests.support.faulty_s3 import Fault, FaultyS3, faulty_s3
 from tests.support.s3 import BUCKET, Moto, moto
-from understudy.cli.compose import check_checkpoints_dir, prove_places
+from understudy.cli.launch.compose import check_checkpoints_dir, prove_places
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
+from understudy.driver.kept_state import StateKeeper
 from understudy.errors import StorageError, UsageError
 from understudy.ha import layout, remote_files
 from understudy.ha.blobs import BlobStore
@@ -29,10 +30,9 @@ from understudy.ha.format import digest
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import FsspecStorage, InlineStorage, prove
 from understudy.model import Artifact, Checkpoint, Incarnation, JobId, Pointer
+from understudy.process import persist
+from understudy.process.persist import persist_blocking
 from understudy.rpc.messages import Deploy
-from understudy.runtime import persist
-from understudy.runtime.kept_state import StateKeeper
-from understudy.runtime.persist import persist_blocking
 
 __all__ = ["moto"]
 
@@ -343,7 +343,7 @@ def test_many_threads_use_one_storage(proxy: FaultyS3, url: str) -> None:
 USES_A_STORAGE = """
 import sys
 from understudy.ha.storage import open_storage
-from understudy.runtime.surroundings import Surroundings
+from understudy.driver.surroundings import Surroundings
 before = Surroundings.now()
 open_storage(sys.argv[1]).publish("a/file", b"data")
 print(Surroundings.now().differences(before))

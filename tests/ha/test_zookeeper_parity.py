@@ -15,7 +15,7 @@ from tests.ha import ground
 from tests.support.memory_storage import MemoryStorage
 from tests.support.zookeeper import Server
 from tests.support.zookeeper_clients import PATIENCE_S, Cluster, hands, until
-from understudy.cli.joining import check_joinable
+from understudy.cli.launch.joining import check_joinable
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
@@ -28,8 +28,8 @@ from understudy.ha.registry import REGISTRY_KEY, Registry
 from understudy.ha.retrieval import LEADER_KEY, retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import InlineStorage
+from understudy.jobmanager import attention
 from understudy.model import Incarnation, LeaderRecord
-from understudy.runtime import attention
 
 LEASE_S = 1.0
 NO_SETTINGS: Mapping[str, str] = {}
@@ -279,7 +279,9 @@ def test_a_server_that_is_silent_in_the_middle_of_a_start_and_comes_back_costs_n
         assert [] == await register.keys("")
 
     asyncio.run(scenario())
-    told = [one.getMessage() for one in caplog.records if one.name == "understudy.cli.joining"]
+    told = [
+        one.getMessage() for one in caplog.records if one.name == "understudy.cli.launch.joining"
+    ]
     assert 1 == len(told)
     assert f" for up to {PATIENCE_S:g} s ({options.ZK_CONNECTION_TIMEOUT.key})" in told[0]
 

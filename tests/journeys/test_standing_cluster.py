@@ -16,7 +16,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, command, lines
 from tests.journeys.members import Begin, members, until
-from understudy.runtime.given_files import GIVEN_BYTES_MAX
+from understudy.process.given_files import GIVEN_BYTES_MAX
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
 

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 
 from tests.journeys.harness import COMMAND, PATIENCE_S
 from tests.support.zookeeper import LOOPBACK, free_port
-from understudy.cli import background
+from understudy.cli.launch import background
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
 

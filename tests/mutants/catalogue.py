@@ -29,7 +29,7 @@ RESULTS = "ha/result_store.py"
 FILESYSTEM = "ha/backends/filesystem.py"
 ENDING = "core/ending.py"
 JOB = "core/job.py"
-CLEANUP = "runtime/cleanup.py"
+CLEANUP = "jobmanager/cleanup.py"
 
 CORE = "tests/core/test_"
 HA = "tests/ha/test_"
@@ -387,7 +387,7 @@ MUTANTS = (
         CORE + "job.py", CORE + "job_steps.py",
     ),
     _mutant(
-        "a TaskManager obeys an older leader", 1, "runtime/task_manager.py",
+        "a TaskManager obeys an older leader", 1, "taskmanager/task_manager.py",
         "if envelope.term < self._highest_term:",
         "if False:",
         HA + "task_manager.py", WORLDS,
@@ -436,19 +436,19 @@ MUTANTS = (
         HA + "late_leader.py",
     ),
     _mutant(
-        "the file of a later leader's tombstone is swept", 1, "runtime/retention.py",
+        "the file of a later leader's tombstone is swept", 1, "jobmanager/retention.py",
         "if by > term or run in unknown:",
         "if run in unknown:",
         "tests/api/test_retention.py",
     ),
     _mutant(
-        "the file to which an application points is swept", 2, "runtime/retention.py",
+        "the file to which an application points is swept", 2, "jobmanager/retention.py",
         "    named |= {",
         "    _ = {",
         "tests/api/test_retention.py",
     ),
     _mutant(
-        "cleanup is tried without bound", 8, "runtime/effort.py",
+        "cleanup is tried without bound", 8, "jobmanager/effort.py",
         "if failures > self.attempts:",
         "if False:",
         HA + "cleanup.py", HA + "cleanup_tasks.py",
@@ -466,7 +466,7 @@ MUTANTS = (
         HA + "cleanup_abandoned.py",
     ),
     _mutant(
-        "what fails is left behind though nobody said so", 8, "runtime/effort.py",
+        "what fails is left behind though nobody said so", 8, "jobmanager/effort.py",
         "            if not self._leave:\n                raise\n",
         "",
         HA + "cleanup_tasks.py", HA + "cleanup_abandoned.py",

@@ -6,14 +6,14 @@ from tests.mutants.mutant import mutant
 
 DECIDED = "core/checkpoints.py"
 STORE = "ha/checkpoint_store.py"
-COORDINATOR = "runtime/checkpoint_coordinator.py"
-TASKMANAGER = "runtime/task_manager.py"
+COORDINATOR = "jobmanager/checkpoint_coordinator.py"
+TASKMANAGER = "taskmanager/task_manager.py"
 REGISTRY = "ha/registry.py"
 
 ON_CORE = "tests/core/test_checkpoints.py"
 ON_STORE = "tests/ha/test_checkpoint_store.py"
-ON_COORDINATOR = "tests/ha/test_checkpoint_coordinator.py"
-ON_TASKMANAGER = "tests/ha/test_task_manager.py"
+ON_COORDINATOR = "tests/jobmanager/test_checkpoint_coordinator.py"
+ON_TASKMANAGER = "tests/taskmanager/test_task_manager.py"
 
 CHECKPOINTS = (
     mutant(

@@ -18,7 +18,7 @@ CRASHES = (
         "tests/contract/test_drafts.py",
     ),
     mutant(
-        "drafts beside tombstones stay", 5, "runtime/retention.py",
+        "drafts beside tombstones stay", 5, "jobmanager/retention.py",
         "    await services.storage.prune(directory)  # Of what",
         "    # Of what",
         "tests/crash/test_kept_points.py",
@@ -30,7 +30,7 @@ CRASHES = (
         "tests/crash/test_kept_points.py",
     ),
     mutant(
-        "half of a layout stays in its place", 8, "runtime/code.py",
+        "half of a layout stays in its place", 8, "process/code.py",
         "laid_out.rename(draft)",
         "laid_out.exists()",
         "tests/crash/test_system_calls.py",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant
 
-PUBLISHING = "runtime/publishing.py"
-WRITES = "runtime/safe_writes.py"
+PUBLISHING = "process/publishing.py"
+WRITES = "driver/safe_writes.py"
 
-ON_FAULTS = "tests/ha/test_publishing.py"
-ON_WRITES = "tests/ha/test_safe_writes.py"
+ON_FAULTS = "tests/process/test_publishing.py"
+ON_WRITES = "tests/driver/test_safe_writes.py"
 
 SAFE_WRITES = (
     mutant(

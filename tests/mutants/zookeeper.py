@@ -9,7 +9,7 @@ ELECTION = "ha/latch_election.py"
 REGISTER = "ha/backends/zookeeper.py"
 LATCH = "ha/backends/zookeeper_latch.py"
 SESSION = "ha/backends/zookeeper_session.py"
-GUARDIAN = "runtime/guardian.py"
+GUARDIAN = "process/guardian.py"
 
 IN_LINE = "tests/ha/test_latch_election.py"
 CONTRACT = "tests/contract/test_latch.py"

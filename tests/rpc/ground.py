@@ -14,12 +14,12 @@ import trustme
 
 from understudy.errors import UnderstudyError
 from understudy.model import Incarnation
+from understudy.process.channels import link_codec
 from understudy.rpc.addresses import address_at, bind
 from understudy.rpc.certificates import PemFiles
 from understudy.rpc.gateway import Envelope, Link
 from understudy.rpc.messages import Heartbeat, LinkMessage
 from understudy.rpc.tcp import LinkSecurity, TcpNetwork
-from understudy.runtime.channels import link_codec
 
 SECRET = b"a secret of this test, and of no other"
 CLUSTER = "tried"

@@ -16,12 +16,12 @@ import pytest
 from tests.rpc import ground
 from tests.rpc.ground import Heard, number_of, run, until
 from understudy.model import Incarnation
+from understudy.process.channels import link_codec
 from understudy.rpc import accepting, admission, complaints, wire
 from understudy.rpc.accepting import shares
 from understudy.rpc.complaints import Complaints
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Heartbeat, LinkMessage
-from understudy.runtime.channels import link_codec
 
 FEW = 128
 """What this process may open in the tests of scarcity."""

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.streaming import ground
+from tests.driver import ground
 from understudy.model import NULL, Checkpoint, CheckpointKind, Incarnation, JobId, Term
+from understudy.process.channels import driver_codec
 from understudy.rpc.gateway import Envelope
 from understudy.rpc.messages import CheckpointsTaken, RunAttempt
-from understudy.runtime.channels import driver_codec
 
 TEXTS = ["null", "57", '[{"logOffset":3},null]', '{"found":true}', '"é"', "[" + "9" * 70_000 + "]"]
 

@@ -26,11 +26,11 @@ from tests.rpc.ground import (
 )
 from understudy.errors import UnreachableError
 from understudy.model import ApplicationId
+from understudy.process.channels import link_codec
 from understudy.rpc import accepting, admission, handshake
 from understudy.rpc.messages import CannotStart, Heartbeat, LinkMessage
 from understudy.rpc.tcp import MixedNetwork, TcpNetwork
 from understudy.rpc.wire import UnixNetwork
-from understudy.runtime.channels import link_codec
 
 HANDSHAKE_BYTES = handshake.HELLO_BYTES + handshake.PROOF_BYTES
 """Both sides say as much before the first frame."""

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from understudy.model import Incarnation
+from understudy.process import channels
 from understudy.rpc import wire
-from understudy.runtime import channels
 
 
 @pytest.mark.parametrize("frame", [b"\0\0\0\3\xc1\xc1\xc1", b"\xff\xff\xff\xff"])

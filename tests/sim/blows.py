@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.sim.hosts import SimProcess
 from tests.sim.program import DRIFT, LIMITS, RARE_BLOWS, SILENCE, Blow
 from understudy.errors import LeadershipLost
-from understudy.runtime.application import Application
+from understudy.jobmanager.application import Application
 
 if TYPE_CHECKING:
     from tests.sim.world import World

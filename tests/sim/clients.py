@@ -21,8 +21,8 @@ from understudy.api.authentication import RestSecurity
 from understudy.api.forwarder import FORWARD_S, Forwarder
 from understudy.api.leading import Leading
 from understudy.api.rest import Rest
+from understudy.jobmanager.job_manager import JobManager
 from understudy.model import JobId, JobStatus
-from understudy.runtime.job_manager import JobManager
 
 if TYPE_CHECKING:
     from tests.sim.world import World

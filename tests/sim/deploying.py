@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tests.sim.program import Deployment
+from understudy.jobmanager.redeployment import NO_CHANGES, Changes
+from understudy.jobmanager.submission import Submission
 from understudy.model import ApplicationRecord, JobId
-from understudy.runtime.redeployment import NO_CHANGES, Changes
-from understudy.runtime.submission import Submission
 
 if TYPE_CHECKING:
     from tests.sim.world import World

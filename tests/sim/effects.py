@@ -19,7 +19,7 @@ from understudy.errors import NotFoundError
 from understudy.ha.register import Conflict, Entry
 from understudy.ha.retrieval import LEADER_KEY
 from understudy.ha.storage import InlineStorage
-from understudy.runtime import code
+from understudy.process import code
 
 if TYPE_CHECKING:
     from tests.sim.world import World

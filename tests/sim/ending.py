@@ -10,8 +10,8 @@ from tests.sim.hosts import SLOW_WAKE_S
 from understudy.ha.format import digest
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.retrieval import LEADER_KEY
+from understudy.jobmanager.retention import tombstones
 from understudy.model import ApplicationStatus, JobStatus, RegistryBody, Tombstone, TombstoneFile
-from understudy.runtime.retention import tombstones
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tests.sim.clockwork import SimTime
 from understudy.model import Incarnation
-from understudy.runtime.processes import Death
-from understudy.runtime.worker import GuardianLink
+from understudy.process.processes import Death
+from understudy.process.worker import GuardianLink
 
 REAP_S_MAX = 1.9
 """Less than the kill margin that the options reckon with."""
@@ -76,7 +76,7 @@ class Told(Protocol):
 
 
 class SimProcess:
-    """One guarded process; see `understudy.runtime.processes.Process`."""
+    """One guarded process; see `understudy.process.processes.Process`."""
 
     guardian_pid = 0
     pid = 0

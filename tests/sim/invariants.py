@@ -23,6 +23,7 @@ from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.result_store import outcomes
 from understudy.ha.retrieval import LEADER_KEY
 from understudy.ha.retrieval import _format as leader_format
+from understudy.jobmanager.redeployment import Changes
 from understudy.model import (
     ApplicationDocument,
     ApplicationRecord,
@@ -37,7 +38,6 @@ from understudy.model import (
     Segment,
 )
 from understudy.rpc.messages import Deploy, JobDone
-from understudy.runtime.redeployment import Changes
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -11,14 +11,14 @@ import msgspec
 from tests.sim.effects import SimStorage
 from tests.sim.hosts import SimProcess
 from tests.sim.program import Job
+from understudy.driver.checkpointing import LinkRecorder
+from understudy.driver.kept_state import KeptState, states
 from understudy.errors import CheckpointError
 from understudy.ha.format import digest
 from understudy.model import Checkpoint, CheckpointKind
+from understudy.process.persist import persist
 from understudy.rpc import messages
 from understudy.rpc.messages import CheckpointsRecorded, Deploy
-from understudy.runtime.checkpointing import LinkRecorder
-from understudy.runtime.kept_state import KeptState, states
-from understudy.runtime.persist import persist
 
 if TYPE_CHECKING:
     from tests.sim.world import World

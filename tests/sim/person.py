@@ -18,7 +18,7 @@ from understudy.ha import layout
 from understudy.ha.register import Entry
 from understudy.ha.registry import APPLICATION_PREFIX, REGISTRY_KEY, SEGMENT_PREFIX
 from understudy.ha.retrieval import LEADER_KEY
-from understudy.runtime.application import Application
+from understudy.jobmanager.application import Application
 
 if TYPE_CHECKING:
     from tests.sim.world import World

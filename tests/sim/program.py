@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from understudy.config import Configuration
 from understudy.core.drivers import KILLED_MAX
 from understudy.core.lease import Timing
-from understudy.runtime.persist import PATIENCE_S
+from understudy.process.persist import PATIENCE_S
 
 ORPHAN_S = 30.0
 GRACE_S = 40.0

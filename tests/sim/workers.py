@@ -1,6 +1,6 @@
 """What users would run, simulated: drivers in which jobs run, and processes of ``main``.
 
-They say and store what `runtime.driver` and `runtime.application_process` do, in the same order,
+They say and store what `driver.driver` and `application.application_process` do, in the same order,
 and use the shipped code where it needs no thread: staging, assigning ids, decoding nothing.
 """
 
@@ -22,15 +22,15 @@ from tests.sim.wire import SimLink, link_pair
 from tests.support.memory_storage import MemoryStorage
 from understudy.core import matching
 from understudy.core.matching import Assignment
+from understudy.driver.attempt import Attempt
 from understudy.errors import CheckpointError, CorruptDataError, DataError, NotFoundError
 from understudy.ha.format import digest
+from understudy.jobmanager.main_process import MainProcess
 from understudy.model import Failure, JobId, JobStatus, Pointer
+from understudy.process.persist import persist
 from understudy.rpc import messages
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, MainMessage, Prepare
-from understudy.runtime.attempt import Attempt
-from understudy.runtime.driver_pool import Driver, DriverPool
-from understudy.runtime.main_process import MainProcess
-from understudy.runtime.persist import persist
+from understudy.taskmanager.driver_pool import Driver, DriverPool
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -74,7 +74,7 @@ class SimPool(DriverPool):
 
 
 class SimDriver:
-    """One driver; see `understudy.runtime.driver.Driver`."""
+    """One driver; see `understudy.driver.driver.Driver`."""
 
     def __init__(self, world: World, process: SimProcess, link: SimLink[DriverMessage]) -> None:
         self._world = world
@@ -216,7 +216,7 @@ class JobError(Exception):
 
 
 class SimMain:
-    """One process of ``main``; see `understudy.runtime.application_process`."""
+    """One process of ``main``; see `understudy.application.application_process`."""
 
     def __init__(self, world: World, process: SimProcess, link: SimLink[MainMessage]) -> None:
         self._world = world

@@ -34,14 +34,14 @@ from understudy.core.lease import Timing
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
+from understudy.jobmanager.dispatcher import Binding, Ended, Surroundings
+from understudy.jobmanager.job_manager import JobManager
+from understudy.jobmanager.submission import Submission
 from understudy.model import Incarnation, LeaderRecord, RunId
-from understudy.runtime.dispatcher import Binding, Ended, Surroundings
-from understudy.runtime.driver_pool import PoolSettings
-from understudy.runtime.job_manager import JobManager
-from understudy.runtime.liveness_lock import DeathNote
-from understudy.runtime.reporter import Silent
-from understudy.runtime.submission import Submission
-from understudy.runtime.task_manager import Identity, TaskManager, TaskManagerSettings
+from understudy.process.liveness_lock import DeathNote
+from understudy.process.reporter import Silent
+from understudy.taskmanager.driver_pool import PoolSettings
+from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
 
 T = TypeVar("T")
 

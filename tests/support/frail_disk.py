@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from understudy.runtime.disk import Disk
+from understudy.process.disk import Disk
 
 
 class Killed(BaseException):

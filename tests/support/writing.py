@@ -9,6 +9,8 @@ from pathlib import Path
 from tests.support.frail_disk import FrailDisk, Killed
 from understudy.clock import SystemClock
 from understudy.core import checkpoints
+from understudy.driver.kept_state import StateKeeper
+from understudy.driver.safe_writes import Batch, SafeWrites
 from understudy.errors import CheckpointError
 from understudy.ha.storage import FsspecStorage
 from understudy.model import (
@@ -20,11 +22,9 @@ from understudy.model import (
     Pointer,
     RunId,
 )
+from understudy.process.disk import Disk
+from understudy.process.publishing import Mode
 from understudy.rpc.messages import Deploy
-from understudy.runtime.disk import Disk
-from understudy.runtime.kept_state import StateKeeper
-from understudy.runtime.publishing import Mode
-from understudy.runtime.safe_writes import Batch, SafeWrites
 
 JOB = JobId("ab" * 16)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.namespaces import Network
-from understudy.runtime import guardian
+from understudy.process import guardian
 from understudy.spark import zookeeper_server
 from understudy.spark.java import find_java
 from understudy.spark.zookeeper_server import Serving

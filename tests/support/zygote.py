@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from understudy.runtime import guardian
+from understudy.process import guardian
 
 PATIENCE_S = 60.0
 """A child that takes longer hangs; the machine that runs the tests may be very slow."""

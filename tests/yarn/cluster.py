@@ -25,7 +25,7 @@ from xml.sax.saxutils import escape
 from tests.s3a.__main__ import hadoop
 from tests.support.zookeeper import LOOPBACK, free_port
 from tests.versions import ground
-from understudy.runtime import guardian
+from understudy.process import guardian
 from understudy.spark.java import find_java
 
 JARS = ground.ROOT / "out" / "yarn"

@@ -26,6 +26,10 @@ from understudy.ha.registry import (
 )
 from understudy.ha.result_store import application_results, outcomes, read_outcome
 from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager import attention
+from understudy.jobmanager.attention import Problems
+from understudy.jobmanager.retention import RESULT_LOST, read_end, read_tombstone
+from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
     ApplicationStatus,
     Checkpoints,
@@ -39,13 +43,9 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
-from understudy.runtime import attention
-from understudy.runtime.attention import Problems
-from understudy.runtime.retention import RESULT_LOST, read_end, read_tombstone
-from understudy.runtime.submission import configuration_of
 
 if TYPE_CHECKING:
-    from understudy.runtime.application import Application
+    from understudy.jobmanager.application import Application
 
 
 class Directory:

@@ -13,6 +13,7 @@ from understudy.api import views
 from understudy.api.views import Json, milliseconds
 from understudy.errors import DataError, NotFoundError
 from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager.retention import read_tombstone
 from understudy.model import (
     ApplicationStatus,
     JobRecord,
@@ -20,7 +21,6 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
-from understudy.runtime.retention import read_tombstone
 
 LISTED_MAX = 100
 """Each has a file, which is read once by each JobManager that is asked."""

@@ -19,9 +19,9 @@ from understudy.api.recent import Recent, Seen
 from understudy.api.views import ApplicationFacts, Json
 from understudy.config import options
 from understudy.errors import CorruptDataError, DataError, NotFoundError
+from understudy.jobmanager.attention import Problems
+from understudy.jobmanager.job_manager import JobManager
 from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
-from understudy.runtime.attention import Problems
-from understudy.runtime.job_manager import JobManager
 
 _oldest_s: ContextVar[float] = ContextVar("oldest_s", default=0.0)
 """The age of the oldest that this request was answered with, which has a task of its own."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from understudy.config import Configuration, options
 from understudy.errors import NotFoundError
-from understudy.runtime.reporter import CLUSTER, LogFiles, log_name
+from understudy.process.reporter import CLUSTER, LogFiles, log_name
 
 PIECE_BYTES_MAX = 1 << 20
 """One answer: more than a terminal shows, and little for the leader to hold."""

@@ -21,12 +21,12 @@ from understudy.api.metrics import counter, counters, gauge, gauges, histogram
 from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
 from understudy.config import options
 from understudy.core import job
+from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.counts import FATES
+from understudy.jobmanager.dispatcher import Dispatcher
+from understudy.jobmanager.effort import CleanupView
+from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import ApplicationStatus, JobStatus, Term
-from understudy.runtime.cleanup import Cleanup
-from understudy.runtime.counts import FATES
-from understudy.runtime.dispatcher import Dispatcher
-from understudy.runtime.effort import CleanupView
-from understudy.runtime.resource_manager import ResourceManager
 
 TASK_STATES = ("pending", "failing", "given_up")
 """Of cleanup tasks: not tried yet or tried just now, to be tried again, left to a person."""

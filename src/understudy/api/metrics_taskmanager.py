@@ -34,8 +34,8 @@ from understudy.config.security import is_everywhere
 from understudy.errors import ConfigurationError
 from understudy.model import JobStatus
 from understudy.rpc import addresses
-from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
-from understudy.runtime.task_manager import TaskManager
+from understudy.taskmanager.counts import LOST, DriverCounts, DriverEnd
+from understudy.taskmanager.task_manager import TaskManager
 
 CONNECTIONS_MAX = 16
 """Some scrapers and a person; of more, who has said nothing longest gives way."""

@@ -41,9 +41,9 @@ from understudy.errors import (
     NotFoundError,
     UsageError,
 )
+from understudy.jobmanager.job_manager import JobManager
+from understudy.process.closing import Closing
 from understudy.rpc import addresses
-from understudy.runtime.closing import Closing
-from understudy.runtime.job_manager import JobManager
 
 if TYPE_CHECKING:
     from understudy.api.forwarder import Forwarder

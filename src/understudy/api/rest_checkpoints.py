@@ -11,7 +11,7 @@ from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
 from understudy.errors import UsageError
-from understudy.runtime.checkpoint_coordinator import CheckpointSettings
+from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 
 
 class CheckpointRoutes:

@@ -13,10 +13,10 @@ from understudy.api.leading import Leading
 from understudy.api.routes import Routes
 from understudy.api.views import Json
 from understudy.errors import LeadershipLost
+from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.effort import CleanupView
 from understudy.model import Tombstone
-from understudy.runtime.cleanup import Cleanup
-from understudy.runtime.effort import CleanupView
-from understudy.runtime.persist import persist
+from understudy.process.persist import persist
 
 ANSWER_S = 5.0
 """How long an answer waits to tell what was left behind: half of what a standby waits for it."""

@@ -24,8 +24,8 @@ from understudy.config import Configuration, options
 from understudy.config.secrets import masked
 from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
 from understudy.ha import savepoints
+from understudy.jobmanager.savepoint_coordinator import name_of
 from understudy.model import Failure, JobStatus, Savepoint
-from understudy.runtime.savepoint_coordinator import name_of
 
 DISPOSALS_MAX = 100
 """Of so many disposals the status is known; the oldest are forgotten."""

@@ -8,7 +8,7 @@ import sys
 import typer
 from typer.core import TyperGroup
 
-from understudy.cli import (
+from understudy.cli.commands import (
     ask,
     checkpoints,
     cleanup,
@@ -20,7 +20,7 @@ from understudy.cli import (
     zookeeper,
 )
 from understudy.errors import UnderstudyError, UsageError
-from understudy.runtime.reporter import printable_lines
+from understudy.process.reporter import printable_lines
 from understudy.version import VERSION
 
 app = typer.Typer(

@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from understudy.core.query_log import SeenQuery
 from understudy.errors import CheckpointError, UnderstudyError
 from understudy.model import Failure
+from understudy.spark.query_log import SeenQuery
 
 STOP_S = 30.0
 """How long queries may take to stop: a batch that is in a Python function is not interrupted."""

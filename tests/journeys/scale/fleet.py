@@ -15,25 +15,25 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from understudy.cli.common import DEFAULT_CLUSTER_ID
-from understudy.cli.compose import open_services
-from understudy.cli.spec import lock_of
+from understudy.cli.commands.common import DEFAULT_CLUSTER_ID
+from understudy.cli.launch.compose import open_services
+from understudy.cli.launch.spec import lock_of
 from understudy.clock import SystemClock
 from understudy.config.configuration import Configuration, load_configuration
+from understudy.driver.attempt import Attempt
+from understudy.driver.checkpointing import LinkRecorder
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import Incarnation
+from understudy.process import channels
+from understudy.process.processes import Death, Output, Spec
+from understudy.process.reporter import Silent
+from understudy.process.worker import GuardianLink
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import AttemptEnded, DriverMessage, LinkMessage
-from understudy.runtime import channels
-from understudy.runtime.attempt import Attempt
-from understudy.runtime.checkpointing import LinkRecorder
-from understudy.runtime.driver_pool import PoolSettings
-from understudy.runtime.processes import Death, Output, Spec
-from understudy.runtime.reporter import Silent
-from understudy.runtime.task_manager import Identity, TaskManager, TaskManagerSettings
-from understudy.runtime.worker import GuardianLink
+from understudy.taskmanager.driver_pool import PoolSettings
+from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
 
 LEASE_S, ORPHAN_S, HEARTBEAT_S = 15.0, 30.0, 5.0
 """As by default."""

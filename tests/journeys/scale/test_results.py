@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import BY_PROOF_S, command
-from understudy.cli.compose import open_services
+from understudy.cli.launch.compose import open_services
 from understudy.ha import layout
 from understudy.ha.documents import Document
 from understudy.ha.format import digest
 from understudy.ha.register import Releasable
 from understudy.ha.registry import REGISTRY_KEY
+from understudy.jobmanager.retention import tombstones
 from understudy.model import (
     ApplicationId,
     ApplicationResult,
@@ -34,7 +35,6 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
-from understudy.runtime.retention import tombstones
 
 RUNS = 1_000
 CLUSTER = "kept"

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession, types
 import understudy
 from understudy import JobContext
 from understudy.clock import SystemClock
+from understudy.driver.kept_tables import TableKeeper
 from understudy.ha.storage import LocalStorage
 from understudy.model import ApplicationId, Checkpoint, Incarnation, JobId, Pointer, RunId
 from understudy.rpc.messages import Deploy
-from understudy.runtime.kept_tables import TableKeeper
 
 STRUCT = types.StructType(
     [

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from understudy.core.executors import Assignment, Launch, Tag
+from understudy.driver.surroundings import Surroundings
 from understudy.errors import StartTimeSettingError
-from understudy.runtime.surroundings import Surroundings
 from understudy.spark import defaults
 from understudy.spark.session import SparkSessions
 

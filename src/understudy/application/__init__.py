@@ -1,0 +1,1 @@
+"""The process of ``main``: the public environment, and what runs the script."""

@@ -1,0 +1,236 @@
+"""The process that runs ``main``: started ahead of time, used for one execution.
+
+Run as ``python -m understudy.application.application_process`` under a guardian. It imports
+what takes long, says ``Ready``, and waits; a leader then tells it which application to execute. A
+standby keeps one of these waiting for the moment of a takeover.
+
+``main`` runs from the stored copy of the script and the modules beside it, in ``__main__``, with
+``__file__`` naming the script where it was submitted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import linecache
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from understudy.application.environment import Environment, current
+from understudy.clock import SystemClock
+from understudy.core.matching import Assignment
+from understudy.errors import UnreachableError
+from understudy.ha.format import digest
+from understudy.ha.storage import BlockingStorage, open_storage
+from understudy.model import Failure, JobId, Pointer
+from understudy.process import channels
+from understudy.process.channels import HEARTBEAT_S, SCRATCH
+from understudy.process.failures import failure_of, shown, storable, uncaught_job
+from understudy.process.forks import Home
+from understudy.process.persist import FOR_EVER, persist_blocking
+from understudy.process.printed import flush_output
+from understudy.process.pulse import start_pulse
+from understudy.process.worker import GuardianLink
+from understudy.rpc import messages
+from understudy.rpc.messages import MainMessage, RunMain
+from understudy.rpc.wire import BlockingLink
+from understudy.spark import defaults
+
+
+class ClusterLink:
+    """``main``'s requests over the channel; a thread of its own receives the answers."""
+
+    def __init__(self, link: BlockingLink[MainMessage], run: RunMain) -> None:
+        self.execution = run.execution
+        self._home = Home()
+        self._link = link
+        self._storage: BlockingStorage = open_storage(run.storage)
+        self._plans = run.plans
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, _Answer] = {}
+        self._turn = threading.Lock()
+        threading.Thread(target=self._receive, name="understudy-main", daemon=True).start()
+
+    def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
+        """See `MainLink.request`."""
+        self._home.demand("what only main may ask for")
+        answer = _Answer()
+        with self._turn:
+            number = next(self._numbers)
+            self._waiting[number] = answer
+        self._link.send(message(number))
+        return answer.wait()
+
+    def tell(self, message: MainMessage) -> None:
+        """See `MainLink.tell`."""
+        self._home.demand("what only main may tell")
+        self._link.send(message)
+
+    def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
+        """See `MainLink.put_plan`."""
+        name = digest(plan)
+        path = f"{self._plans}/{job_id}-{name[-16:]}"
+        persist_blocking("store a plan", lambda: self._storage.publish(path, plan), FOR_EVER)
+        return Pointer(path=path, digest=name, size=len(plan))
+
+    def _receive(self) -> None:
+        while (envelope := self._link.receive()) is not None:
+            answer = self._waiting.pop(getattr(envelope.message, "request", 0), None)
+            if answer:
+                answer.set(envelope.message)
+        # The JobManager is gone, and with it this execution; the guardian is about to say so.
+        for answer in list(self._waiting.values()):
+            answer.set(None)
+
+
+class _Answer:
+    """One answer that a thread waits for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._message: MainMessage | None = None
+
+    def set(self, message: MainMessage | None) -> None:
+        self._message = message
+        self._event.set()
+
+    def wait(self) -> MainMessage:
+        self._event.wait()
+        if self._message is None:
+            raise UnreachableError("the JobManager that executed this main is gone")
+        return self._message
+
+
+class Terminated(SystemExit):
+    """A signal ends this process: that is a loss, no failure of ``main``."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    raise Terminated(number)
+
+
+def _end_as_usual() -> None:
+    """Let signals end a forked child as they end any process: ours speak for ``main``."""
+    for number, usual in _USUAL.items():
+        if signal.getsignal(number) is _terminate:
+            signal.signal(number, usual)
+
+
+_USUAL: dict[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+
+
+def execute(run: RunMain) -> messages.MainEnded:
+    """Execute ``main`` to its end, threads included; return how it ended."""
+    try:
+        with Home().user_code():
+            if run.script:
+                _run_script(run)
+            else:
+                _run_function(run)
+    except Terminated:
+        raise
+    except SystemExit as end:
+        return messages.MainEnded(failure=_exit_failure(end.code))
+    except BaseException as error:
+        return messages.MainEnded(failure=failure_of(error), job_id=uncaught_job(error))
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join()
+    return messages.MainEnded()
+
+
+def _exit_failure(code: object) -> Failure | None:
+    if code is None or code == 0:
+        return None
+    message = code if isinstance(code, str) else f"main exited with code {shown(code)}"
+    return Failure(type="SystemExit", message=storable(message), time=SystemClock().wall())
+
+
+def _run_script(run: RunMain) -> None:
+    stored = Path(run.code) / "app" / run.target
+    source = stored.read_bytes()
+    module = types.ModuleType("__main__")
+    module.__dict__.update({"__file__": run.script, "__builtins__": __builtins__})
+    sys.modules["__main__"] = module
+    text = source.decode("utf-8", "replace")
+    # Tracebacks show the stored text, whatever has become of the file since.
+    linecache.cache[run.script] = (len(text), None, text.splitlines(keepends=True), run.script)
+    sys.argv = [run.script, *run.args]
+    exec(compile(source, run.script, "exec"), module.__dict__)  # noqa: S102 -- this is the job
+
+
+def _run_function(run: RunMain) -> None:
+    module_name, _, name = run.target.partition(":")
+    sys.argv = [run.target, *run.args]
+    function: Any = importlib.import_module(module_name)
+    for part in name.split("."):
+        function = getattr(function, part)
+    function()
+
+
+def _prepare(run: RunMain) -> None:
+    if run.cwd and Path(run.cwd).is_dir():
+        os.chdir(run.cwd)
+    sys.path[:0] = [path for path in run.python_path if path not in sys.path]
+    previous = os.environ.get("PYTHONPATH")
+    entries = [*run.python_path, *([previous] if previous else [])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(entries)
+    defaults.set_submit_arguments(run.conf, os.environ.pop(SCRATCH, ""))
+
+
+def main() -> NoReturn:
+    """Wait for an application, execute it, and say how it ended.
+
+    A signal ends the process as signals do, at whatever moment: an exit code would be taken for
+    one of ``main``'s, also just before it is executed.
+    """
+    try:
+        for number in _USUAL:
+            signal.signal(number, _terminate)
+        os.register_at_fork(after_in_child=_end_as_usual)
+        _serve()
+    except Terminated as end:  # ``main`` has put away what it wanted to.
+        signal.signal(end.number, signal.SIG_DFL)
+        os.kill(os.getpid(), end.number)
+        raise
+
+
+def _serve() -> NoReturn:
+    link: BlockingLink[MainMessage] = channels.inherited(channels.main_codec)
+    start_pulse(
+        GuardianLink.from_environment(), SystemClock(), float(os.environ.pop(HEARTBEAT_S, "30"))
+    )
+    defaults.preload()
+    link.send(messages.Ready())
+    envelope = link.receive()
+    if envelope is None or not isinstance(envelope.message, RunMain):
+        sys.exit(0)
+    run = envelope.message
+    _prepare(run)
+    assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
+    current.set(Environment(ClusterLink(link, run), assignment))
+    ended = execute(run)
+    if failure := ended.failure:
+        with contextlib.suppress(Exception):  # It may have closed or replaced where that goes.
+            sys.stderr.write(failure.traceback or f"{failure.message}\n")
+    flush_output()
+    link.send(ended)
+    sys.exit(1 if failure else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""What ``main`` holds in its hands: the environment, job clients, results.
+
+The same class serves in a cluster and under plain ``python app.py``; only the link differs. All
+calls block the calling thread, any thread may call, and functions, arguments and values pass
+through the same pickling and JSON everywhere, so that nothing works here and breaks there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from understudy import errors
+from understudy.core import matching
+from understudy.core.matching import Assigned, Assignment
+from understudy.errors import JobCanceled, JobFailed, SubmissionError, UnderstudyError
+from understudy.model import JobId, JobStatus, Pointer
+from understudy.process import plans
+from understudy.process.user_code import is_main_process, running_job
+from understudy.rpc import messages
+from understudy.rpc.messages import MainMessage
+
+_TO_MAIN = 4
+"""Frames from a warning in `Environment._assign` to the line of ``main`` that it is about."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JobExecutionResult:
+    """What a job returned, and when.
+
+    Attributes:
+        value: the decoded JSON value that the function returned.
+        job_id: the job's id, 32 hexadecimal digits.
+        attempt: which attempt ended it, from 1.
+        start_time: when that attempt started, in seconds since 1970.
+        end_time: when it ended, in seconds since 1970.
+        checkpoint: where its last completed checkpoint lies, if that is retained; else None.
+        savepoint: where the savepoint lies with which it was stopped, if it was; else None.
+    """
+
+    value: Any
+    job_id: str
+    attempt: int
+    start_time: float
+    end_time: float
+    checkpoint: str | None = None
+    savepoint: str | None = None
+
+    @property
+    def duration(self) -> float:
+        """Return the seconds that the last attempt ran."""
+        return self.end_time - self.start_time
+
+
+class MainLink(Protocol):
+    """How ``main`` talks to the JobManager that runs it."""
+
+    execution: int
+    """The how manieth execution of ``main`` this is, from 1."""
+
+    def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
+        """Send the message made for a fresh request number, and wait for its answer."""
+        ...
+
+    def tell(self, message: MainMessage) -> None:
+        """Send a message that is not answered."""
+        ...
+
+    def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
+        """Store a plan's bytes durably."""
+        ...
+
+
+class JobClient:
+    """A handle to a submitted job."""
+
+    def __init__(
+        self, link: MainLink, job_id: JobId, name: str, done: messages.JobDone | None = None
+    ) -> None:
+        self._link = link
+        self._job_id = job_id
+        self._name = name
+        self._done = done
+
+    @property
+    def job_id(self) -> str:
+        """Return the job's id, 32 hexadecimal digits."""
+        return self._job_id
+
+    @property
+    def name(self) -> str:
+        """Return the job's name."""
+        return self._name
+
+    def status(self) -> str:
+        """Return the job's status in Flink's words, such as ``RUNNING`` or ``FINISHED``."""
+        answer = self._link.request(
+            lambda number: messages.AskStatus(request=number, job_id=self._job_id)
+        )
+        status: JobStatus = _expect(answer, messages.StatusIs).status
+        return status.value
+
+    def result(self) -> JobExecutionResult:
+        """Wait for the job's end and return its result.
+
+        Raises `JobFailed` with the remote traceback, or `JobCanceled`.
+        """
+        done = self._done or self._await()
+        if done.status is JobStatus.FINISHED:
+            return JobExecutionResult(
+                json.loads(done.value),
+                self._job_id,
+                done.attempt,
+                done.start_time,
+                done.end_time,
+                done.checkpoint or None,
+                done.savepoint or None,
+            )
+        raise _failed(done, self._job_id, self._name)
+
+    def _await(self) -> messages.JobDone:
+        answer = self._link.request(
+            lambda number: messages.AwaitJob(request=number, job_id=self._job_id)
+        )
+        done: messages.JobDone = _expect(answer, messages.JobDone)
+        return done
+
+    def cancel(self) -> None:
+        """Cancel the job; returns once the wish is durable. `result` tells when it is over."""
+        answer = self._link.request(
+            lambda number: messages.CancelJob(request=number, job_id=self._job_id)
+        )
+        _expect(answer, messages.Accepted)
+
+    def __repr__(self) -> str:
+        """Name the job."""
+        return f"JobClient(job_id={self._job_id!r}, name={self._name!r})"
+
+
+class Environment:
+    """Where ``main`` submits its jobs; see `understudy.get_environment`."""
+
+    def __init__(self, link: MainLink, assignment: Assignment) -> None:
+        self._link = link
+        self._assignment = assignment
+        self._submitting = threading.Lock()
+        self._process = os.getpid()
+        self._past: dict[JobId, messages.JobDone] = {}
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the environment belongs to main, a job gets a JobContext instead")
+
+    def execute(
+        self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
+    ) -> JobExecutionResult:
+        """Run a job to its end and return its result.
+
+        ``function`` is called as ``function(ctx, *args, **kwargs)`` in a driver; it and its
+        arguments must be picklable by cloudpickle, what it returns must be JSON. ``name``
+        identifies the job across failovers; without it the function's name does.
+
+        Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
+        """
+        return self._begin(function, args, name, kwargs).result()
+
+    def execute_async(
+        self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
+    ) -> JobClient:
+        """Submit a job and return at once; from then on it survives any failover."""
+        return self._begin(function, args, name, kwargs)
+
+    def _begin(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        name: str | None,
+        kwargs: dict[str, Any],
+    ) -> JobClient:
+        """Submit a job. What ``main`` calls, calls this: a warning counts the frames up to it."""
+        self._check_caller()
+        with self._submitting:
+            assigned = self._assign(matching.name_of(function, name))
+            done = self._past.pop(assigned.job_id, None)
+            if done:
+                self._come_by(assigned)
+                return JobClient(self._link, assigned.job_id, assigned.name, done)
+            pointer = None
+            if self._link.execution == 1:
+                pointer = self._put_plan(assigned, function, args, kwargs)
+            answer = self._submit(assigned, pointer)
+            if isinstance(answer, messages.NeedPlan):
+                answer = self._submit(assigned, self._put_plan(assigned, function, args, kwargs))
+            accepted: messages.Accepted = _expect(answer, messages.Accepted)
+            self._past = dict(accepted.past)
+            done = self._past.pop(assigned.job_id, None)
+        return JobClient(self._link, assigned.job_id, assigned.name, done)
+
+    def _check_caller(self) -> None:
+        """Raise `SubmissionError` unless ``main`` itself asks: another would wait for ever."""
+        if job := running_job():
+            raise SubmissionError(
+                f"job {job!r} cannot submit jobs: main does, and may branch on what the job returns"
+            )
+        if os.getpid() != self._process:
+            raise SubmissionError("only the process of main submits jobs, not one that it forked")
+
+    def _assign(self, name: str) -> Assigned:
+        self._assignment, assigned = matching.assign(self._assignment, name)
+        if assigned.repeated:
+            warnings.warn(
+                f"two jobs are named {name!r}: after a failover they are told apart by the order "
+                "of their submission only; give them different names",
+                stacklevel=_TO_MAIN,
+            )
+        return assigned
+
+    def _put_plan(
+        self,
+        assigned: Assigned,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Pointer:
+        plan = plans.encode_plan(assigned.name, function, args, kwargs)
+        return self._link.put_plan(assigned.job_id, plan)
+
+    def _come_by(self, assigned: Assigned) -> None:
+        """Tell of a job whose end is known already: a main that has run before waits for nobody."""
+        told = messages.ComeBy(
+            job_id=assigned.job_id, name=assigned.name, occurrence=assigned.occurrence
+        )
+        self._link.tell(told)
+
+    def _submit(self, assigned: Assigned, plan: Pointer | None) -> MainMessage:
+        return self._link.request(
+            lambda number: messages.Submit(
+                request=number,
+                job_id=assigned.job_id,
+                name=assigned.name,
+                occurrence=assigned.occurrence,
+                plan=plan,
+            )
+        )
+
+
+class Elsewhere(Environment):
+    """The environment of a process that is no ``main``, but imports modules that ask for one."""
+
+    def __init__(self) -> None:
+        """Take nothing: nothing can be submitted from here."""
+
+    def _begin(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        name: str | None,
+        kwargs: dict[str, Any],
+    ) -> JobClient:
+        """Raise `SubmissionError`."""
+        raise SubmissionError(
+            "only main submits jobs, neither a job nor a process that main or a job has started"
+        )
+
+
+class Current:
+    """The environment of this process, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._environment: Environment | None = None
+        self._turn = threading.Lock()
+
+    def get(self, make: Callable[[], Environment]) -> Environment:
+        """Return the environment; ``make`` it if there is none yet."""
+        with self._turn:
+            if self._environment is None:
+                self._environment = make()
+            return self._environment
+
+    def set(self, environment: Environment | None) -> None:
+        """Make this the environment of the process."""
+        with self._turn:
+            self._environment = environment
+
+
+current = Current()
+
+
+def get_environment() -> Environment:
+    """Return where this ``main`` submits its jobs: always the same within a process.
+
+    Run by ``understudy run-application`` (or a JobManager) that is the cluster; under plain
+    ``python app.py`` it is a cluster within this process.
+    """
+    return current.get(_embed)
+
+
+def _embed() -> Environment:
+    if not is_main_process():
+        return Elsewhere()
+    # Imported when it is needed: a process of ``main`` in a cluster never does.
+    environment: Environment = importlib.import_module("understudy.embedded").embed()
+    return environment
+
+
+def _expect(answer: MainMessage, kind: type[Any]) -> Any:
+    if isinstance(answer, kind):
+        return answer
+    if isinstance(answer, messages.Refusal):
+        raise _ERRORS.get(answer.code, SubmissionError)(answer.message)
+    raise UnderstudyError(f"unexpected answer {type(answer).__name__}")
+
+
+def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
+    failure = done.failure
+    canceled = done.status is JobStatus.CANCELED
+    kind = JobCanceled if canceled else JobFailed
+    what = "was cancelled" if canceled else "failed"
+    message = f"job {name!r} {what} in attempt {done.attempt}"
+    if failure:
+        message += f": {failure.type}" + (f": {failure.message}" if failure.message else "")
+    return kind(
+        message,
+        job_id,
+        name,
+        failure.type if failure else "",
+        failure.traceback if failure else "",
+        done.checkpoint or None,
+        done.savepoint or None,
+    )
+
+
+_ERRORS: dict[str, type[UnderstudyError]] = {
+    error.code: error
+    for error in (
+        errors.JobNameError,
+        errors.PlanError,
+        errors.NotFoundError,
+        errors.ResultUnavailable,
+        errors.SubmissionError,
+    )
+}

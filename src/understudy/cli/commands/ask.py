@@ -1,0 +1,444 @@
+"""Commands that ask: list, info, cancel, result, logs.
+
+They find the leader by retrieval from the same configuration as the processes, follow it while it
+changes, and read storage when nobody leads. Without a configured cluster id they look at every
+cluster in the storage directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from understudy.api.authentication import rest_security
+from understudy.api.client import ClusterClient
+from understudy.api.views import Json as JsonObject
+from understudy.cli.commands.common import (
+    DEFAULT_CLUSTER_ID,
+    ConfigDir,
+    Json,
+    Overrides,
+    cluster_id_of,
+    configured,
+)
+from understudy.cli.commands.tail import follow
+from understudy.cli.launch.compose import EXIT_CODES, open_services
+from understudy.config import Configuration, options
+from understudy.errors import (
+    DataError,
+    NoLeaderError,
+    NotFoundError,
+    UnderstudyError,
+    UsageError,
+)
+from understudy.ha.register import ListsClusters
+from understudy.ha.storage import LocalStorage, open_storage
+from understudy.model import ApplicationStatus
+from understudy.process.reporter import printable, printable_lines
+
+KEPT = ("checkpoint", "savepoint")
+"""What may remain of a job."""
+
+ENDED = {"FINISHED", "FAILED", "CANCELED"}
+"""The states of a job that has ended."""
+
+NOT_ENDED = 4
+"""Exit code of `result` for what has not ended yet."""
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="An application's id, run id or job id.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("list")(list_applications)
+    app.command("info")(info)
+    app.command("cancel")(cancel)
+    app.command("result")(result)
+    app.command("logs")(logs)
+
+
+def list_applications(
+    overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """List the applications of the cluster, running and ended."""
+    configuration = configured(config_dir, overrides)
+    found = asyncio.run(_gather(configuration))
+    applications = [
+        {**one, "cluster-id": cluster_id, "leader": answer.get("leader")}
+        for cluster_id, answer in found
+        for one in answer["applications"]
+    ]
+    attention = [
+        {**one, "cluster-id": cluster_id}
+        for cluster_id, answer in found
+        for one in answer["attention"]
+    ]
+    if as_json:
+        print_json({"applications": applications, "attention": attention})
+    else:
+        _print_applications(applications)
+        _print_attention(attention)
+    if found and all(answer.get("unasked") for _, answer in found):
+        raise typer.Exit(1)
+
+
+def _print_applications(applications: list[JsonObject]) -> None:
+    table = Table("application", "run", "name", "status", "started", "duration", "jobs", "cluster")
+    for one in applications:
+        counts = ", ".join(f"{count} {state}" for state, count in one["jobs"].items())
+        table.add_row(
+            one["id"][:12],
+            one["run-id"],
+            cell(one["name"]),
+            one["status"],
+            when(one["start-time"]) if one["start-time"] >= 0 else "",
+            long(one["duration"]),
+            counts,
+            one["cluster-id"],
+        )
+    Console().print(table if applications else "no applications")
+
+
+SPARK = {"id": "application", "ui": "UI", "event-log": "event log"}
+"""What is shown of the Spark application in which a job runs."""
+
+
+def info(
+    wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Show an application with its jobs: reached, adopted, skipped, not reached."""
+    configuration = configured(config_dir, overrides)
+    cluster_id, found = find_one(configuration, wanted, application_named)
+    told = asyncio.run(with_client(configuration, cluster_id, ClusterClient.attention))
+    about = {found["id"], found["run-id"], *(job["jid"] for job in found["jobs"])}
+    about |= {"registry", "leader", "storage"}
+    found["attention"] = [one for one in told if one["id"] in about]
+    if as_json:
+        print_json(found)
+        return
+    console = Console()
+    console.print(
+        cell(
+            f"{found['name']}  {found['status']}  run {found['run-id']}  application {found['id']}"
+        )
+    )
+    if found.get("deployment", 1) > 1:
+        console.print(f"its code was deployed anew: deployment {found['deployment']}")
+    table = Table("job", "id", "state", "attempt", "duration", "in this execution of main")
+    for job in found["jobs"]:
+        table.add_row(
+            cell(job["name"]),
+            job["jid"][:12],
+            job["state"],
+            str(job["attempt"]),
+            long(job["duration"]),
+            cell(_mark(job)),
+        )
+    console.print(table)
+    for job in found["jobs"]:
+        if job.get("waits"):
+            console.print(cell(f"{job['name']} {job['waits']}"), soft_wrap=True)
+        spark = job.get("spark") or {}
+        parts = [f"{word} {spark[key]}" for key, word in SPARK.items() if spark.get(key)]
+        if parts:
+            console.print(cell(f"Spark of {job['name']}: {', '.join(parts)}"), soft_wrap=True)
+        for kind in KEPT:
+            if job.get(kind):
+                console.print(cell(f"{kind} of {job['name']}: {job[kind]}"), soft_wrap=True)
+    _print_attention(found["attention"])
+    failure = found.get("failure")
+    if failure:
+        console.print(Text(printable_lines(failure["stack-trace"])))
+
+
+def cancel(
+    wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Cancel an application, or one of its jobs."""
+    configuration = configured(config_dir, overrides)
+    cluster_id, found = find_one(configuration, wanted, _application_or_job)
+
+    async def ask(client: ClusterClient) -> JsonObject:
+        if "jid" in found:
+            return await client.patch(f"/jobs/{found['jid']}")
+        return await client.post(f"/applications/{found['id']}/cancel")
+
+    asyncio.run(with_client(configuration, cluster_id, ask))
+    identity = found.get("jid") or found["id"]
+    if as_json:
+        print_json({"id": identity, "cancelled": True})
+    else:
+        typer.echo(f"{identity} is being cancelled")
+
+
+def result(
+    wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Print how an application and its jobs ended, or one job.
+
+    Exit code: 0 FINISHED, 1 FAILED, 3 CANCELED, 4 not ended yet.
+    """
+    configuration = configured(config_dir, overrides)
+    cluster_id, found = find_one(configuration, wanted, _application_or_job)
+
+    async def ask(client: ClusterClient) -> list[JsonObject]:
+        jobs = [found["jid"]] if "jid" in found else [job["jid"] for job in found["jobs"]]
+        try:
+            return [await client.get(f"/jobs/{job}/execution-result") for job in jobs]
+        except NoLeaderError:
+            return await client.stored_results(found.get("jid") or found["id"])
+
+    results = asyncio.run(with_client(configuration, cluster_id, ask))
+    status = found.get("status") or found["state"]
+    answer = {"id": found.get("jid") or found["id"], "status": status, "jobs": results}
+    if failure := found.get("failure"):
+        answer["failure"] = failure
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(printable(f"{found['name']}: {status}"))
+        if failure:
+            typer.echo(printable_lines(f"  {failure['class']}: {failure['message']}"))
+        for one in results:
+            typer.echo(printable_lines(_result_line(one)))
+    ended = status in {one.value for one in EXIT_CODES}
+    raise typer.Exit(EXIT_CODES[ApplicationStatus(status)] if ended else NOT_ENDED)
+
+
+def logs(
+    wanted: Id,
+    follow_log: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Print what main and the jobs of an application printed."""
+    directory = configured(config_dir, overrides).log_dir
+    found = sorted(
+        path
+        for path in directory.glob("*.log")
+        if any(part.startswith(wanted) for part in path.stem.rsplit("-", 1)) or path.stem == wanted
+    )
+    if not found:
+        raise NotFoundError(f"no log of {wanted!r} in {directory}")
+    if len(found) > 1:
+        names = ", ".join(path.stem for path in found)
+        raise NotFoundError(f"{wanted!r} begins several logs: {names}")
+    try:
+        asyncio.run(follow(found[0], for_ever=follow_log))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+Ask = Callable[[ClusterClient], Awaitable[Any]]
+
+
+async def _overview(client: ClusterClient) -> JsonObject:
+    try:
+        answer = await client.get("/applications/overview")
+        status = await client.get("/ha/status")
+    except NoLeaderError:
+        return await client.stored_overview()
+    return {**answer, "leader": status["leader"]["id"], "attention": status["attention"]}
+
+
+def application_named(wanted: str) -> Ask:
+    """Return how to ask for an application: the leader, or storage where nobody leads."""
+
+    async def ask(client: ClusterClient) -> JsonObject:
+        try:
+            return await client.get(f"/applications/{wanted}")
+        except NoLeaderError:
+            return await client.stored_application(wanted)
+
+    return ask
+
+
+def _application_or_job(wanted: str) -> Ask:
+    async def ask(client: ClusterClient) -> JsonObject:
+        try:
+            found_application: JsonObject = await application_named(wanted)(client)
+            return found_application
+        except NotFoundError as missing:
+            try:
+                job: JsonObject = await client.get(f"/jobs/{wanted}")
+                return job
+            except NoLeaderError:
+                stored = await client.stored_jobs()
+                found = [one for one in stored if one["jid"].startswith(wanted)]
+                if len(found) != 1:
+                    raise missing from None
+                return found[0]
+
+    return ask
+
+
+async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
+    """Ask one cluster."""
+    timeout_s = configuration.get(options.CLIENT_TIMEOUT)
+    client = ClusterClient(
+        open_services(configuration, cluster_id),
+        timeout_s,
+        rest_security(configuration),
+        await_leader_s=configuration.get(options.AWAIT_LEADER),
+        tell=lambda words: typer.echo(f"understudy: {words}", err=True),
+    )
+    try:
+        return await ask(client)
+    finally:
+        await client.close()
+
+
+async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
+    """Return the applications of all clusters; one that cannot be asked hides no other."""
+    found: list[tuple[str, JsonObject]] = []
+    async for cluster_id in clusters_of(configuration):
+        try:
+            answer = await with_client(configuration, cluster_id, _overview)
+        except (UnderstudyError, OSError, TimeoutError) as error:
+            problem = {"id": cluster_id, "problem": str(error) or "does not answer in time"}
+            answer = {"applications": [], "leader": None, "attention": [problem], "unasked": True}
+        found.append((cluster_id, answer))
+    return found
+
+
+def find_one(
+    configuration: Configuration, wanted: str, ask_for: Callable[[str], Ask]
+) -> tuple[str, JsonObject]:
+    """Return what was found in the one cluster that knows it."""
+
+    damage: list[DataError] = []
+
+    async def look() -> list[tuple[str, JsonObject]]:
+        found = []
+        async for cluster_id in clusters_of(configuration):
+            try:
+                answer = await with_client(configuration, cluster_id, ask_for(wanted))
+            except NotFoundError:
+                continue
+            except DataError as error:
+                damage.append(error)
+                continue
+            found.append((cluster_id, answer))
+        return found
+
+    found = asyncio.run(look())
+    if not found and damage:
+        raise damage[0]
+    if not found:
+        raise NotFoundError(f"there is no {wanted!r} in {configuration.storage_dir}")
+    if len(found) > 1:
+        names = ", ".join(cluster_id for cluster_id, _ in found)
+        raise UnderstudyError(
+            f"{wanted!r} is known to several clusters ({names}): choose with "
+            f"-D {options.CLUSTER_ID.key}=…"
+        )
+    return found[0]
+
+
+def only_one(choices: Iterable[Sequence[JsonObject]], wanted: str) -> JsonObject | None:
+    """Return the job of the first choice that has any; raises `UsageError` where it has several."""
+    for candidates in choices:
+        if len(candidates) > 1:
+            raise UsageError(
+                f"{len(candidates)} jobs are called {printable(wanted)!r}: give the id of one"
+            )
+        if candidates:
+            return dict(candidates[0])
+    return None
+
+
+async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
+    """Yield the configured cluster, or all that the backend or the storage directory holds."""
+    configured_id = cluster_id_of(configuration)
+    if configuration.is_standalone:
+        configured_id = configured_id or DEFAULT_CLUSTER_ID  # Its address finds it, not its id.
+    if configured_id:
+        yield configured_id
+        return
+    backend = open_services(configuration, DEFAULT_CLUSTER_ID).backend
+    if isinstance(backend, ListsClusters):
+        for name in await backend.clusters():
+            yield name
+        return
+    storage = open_storage(configuration.storage_dir)
+    if not isinstance(storage, LocalStorage):
+        raise UnderstudyError(f"set {options.CLUSTER_ID.key}: the storage is not on this host")
+    for name in await asyncio.to_thread(storage.names, ""):
+        if await asyncio.to_thread(_is_cluster, storage, name):
+            yield name
+
+
+def _is_cluster(storage: LocalStorage, name: str) -> bool:
+    """Say whether a directory is that of a cluster: also one that has lost its register."""
+    return any(
+        storage.exists(f"{name}/{part}") for part in ("register", "applications", "tombstones")
+    )
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def print_json(value: object) -> None:
+    """Print one line of JSON."""
+    json.dump(value, sys.stdout, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+def _result_line(one: JsonObject) -> str:
+    answer = one.get("job-execution-result")
+    if answer is None:
+        return "  (goes on)"
+    status = answer["application-status"].replace("SUCCEEDED", "FINISHED")
+    text = json.dumps(answer.get("value"), ensure_ascii=False)
+    if "failure-cause" in answer:
+        cause = answer["failure-cause"]
+        text = f"{cause['class']}: {cause['message']}"
+    text += "".join(f"\n    {kind}: {answer[kind]}" for kind in KEPT if answer.get(kind))
+    return f"  {printable(answer['name'])}: {status} in attempt {answer['attempt']}: {text}"
+
+
+def _print_attention(attention: list[JsonObject]) -> None:
+    for one in attention:
+        typer.echo(printable(f"needs attention: {one['id']}: {one['problem']}"))
+
+
+def cell(text: str) -> Text:
+    """Return text as it is: it neither moves the cursor nor says how it looks."""
+    return Text(printable(text))
+
+
+def _mark(job: JsonObject) -> str:
+    if job.get("reached") is None:
+        return ""
+    marks = [word for word in ("adopted", "skipped", "displaced") if job.get(word)]
+    if not job["reached"]:
+        marks.insert(0, "not reached")
+    elif not marks:
+        marks = ["reached"]
+    return ", ".join(marks) + (f" ({job['reason']})" if job.get("reason") else "")
+
+
+def when(milliseconds: int) -> str:
+    """Return a moment in this host's time."""
+    return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def long(milliseconds: int) -> str:
+    """Return how long that is, for people."""
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

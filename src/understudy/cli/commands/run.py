@@ -1,0 +1,421 @@
+"""Commands that run: run-application, jobmanager, taskmanager."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import uuid
+from typing import Annotated, NoReturn
+
+import typer
+
+from understudy.cli.commands.common import (
+    DEFAULT_CLUSTER_ID,
+    ConfigDir,
+    Json,
+    Overrides,
+    cluster_id_of,
+    configured,
+)
+from understudy.cli.commands.restoring import (
+    AllowNonRestored,
+    Claim,
+    FromSavepoint,
+    Restore,
+    restored_spec,
+)
+from understudy.cli.launch.cluster import ClusterPlan, LocalCluster
+from understudy.cli.launch.compose import EXIT_CODES, open_services, release_registers, scratch_base
+from understudy.cli.launch.hosts import check_host, reachable_as, shown_as
+from understudy.cli.launch.joining import (
+    START_WAY_OUT,
+    check_first_job_id,
+    check_startable_here,
+    patiently,
+)
+from understudy.cli.launch.notify import notifier
+from understudy.cli.launch.redeploying import changes_of
+from understudy.cli.launch.resuming import print_resume
+from understudy.cli.launch.show import LiveView, PlainView, View
+from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
+from understudy.cli.launch.spec import (
+    WorkerSpec,
+    check_handed_on,
+    guarded,
+    new_worker,
+)
+from understudy.cli.launch.story import Event, Story, reason_of
+from understudy.cli.launch.submitting import application_spec
+from understudy.config import Configuration, options
+from understudy.config.configuration import quoted
+from understudy.config.security import is_loopback, links_over_tcp
+from understudy.errors import (
+    DataError,
+    ForeignDataError,
+    NotFoundError,
+    UnderstudyError,
+    UsageError,
+)
+from understudy.ha import layout
+from understudy.jobmanager.redeployment import NO_CHANGES
+from understudy.jobmanager.retention import read_tombstone
+from understudy.model import ApplicationStatus, RegistryBody, TombstoneFile
+from understudy.process import processes
+from understudy.process.given_files import check_storable
+from understudy.taskmanager.memory import check_drivers_fit
+
+RUN_ID_MAX = 64
+
+MEMBERS_MAX = 100
+"""More JobManagers or TaskManagers than one machine has a use for."""
+
+App = Annotated[str, typer.Argument(help="A script, or module:function.")]
+OptionalApp = Annotated[
+    str | None, typer.Argument(help="A script, or module:function.", show_default=False)
+]
+Host = Annotated[
+    str | None,
+    typer.Option("--host", help="The name or address by which other hosts reach this process."),
+]
+Args = Annotated[list[str] | None, typer.Argument(help="Arguments of the application.")]
+RunId = Annotated[
+    str | None, typer.Option("--run-id", help="Names the run; the same id never runs twice.")
+]
+Rerun = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rerun",
+        metavar="NAME",
+        help="Discard this job's result in the unfinished run: it runs again; may be repeated.",
+    ),
+]
+PASS_THROUGH = {"allow_interspersed_args": False}
+"""What follows APP belongs to the application."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("run-application", context_settings=PASS_THROUGH)(run_application)
+    app.command("jobmanager", context_settings=PASS_THROUGH)(jobmanager)
+    app.command("taskmanager")(taskmanager)
+
+
+@takes_spark_flags
+def run_application(
+    app: App,
+    said: SparkSubmit,
+    args: Args = None,
+    jobmanagers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default="2"),
+    ] = None,
+    taskmanagers: Annotated[int, typer.Option(min=1, max=MEMBERS_MAX, help="TaskManagers.")] = 1,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
+    ] = None,
+    run_id: RunId = None,
+    rerun: Rerun = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored_state: AllowNonRestored = False,
+    claim_mode: Claim = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+    as_json: Json = False,
+) -> None:
+    """Start a cluster on this machine, run an application to its end, stop the cluster.
+
+    Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED, 130 interrupted.
+    """
+    settings = [*(overrides or [])]
+    if slots is not None:
+        settings.append(f"{options.SLOTS.key}={slots}")
+    configuration = configured(config_dir, settings)
+    check_drivers_fit(configuration, taskmanagers)
+    spec = application_spec(app, args or (), said)
+    check_handed_on(configuration, spec)
+    cluster_id = cluster_id_of(configuration)
+    ephemeral = cluster_id is None
+    cluster_id = cluster_id or f"run-{uuid.uuid4().hex[:12]}"
+    run_id = checked_run_id(run_id)
+    layout.cluster_directory(cluster_id)
+    registry = None if ephemeral else asyncio.run(read_registry(configuration, cluster_id))
+    named = None if ephemeral else cluster_id
+    changes = changes_of(configuration, named, run_id, spec, tuple(rerun or ()))
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
+    if registry:
+        answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
+        run_id = continued_run(registry, run_id)
+        ephemeral = registry.ephemeral
+    spec = restored_spec(spec, restore, configuration, named)
+    wanted = _jobmanagers(configuration, jobmanagers)
+    check_first_job_id(configuration, cluster_id, run_id)
+    check_startable_here(configuration, cluster_id, jobmanagers=wanted)
+    plan = ClusterPlan(
+        configuration,
+        cluster_id,
+        ephemeral,
+        run_id or uuid.uuid4().hex[:12],
+        spec,
+        wanted,
+        taskmanagers,
+        changes,
+    )
+    sys.exit(_run(plan, as_json=as_json))
+
+
+@takes_spark_flags
+def jobmanager(
+    said: SparkSubmit,
+    app: OptionalApp = None,
+    args: Args = None,
+    host: Host = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="The port of its REST endpoint.")
+    ] = None,
+    run_id: RunId = None,
+    rerun: Rerun = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored_state: AllowNonRestored = False,
+    claim_mode: Claim = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Be a JobManager, in the foreground: several of one cluster id form a cluster.
+
+    Without APP it stands by, and executes what another JobManager of the cluster has brought.
+    """
+    addresses = reachable_as(_checked_host(host), port, overrides)
+    configuration = configured(config_dir, [*_said(addresses), *(overrides or [])])
+    spec = None
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
+    if app is None:
+        _check_without_application(configuration, said, rerun, restore)
+    else:
+        spec = application_spec(app, args or (), said)
+        if _serves_other_hosts(configuration):
+            check_storable(spec.conf)
+    check_handed_on(configuration, spec)
+    cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
+    layout.cluster_directory(cluster_id)
+    run_id = checked_run_id(run_id)
+    if spec:
+        check_first_job_id(configuration, cluster_id, run_id)
+    check_startable_here(configuration, cluster_id)
+    changes = NO_CHANGES
+    if spec:
+        spec = restored_spec(spec, restore, configuration, cluster_id)
+        changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
+    _become(
+        new_worker(
+            "jobmanager",
+            configuration,
+            cluster_id,
+            run_id=run_id,
+            application=spec,
+            changes=changes,
+            scratch=scratch_base(configuration),
+        )
+    )
+
+
+def taskmanager(
+    host: Annotated[
+        str | None, typer.Option("--host", help="How this host is called where it is shown.")
+    ] = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Be a TaskManager, in the foreground: it finds the leader by retrieval, and follows it."""
+    name = _checked_host(host)
+    said = configured(config_dir, overrides)
+    configuration = Configuration({**said.settings, **shown_as(name, said, overrides)})
+    check_drivers_fit(configuration)
+    check_handed_on(configuration)
+    cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
+    layout.cluster_directory(cluster_id)
+    check_startable_here(configuration, cluster_id, jobmanagers=0)
+    _become(
+        new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
+    )
+
+
+def _check_without_application(
+    configuration: Configuration, said: SparkSubmit, rerun: list[str] | None, restore: Restore
+) -> None:
+    """Raise `UsageError` for what means nothing to a JobManager that brings no application."""
+    if configuration.is_standalone:
+        raise UsageError(
+            f"with {options.HA_TYPE.key} NONE there is one JobManager: give it the application"
+        )
+    if rerun or restore.paths or said.name or said.py_files or said.conf:
+        raise UsageError(
+            "--rerun, --from-savepoint and spark-submit's flags are about an application: give "
+            "APP, or leave them to the JobManager that brings it"
+        )
+
+
+def _checked_host(host: str | None) -> str | None:
+    try:
+        return None if host is None else check_host(host)
+    except ValueError as error:
+        raise UsageError(f"--host {quoted(host or '')}: {error}") from None
+
+
+def _serves_other_hosts(configuration: Configuration) -> bool:
+    address = configuration.find(options.BIND_HOST) or configuration.get(options.RPC_ADDRESS)
+    return links_over_tcp(configuration) and not is_loopback(address)
+
+
+def _said(settings: dict[str, str]) -> list[str]:
+    """Return settings as if they had been given with -D, before those that were."""
+    return [f"{key}={text}" for key, text in settings.items()]
+
+
+def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
+    if not configuration.is_standalone:
+        return 2 if wanted is None else wanted
+    if wanted is not None and wanted > 1:
+        raise UsageError(
+            f"--jobmanagers {wanted}: with {options.HA_TYPE.key} NONE there is one; choose "
+            "another type for standbys"
+        )
+    return 1
+
+
+def checked_run_id(run_id: str | None) -> str | None:
+    """Return a run id that may be used as it is; raises `UsageError`."""
+    if run_id is None:
+        return None
+    allowed = run_id.isascii() and all(
+        character.isalnum() or character in "._-" for character in run_id
+    )
+    if not run_id or not allowed or len(run_id) > RUN_ID_MAX or not run_id[0].isalnum():
+        raise UsageError(
+            f"--run-id {quoted(run_id)}: use up to {RUN_ID_MAX} letters (a to z), digits, '.', "
+            "'_' and '-', beginning with a letter or digit"
+        )
+    return run_id
+
+
+async def read_registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
+    """Return what a cluster knows of its runs; raises an error that says what to do."""
+    try:
+        return await patiently(
+            configuration, open_services(configuration, cluster_id).registry.read
+        )
+    except ForeignDataError as error:
+        raise UsageError(str(error)) from error
+    except DataError as error:
+        raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
+
+
+def answer_ended_run(
+    configuration: Configuration,
+    cluster_id: str,
+    registry: RegistryBody,
+    run_id: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Exit with the result of a run that has ended, if this is its id."""
+    _answer_bygone(registry, run_id, as_json=as_json)
+    stone = {str(run): stone for run, stone in registry.tombstones.items()}.get(run_id or "")
+    if stone is None:
+        return
+    file: TombstoneFile | None = None
+    damage = ""
+    try:
+        file = asyncio.run(read_tombstone(open_services(configuration, cluster_id), stone))
+    except (DataError, NotFoundError) as error:
+        damage = str(error)
+    story = Story(time.time)
+
+    def say(text: str) -> None:
+        view.show({"event": "log", "line": text})
+
+    with PlainView(sys.stdout if as_json else None) as view, notifier(configuration, say) as posts:
+        say(f"run {run_id} has ended: {stone.status.value}")
+        if damage:
+            say(f"what is known of its jobs cannot be read: {damage}")
+        told = story.hear(
+            {
+                "event": "application-finished",
+                "run_id": run_id,
+                "status": stone.status.value,
+                "failure": reason_of(file.result.failure) if file else None,
+                "jobs": [
+                    {
+                        "job_id": job.job_id,
+                        "name": job.name,
+                        "status": job.status.value,
+                        "attempt": job.attempt,
+                    }
+                    for job in (file.jobs if file else ())
+                ],
+            }
+        )
+        if told:
+            view.show(told)
+            posts.tell(told)
+    sys.exit(EXIT_CODES[stone.status])
+
+
+def _answer_bygone(registry: RegistryBody, run_id: str | None, *, as_json: bool) -> None:
+    """Exit as a run ended of which only that is known: its tombstone's time is over."""
+    status = {str(run): status for run, status in registry.ended.items()}.get(run_id or "")
+    if status is None:
+        return
+    with PlainView(sys.stdout if as_json else None) as view:
+        text = f"run {run_id} has ended: {status.value}; its result is kept no longer"
+        view.show({"event": "log", "line": text})
+        ended = {"event": "application-finished", "run_id": run_id, "status": status.value}
+        told = Story(time.time).hear({**ended, "failure": None, "jobs": []})
+        if told:
+            view.show(told)
+    sys.exit(EXIT_CODES[status])
+
+
+def continued_run(registry: RegistryBody, run_id: str | None) -> str | None:
+    """Return the run that is to go on: an unfinished one comes before a new one."""
+    unfinished = [str(link.run_id) for link in registry.applications.values()]
+    if not unfinished or run_id in unfinished:
+        return run_id
+    typer.echo(f"understudy: run {unfinished[0]} is unfinished here: it is continued", err=True)
+    return unfinished[0]
+
+
+def _run(plan: ClusterPlan, *, as_json: bool) -> int:
+    story = Story(time.time)
+    view: View
+    if sys.stderr.isatty() and not as_json:
+        view = LiveView(story)
+    else:
+        view = PlainView(sys.stdout if as_json else None)
+
+    def show(event: Event) -> None:
+        view.show(event)
+        posts.tell(event)
+
+    cluster = LocalCluster(plan, story, show)
+    with view, notifier(plan.configuration, cluster.log) as posts:
+        asyncio.run(cluster.run())
+    if not story.finished and not plan.configuration.is_standalone:
+        print_resume(plan, story, began=not cluster.is_broken)
+    if story.finished and not plan.configuration.get(options.SHUTDOWN_ON_FINISH):
+        return EXIT_CODES[ApplicationStatus(story.status)]  # It had ended when it was closed.
+    if cluster.interrupts:
+        return 128 + signal.SIGINT
+    if cluster.closed_by:
+        return 128 + cluster.closed_by
+    return EXIT_CODES[ApplicationStatus(story.status)] if story.finished else 1
+
+
+def _become(worker: WorkerSpec) -> NoReturn:
+    """Turn this process into the guardian of the worker, which then runs in the foreground."""
+    spec = guarded(worker, orphan_grace_s=0.0)
+    program, environment = processes.command_of(spec)
+    release_registers()
+    os.execve(program[0], program, environment)  # noqa: S606

@@ -1,0 +1,474 @@
+"""Clusters that stand on their own, on one host or many: understudy cluster start|stop|status.
+
+conf/masters and conf/workers say where its processes are. Each runs in the background on its host;
+nothing watches them from here, and the command may be repeated: it starts what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from msgspec.structs import asdict
+from rich.console import Console
+from rich.table import Column, Table
+
+from understudy.api.client import ClusterClient
+from understudy.api.views import Json as JsonObject
+from understudy.cli.commands.ask import print_json, with_client
+from understudy.cli.commands.common import (
+    DEFAULT_CLUSTER_ID,
+    ConfigDir,
+    Json,
+    Overrides,
+    cluster_id_of,
+    configured,
+)
+from understudy.cli.commands.restoring import (
+    AllowNonRestored,
+    Claim,
+    FromSavepoint,
+    Restore,
+    restored_spec,
+)
+from understudy.cli.commands.run import (
+    PASS_THROUGH,
+    App,
+    Args,
+    RunId,
+    answer_ended_run,
+    checked_run_id,
+    continued_run,
+    read_registry,
+)
+from understudy.cli.launch.compose import open_services, register_in_storage
+from understudy.cli.launch.hosts import (
+    MASTERS,
+    WORKERS,
+    Member,
+    is_this_host,
+    reachable_as,
+    read_masters,
+    read_workers,
+    shown_as,
+)
+from understudy.cli.launch.joining import check_first_job_id
+from understudy.cli.launch.members import Account, Order, Wanted, name, unasked, wanted_of
+from understudy.cli.launch.reaching import answer_to, give
+from understudy.cli.launch.redeploying import changes_of
+from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
+from understudy.cli.launch.spec import ApplicationSpec, check_handed_on
+from understudy.cli.launch.submitting import application_spec
+from understudy.clock import SystemClock
+from understudy.config import Configuration, options
+from understudy.config.security import is_loopback
+from understudy.core.lease import Timing
+from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
+from understudy.ha import layout
+from understudy.ha.retrieval import retrieve, serving_leader
+from understudy.ha.storage import LocalStorage, open_storage
+from understudy.jobmanager.redeployment import Changes
+from understudy.model import LeaderRecord
+from understudy.process.given_files import check_storable
+from understudy.process.reporter import printable_lines
+
+LEADS_S = 30.0
+"""How long the first JobManager may take to lead before the others are started all the same."""
+
+FAILED = ("failed", "unreachable")
+
+BESIDE = Path("conf")
+"""Where people keep the files: it is read only when it is named."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A cluster, as configuration and files describe it."""
+
+    configuration: Configuration
+    cluster_id: str
+    overrides: tuple[str, ...]
+    masters: list[Member]
+    workers: list[Member]
+
+    @property
+    def others(self) -> list[str]:
+        """Return the hosts that are not this one."""
+        hosts = dict.fromkeys(one.host for one in (*self.masters, *self.workers))
+        return [host for host in hosts if not is_this_host(host)]
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Return what the files ask for, as each host calls it in its records."""
+        members = (*self.masters, *self.workers)
+        return tuple(name(one.host, one.role, one.number) for one in members)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        help="A cluster that stands on its own, on one host or many: conf/masters, conf/workers.",
+        no_args_is_help=True,
+    )
+    group.command("start", context_settings=PASS_THROUGH)(start)
+    group.command("stop")(stop)
+    group.command("status")(status)
+    group.command("member", hidden=True)(member)
+    app.add_typer(group, name="cluster")
+
+
+# --- start ----------------------------------------------------------------------------------------
+
+
+@takes_spark_flags
+def start(
+    app: App,
+    said: SparkSubmit,
+    args: Args = None,
+    run_id: RunId = None,
+    from_savepoint: FromSavepoint = None,
+    allow_non_restored_state: AllowNonRestored = False,
+    claim_mode: Claim = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Start what is missing of a cluster on all its hosts, and execute APP there.
+
+    Exit code: 0 all runs, 1 something could not be started, 2 bad usage.
+    """
+    standing = _standing(config_dir, overrides)
+    configuration = standing.configuration
+    spec = application_spec(app, args or (), said)
+    check_handed_on(configuration, spec)
+    run_id = checked_run_id(run_id)
+    _check_hosts(standing)
+    if standing.others:
+        check_storable(spec.conf)
+    here = [one for one in standing.masters if is_this_host(one.host)]
+    if not here:
+        raise UsageError(
+            "this host is not in the masters file: start the cluster on one that is, as a "
+            "JobManager there has to bring the application"
+        )
+    registry = asyncio.run(read_registry(configuration, standing.cluster_id))
+    changes = changes_of(configuration, standing.cluster_id, run_id, spec)
+    if registry:
+        answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
+        run_id = continued_run(registry, run_id)
+    check_first_job_id(configuration, standing.cluster_id, run_id)
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
+    spec = restored_spec(spec, restore, configuration, standing.cluster_id)
+    run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
+    # The first one brings the application, and leads: the others find it.
+    accounts = run.start(here[:1])
+    told = _tell(_asked(accounts))
+    if told[0].state in FAILED:
+        raise UnderstudyError("the first JobManager does not run, so no other process was started")
+    if not asyncio.run(_somebody_leads(standing)):
+        typer.echo(f"understudy: nobody leads yet, after {LEADS_S:g} s; see its log", err=True)
+    accounts += run.start([one for one in standing.masters if one != here[0]] + standing.workers)
+    told += _tell(_asked(accounts)[len(told) :])
+    _tell(unasked(accounts))
+    failed = [one for one in told if one.state in FAILED]
+    if failed:
+        raise UnderstudyError(
+            f"{len(failed)} of {len(told)} processes do not run; the others do. The same command "
+            "starts what is missing; `understudy cluster stop`, with the same options, ends all"
+        )
+    typer.echo(f"cluster {standing.cluster_id!r} runs {run.run_id}: {len(told)} processes")
+    if changes.over and not any(
+        one.state == "started" and one.role == "jobmanager" and is_this_host(one.host)
+        for one in told
+    ):
+        typer.echo(
+            "understudy: the other code is not deployed, as the JobManagers of this host run "
+            "already: stop the cluster, and start it again",
+            err=True,
+        )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What all JobManagers of a cluster are started for."""
+
+    standing: Standing
+    run_id: str
+    spec: ApplicationSpec
+    changes: Changes
+
+    def start(self, members: list[Member]) -> list[Account]:
+        """Start processes, all hosts at once."""
+        orders = [
+            Order(
+                "start",
+                host,
+                self.standing.cluster_id,
+                _handed_over(self.standing),
+                wanted_of(theirs, {one: self._settings(one) for one in theirs}),
+                self.run_id,
+                self.spec if is_this_host(host) else None,
+                self.changes,
+                self.standing.asked,
+            )
+            for host, theirs in _by_host(members).items()
+        ]
+        return give(self.standing.configuration, orders)
+
+    def _settings(self, member: Member) -> dict[str, str]:
+        host = None if is_loopback(member.host) else member.host
+        overrides = self.standing.overrides
+        if member.role == "jobmanager":
+            return reachable_as(host, member.port, [*overrides, *self._bound()])
+        return shown_as(host, self.standing.configuration, overrides)
+
+    def _bound(self) -> list[str]:
+        """Return which addresses of the hosts the configuration says are to be listened on.
+
+        Loopback is none that could serve other hosts; Flink's own config.yaml begins with it.
+        """
+        settings = self.standing.configuration.settings
+        keys = (options.BIND_HOST.key, options.REST_BIND_ADDRESS.key)
+        return [key for key in keys if key in settings and not is_loopback(settings[key])]
+
+
+def _handed_over(standing: Standing) -> dict[str, str]:
+    """Return the settings that all processes get, wherever they run.
+
+    What would be another place on each host, or by each user, is pinned to what it is here.
+    """
+    return {
+        **standing.configuration.settings,
+        options.CLUSTER_ID.key: standing.cluster_id,
+        options.STORAGE_DIR.key: standing.configuration.storage_dir,
+    }
+
+
+async def _somebody_leads(standing: Standing) -> bool:
+    """Wait until somebody leads and serves; return whether somebody does."""
+    services = open_services(standing.configuration, standing.cluster_id)
+    lease_s = Timing.of(standing.configuration).lease_s
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LEADS_S):
+            async for leader in retrieve(services.register, SystemClock(), lease_s):
+                if leader:
+                    return True
+    return False
+
+
+# --- stop -----------------------------------------------------------------------------------------
+
+
+def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+    """End all processes of a cluster, on all its hosts; its data is kept.
+
+    Exit code: 0 nothing of it runs any more, 1 otherwise.
+    """
+    standing = _standing(config_dir, overrides)
+    found = _status(standing)
+    leader = asyncio.run(_leader(standing))
+    jobmanagers = [one for one in found if one.role == "jobmanager"]
+    # Standbys first, so that none takes over meanwhile; and TaskManagers last: while nobody leads,
+    # the end of their drivers is no failure of a job.
+    last = [one for one in jobmanagers if leader and one.incarnation == leader.holder]
+    standbys = [one for one in jobmanagers if one not in last]
+    told: list[Account] = []
+    for some in (standbys, last, [one for one in found if one not in jobmanagers]):
+        told += _tell(_ask(standing, "stop", some))
+    failed = [one for one in told if one.state in FAILED]
+    if failed:
+        hosts = ", ".join(dict.fromkeys(one.host for one in failed))
+        raise UnderstudyError(
+            f"{len(failed)} of {len(told)} processes may still run, on {hosts}; the data is kept"
+        )
+    typer.echo(f"cluster {standing.cluster_id!r} is stopped; its data is kept")
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+def status(
+    overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Show the processes of a cluster: where they run, who leads, what is busy.
+
+    Exit code: 0 all run, 1 some do not.
+    """
+    standing = _standing(config_dir, overrides)
+    found = _status(standing)
+    leader = asyncio.run(_leader(standing))
+    slots = _slots(standing) if leader else {}
+    rows = [_row(one, leader, slots) for one in found]
+    if as_json:
+        shown = {"id": leader.name, "term": leader.term, "rest": leader.rest} if leader else None
+        print_json({"cluster_id": standing.cluster_id, "leader": shown, "processes": rows})
+    else:
+        _print(rows, leader)
+    sys.exit(0 if all(one.state == "runs" for one in found) else 1)
+
+
+def _row(account: Account, leader: LeaderRecord | None, slots: dict[str, str]) -> JsonObject:
+    is_jobmanager = account.role == "jobmanager"
+    leads = bool(leader and account.incarnation == leader.holder and account.state == "runs")
+    return {
+        **asdict(account),
+        "leads": leads if is_jobmanager else None,
+        "slots": None if is_jobmanager else slots.get(account.incarnation),
+    }
+
+
+def _print(rows: list[JsonObject], leader: LeaderRecord | None) -> None:
+    names = ("host", "process", "pid", "state", "REST", "busy slots")
+    table = Table(*(Column(name, overflow="fold") for name in names), box=None)
+    for one in rows:
+        table.add_row(
+            one["host"],
+            f"{one['role']} {one['number']}",
+            str(one["pid"] or ""),
+            "leads" if one["leads"] else one["state"],
+            one["rest"],
+            one["slots"] or "",
+        )
+    Console().print(table)
+    for one in rows:
+        if one["why"]:
+            typer.echo(printable_lines(f"{one['host']}: {one['why']}"))
+    where = f"{leader.name} leads, term {leader.term}: {leader.rest}" if leader else "nobody leads"
+    typer.echo(where)
+
+
+def _slots(standing: Standing) -> dict[str, str]:
+    """Return, by incarnation, how many slots of each TaskManager are busy, as the leader says."""
+
+    async def ask(client: ClusterClient) -> JsonObject:
+        return await client.get("/taskmanagers")
+
+    try:
+        answer: Any = asyncio.run(with_client(standing.configuration, standing.cluster_id, ask))
+    except (NoLeaderError, UnderstudyError, OSError, TimeoutError):
+        return {}
+    return {
+        one["incarnation"]: f"{one['slotsNumber'] - one['freeSlots']} of {one['slotsNumber']}"
+        for one in answer["taskmanagers"]
+    }
+
+
+# --- what they share ------------------------------------------------------------------------------
+
+
+def member() -> None:
+    """Carry out what `understudy cluster` on another host orders; reads standard input."""
+    sys.stdout.write(answer_to(sys.stdin.buffer.read()) + "\n")
+
+
+def _standing(config_dir: Path | None, overrides: list[str] | None) -> Standing:
+    configuration = configured(config_dir, overrides)
+    cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
+    layout.cluster_directory(cluster_id)
+    beside = [one for one in (BESIDE / MASTERS, BESIDE / WORKERS) if one.is_file()]
+    if config_dir is None and beside:
+        typer.echo(
+            f"understudy: {beside[0]} is not read without `--config-dir {BESIDE}` (or "
+            f"UNDERSTUDY_CONF_DIR={BESIDE})",
+            err=True,
+        )
+    masters, workers = read_masters(config_dir), read_workers(config_dir)
+    return Standing(configuration, cluster_id, tuple(overrides or ()), masters, workers)
+
+
+def _check_hosts(standing: Standing) -> None:
+    """Refuse what cannot be one cluster; warn of what is one only if a person has seen to it."""
+    configuration, masters = standing.configuration, standing.masters
+    if configuration.is_standalone and len(masters) > 1:
+        raise UsageError(
+            f"the masters file asks for {len(masters)} JobManagers: with {options.HA_TYPE.key} "
+            "NONE there is one; choose another type for standbys"
+        )
+    others = standing.others
+    if not others:
+        return
+    kind = configuration.get(options.HA_TYPE)
+    if configuration.is_standalone or register_in_storage(configuration):
+        raise UsageError(
+            f"masters and workers name another host, {others[0]}, and {options.HA_TYPE.key} is "
+            f"{kind}, which serves the processes of one host: use "
+            f"-D {options.HA_TYPE.key}=zookeeper -D {options.ZK_QUORUM.key}=HOST:2181"
+        )
+    local = [one.host for one in masters if is_loopback(one.host)]
+    if local:
+        raise UsageError(
+            f"the masters file names {local[0]} together with other hosts ({others[0]}), which "
+            "could not reach it by that name: write what this host is called by others"
+        )
+    if isinstance(open_storage(configuration.storage_dir), LocalStorage):
+        typer.echo(
+            f"understudy: {options.STORAGE_DIR.key} is {configuration.storage_dir}: this must be "
+            "one shared directory, mounted on each host",
+            err=True,
+        )
+
+
+def _status(standing: Standing) -> list[Account]:
+    """Return what the files ask for, and then what else of the cluster lives on those hosts."""
+    found = _ask(standing, "status", [*standing.masters, *standing.workers])
+    return _asked(found) + unasked(found)
+
+
+def _asked(accounts: list[Account]) -> list[Account]:
+    return [one for one in accounts if not one.under]
+
+
+def _ask(standing: Standing, verb: str, members: Sequence[Member | Account]) -> list[Account]:
+    hosts: dict[str, list[Wanted]] = {}
+    for one in members:
+        under = one.under if isinstance(one, Account) else ""
+        hosts.setdefault(one.host, []).append(Wanted(one.role, one.number, under=under))
+    handed, asked = _handed_over(standing), standing.asked
+    orders = [
+        Order(verb, host, standing.cluster_id, handed, tuple(theirs), asked=asked)
+        for host, theirs in hosts.items()
+    ]
+    return give(standing.configuration, orders)
+
+
+def _by_host(members: Iterable[Member]) -> dict[str, list[Member]]:
+    found: dict[str, list[Member]] = {}
+    for one in members:
+        found.setdefault(one.host, []).append(one)
+    return found
+
+
+async def _leader(standing: Standing) -> LeaderRecord | None:
+    """Return who leads; None also where the register does not answer."""
+    if standing.configuration.is_standalone:
+        return None
+    try:
+        services = open_services(standing.configuration, standing.cluster_id)
+        return await serving_leader(services.register)
+    except (OSError, TimeoutError, DataError):
+        return None
+
+
+def _tell(accounts: list[Account]) -> list[Account]:
+    """Say what became of each process, failures on stderr."""
+    words = {
+        "started": "is started",
+        "runs": "runs already",
+        "stopped": "is stopped",
+        "gone": "did not run any more",
+        "missing": "was not started",
+    }
+    for one in accounts:
+        where = f" (process {one.pid})" if one.pid else ""
+        what = words.get(one.state) or f"{one.state}: {one.why}"
+        rest = f", {one.rest}" if one.rest else ""
+        why = f"; {one.why}" if one.why and one.state in words else ""
+        line = printable_lines(f"{one.host}: {one.role} {one.number}{where} {what}{rest}{why}")
+        typer.echo(line, err=one.state in FAILED or (bool(why) and one.state == "runs"))
+    return accounts

@@ -1,0 +1,24 @@
+"""The command that tells how to ask REST: token."""
+
+from __future__ import annotations
+
+import typer
+
+from understudy.api.authentication import token_of
+from understudy.cli.commands.common import ConfigDir, Overrides, configured
+from understudy.config import options
+from understudy.errors import UsageError
+from understudy.rpc.secret import read_secret
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("token")(token)
+
+
+def token(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+    """Print the token that REST asks for: curl -H "Authorization: Bearer $(understudy token)"."""
+    path = configured(config_dir, overrides).find(options.SECRET_FILE)
+    if not path:
+        raise UsageError(f"{options.SECRET_FILE.key} is not set: such a cluster asks for no token")
+    typer.echo(token_of(read_secret(path)))

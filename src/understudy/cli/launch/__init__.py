@@ -1,0 +1,1 @@
+"""Launching processes of a cluster, and watching them."""

@@ -1,0 +1,431 @@
+"""A cluster on this machine for one application: started, watched, replaced, ended.
+
+The launcher is the parent of all guardians and the last subreaper. It hears what happens over one
+pipe a process; when it dies itself, the guardians close the cluster and keep the data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from understudy.api.authentication import rest_security
+from understudy.cli.launch.compose import (
+    directory_of,
+    locks_directories,
+    open_services,
+    scratch_base,
+)
+from understudy.cli.launch.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
+from understudy.cli.launch.standalone import remove_leftovers
+from understudy.cli.launch.story import Event, Story
+from understudy.config import Configuration, options
+from understudy.core.ids import application_id
+from understudy.errors import Conflict, DataError, UnderstudyError
+from understudy.ha.latch import HasLatch
+from understudy.ha.register import Entry
+from understudy.ha.retrieval import LEADER_KEY, decode_leader
+from understudy.ha.storage import open_storage
+from understudy.jobmanager.redeployment import Changes
+from understudy.process import guardian
+from understudy.process.closing import Closing
+from understudy.process.liveness_lock import LivenessLocks
+from understudy.process.processes import GuardedProcesses, Process
+from understudy.process.reporter import CLUSTER, LogFiles, log_name
+
+ORPHAN_GRACE_S = 10.0
+"""How long workers have to close in order when the launcher was killed."""
+
+EARLY_DEATHS = 3
+"""So many deaths in a row, before readiness or by an error of our own, are replaced at once; then
+with a growing pause."""
+
+SIGNALLED = 128
+"""Exit codes from here on tell a signal: somebody has told the process to close."""
+
+RESTART_MAX_S = 30.0
+CANCEL_RETRY_S = 0.5
+CLOSE_GRACE_S = 15.0
+"""How long a process may take to close in order."""
+
+EVENT_BYTES_MAX = 16 << 20
+"""A takeover names every job that was not run again."""
+
+REFUSED = 70
+"""Exit code of a worker that cannot be: its storage or an option does not hold."""
+
+_log = logging.getLogger(__name__)
+
+_ROUTINE = re.compile(r"\S+ \S+ \w+-[0-9a-f]{8} (DEBUG|INFO) ")
+"""What workers log while all is well."""
+
+Show = Callable[[Event], None]
+
+
+@dataclass
+class Member:
+    """One process of the cluster, and those that took its place."""
+
+    role: str
+    worker: WorkerSpec | None = None
+    process: Process | None = None
+    ready: bool = False
+    early_deaths: int = 0
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What is to be started."""
+
+    configuration: Configuration
+    cluster_id: str
+    ephemeral: bool
+    run_id: str
+    application: ApplicationSpec
+    jobmanagers: int
+    taskmanagers: int
+    changes: Changes
+    """What this start changes about the run that was unfinished."""
+
+
+@dataclass
+class Ending:
+    """Why the launcher ends the cluster before the application has."""
+
+    signals: list[int] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class LocalCluster:
+    """The processes of one run; `run` returns the exit code."""
+
+    def __init__(self, plan: ClusterPlan, story: Story, show: Show) -> None:
+        self._plan = plan
+        self._story = story
+        self._show = show
+        self._processes = GuardedProcesses(self._settle)
+        self._members: list[Member] = []
+        self._started: set[str] = set()
+        """The incarnations of all that were ever members."""
+        self._closing = False
+        self._finished = asyncio.Event()
+        self._over = asyncio.Event()
+        """The application has ended, and the cluster is to end with it."""
+        self._ending = Ending()
+        self._scratch = scratch_base(plan.configuration)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._logs = LogFiles(plan.configuration.log_dir, plan.configuration.get(options.LOG_MAX))
+        self._log_name = log_name(plan.run_id, application_id(plan.cluster_id, plan.run_id))
+        self._rests: dict[tuple[str, int], str] = {}
+        self._held: list[Event] = []
+        self._told_start = False
+        self._broken = False
+
+    @property
+    def interrupts(self) -> int:
+        """Return how often a person pressed Ctrl-C."""
+        return self._ending.signals.count(signal.SIGINT)
+
+    @property
+    def is_broken(self) -> bool:
+        """Say whether its processes cannot be started."""
+        return self._broken
+
+    @property
+    def closed_by(self) -> int:
+        """Return the signal that closed the cluster with its data kept, 0 if none did."""
+        for number in self._ending.signals:
+            if number in {signal.SIGTERM, signal.SIGHUP}:
+                return number
+        return signal.SIGINT if self.interrupts > 1 else 0
+
+    async def run(self) -> None:
+        """Start all, replace what dies, and return once nothing of it lives."""
+        guardian.prctl(guardian.PR_SET_CHILD_SUBREAPER, 1)
+        self._watch_signals()
+        try:
+            await self._start_all()
+            await self._until_over()
+        finally:
+            await self._end()
+
+    async def _start_all(self) -> None:
+        plan = self._plan
+        self._members = [Member("jobmanager") for _ in range(plan.jobmanagers)]
+        self._members += [Member("taskmanager") for _ in range(plan.taskmanagers)]
+        for member in self._members:
+            await self._start(member)
+
+    async def _start(self, member: Member) -> None:
+        """Start a member's process, and watch it."""
+        plan = self._plan
+        reader, writer = os.pipe()
+        is_jobmanager = member.role == "jobmanager"
+        member.ready = False
+        member.worker = new_worker(
+            member.role,
+            plan.configuration,
+            plan.cluster_id,
+            run_id=self._story.run_id or plan.run_id,
+            ephemeral=plan.ephemeral,
+            application=plan.application if is_jobmanager else None,
+            changes=plan.changes,
+            events=writer,
+            scratch=self._scratch,
+        )
+        self._started.add(member.worker.incarnation)
+        try:
+            spec = guarded(member.worker, orphan_grace_s=ORPHAN_GRACE_S)
+            member.process = await self._processes.start(spec, self.log)
+        finally:
+            os.close(writer)
+        self._spawn(self._listen(member, reader))
+        self._spawn(self._replace(member, member.process))
+
+    async def _listen(self, member: Member, descriptor: int) -> None:
+        """Hear what a process tells, until nobody holds the other end of its pipe."""
+        reader = asyncio.StreamReader(limit=EVENT_BYTES_MAX)
+        pipe = os.fdopen(descriptor, "rb")
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        while line := await reader.readline():
+            with contextlib.suppress(json.JSONDecodeError):
+                self._hear(member, json.loads(line))
+
+    def _hear(self, member: Member, event: Event) -> None:
+        kind = event["event"]
+        if kind == "jobmanager-started":
+            self._rests[member.role, id(member)] = event["rest"]
+        if kind in {"jobmanager-ready", "taskmanager-started"}:
+            member.ready = True
+        self._held.append(event)
+        if not self._told_start:
+            addresses_known = len(self._rests) >= self._plan.jobmanagers
+            if not addresses_known and kind != "application-finished":
+                return
+            self._tell_start()
+        held, self._held = self._held, []
+        for one in held:
+            self._tell(one)
+
+    def _tell_start(self) -> None:
+        """Tell that the cluster has started: once every JobManager has its address."""
+        self._told_start = True
+        self._tell(
+            {
+                "event": "cluster-started",
+                "rest": list(self._rests.values()),
+                "cluster_id": self._plan.cluster_id,
+                "storage_dir": self._plan.configuration.storage_dir,
+                "run_id": self._plan.run_id,
+            }
+        )
+
+    def _tell(self, event: Event) -> None:
+        if self._over.is_set():
+            return  # A standby that begins to lead before it is told to end is none of the story.
+        told = self._story.hear(event)
+        if told:
+            self._show(told)
+        if event["event"] == "application-finished":
+            self._finished.set()
+            if self.interrupts or self._plan.configuration.get(options.SHUTDOWN_ON_FINISH):
+                self._over.set()
+
+    def log(self, text: str) -> None:
+        """Keep what a process logs beside what the application prints; show what matters."""
+        with contextlib.suppress(OSError):  # The disk is full: the cluster goes on.
+            self._logs.append(self._log_name, CLUSTER, text)
+        if not _ROUTINE.match(text):
+            self._show({"event": "log", "line": text})
+
+    async def _replace(self, member: Member, process: Process) -> None:
+        """Put another process in the place of one that died, while the cluster goes on."""
+        death = await asyncio.shield(process.death)
+        failed = death.reason == "ended" and 0 < death.code < SIGNALLED
+        if failed or not member.ready:
+            member.early_deaths += 1
+        else:
+            member.early_deaths = 0
+        if member.worker and member.worker.scratch:
+            # Its guardian has removed it, unless it was killed itself.
+            await asyncio.to_thread(shutil.rmtree, member.worker.scratch, ignore_errors=True)
+        if self._closing or self._over.is_set():
+            return
+        self.log(f"{member.worker.name if member.worker else member.role} {death}")
+        if death.code == REFUSED and member.early_deaths >= EARLY_DEATHS:
+            self.log("the cluster cannot be started")
+            self._broken = True
+            self._ending.asked.set()
+            return
+        if self._plan.configuration.is_standalone and member.role == "jobmanager":
+            self.log("the JobManager was lost, and with it the application: nobody follows it")
+            self._broken = True
+            self._ending.asked.set()
+            return
+        late = member.early_deaths - EARLY_DEATHS
+        if late >= 0:
+            await asyncio.sleep(min(2.0**late, RESTART_MAX_S))
+        if not self._closing and not self._over.is_set():
+            await self._start(member)
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        self._ending.signals.append(number)
+        if self.closed_by or self._finished.is_set():
+            self._ending.asked.set()
+        else:
+            self.log("cancelling; press Ctrl-C again to stop at once and keep the data")
+            self._spawn(self._cancel())
+
+    async def _cancel(self) -> None:
+        """Ask whoever leads to cancel, until somebody has taken it."""
+        async with rest_security(self._plan.configuration).client(5.0) as client:
+            while not self._finished.is_set():
+                if self._story.rest and self._story.application_id:
+                    url = f"{self._story.rest}/applications/{self._story.application_id}/cancel"
+                    with contextlib.suppress(httpx.HTTPError):
+                        answer = await client.post(url)
+                        if answer.status_code in {202, 404, 409}:
+                            return
+                await asyncio.sleep(CANCEL_RETRY_S)
+
+    async def _until_over(self) -> None:
+        waits = [
+            asyncio.ensure_future(self._over.wait()),
+            asyncio.ensure_future(self._ending.asked.wait()),
+        ]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _end(self) -> None:
+        """End every process, and remove what is not data."""
+        self._closing = True
+        at_once = self.interrupts > 1
+        living = [member.process for member in self._members if member.process]
+        for process in living:
+            if at_once:
+                process.kill("interrupted twice")
+            else:
+                process.stop(CLOSE_GRACE_S)
+        await asyncio.gather(*(asyncio.shield(process.death) for process in living))
+        with Closing("the cluster") as closing:
+            with closing.step("processes of killed guardians"):
+                await self._settle()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            with closing.step("its register"):
+                if self._finished.is_set():
+                    await self._clear_register()
+            with closing.step("its directories"):
+                await asyncio.to_thread(self._remove_rest)
+
+    async def _clear_register(self) -> None:
+        """Remove the record of a standby that had just begun to lead when it was told to end.
+
+        And its place in line, if its guardian was killed: it would stay as long as the session.
+        Of a cluster without a name nothing is kept.
+        """
+        services = open_services(self._plan.configuration, self._plan.cluster_id)
+        register, backend = services.register, services.backend
+        with contextlib.suppress(OSError, TimeoutError, Conflict, DataError):
+            if isinstance(backend, HasLatch):
+                async with asyncio.timeout(CLOSE_GRACE_S):
+                    await self._dismiss(backend)
+            for key in await register.keys("" if self._plan.ephemeral else LEADER_KEY):
+                entry = await register.load(key)
+                if entry and (self._plan.ephemeral or self._is_of_a_member(entry)):
+                    await register.swap(key, None, entry.version)
+
+    def _is_of_a_member(self, leader: Entry) -> bool:
+        """Say whether one of ours leads: the next run of the cluster may have begun by now."""
+        return decode_leader(leader).holder in {"", *self._started}
+
+    async def _dismiss(self, backend: HasLatch) -> None:
+        """Take out of the line what was a member; all of them are dead."""
+        latch = backend.latch("", b"")
+        for contender in self._started.intersection(await backend.line()):
+            await latch.dismiss(contender)
+        await latch.leave()
+
+    def _remove_rest(self) -> None:
+        """Remove the locks of processes that were killed; and all of a cluster without a name."""
+        for member in self._members:
+            if member.worker and member.worker.scratch:
+                shutil.rmtree(member.worker.scratch, ignore_errors=True)
+        locks = locks_directories(self._plan.configuration, self._plan.cluster_id)
+        if locks and self._finished.is_set():
+            LivenessLocks(*locks).clear(self._started)
+            for directory in locks:
+                with contextlib.suppress(OSError):
+                    directory.parent.rmdir()
+        with contextlib.suppress(OSError):
+            Path(self._scratch).rmdir()
+        if self._plan.configuration.is_standalone:
+            self._remove_what_nobody_remembers()
+        if not self._finished.is_set():
+            return
+        storage = open_storage(self._plan.configuration.storage_dir)
+        cluster = directory_of(self._plan.configuration, self._plan.cluster_id)
+        if self._plan.ephemeral:
+            try:
+                storage.delete_tree(cluster)
+            except OSError as error:
+                self.log(f"left behind {storage.url}/{cluster}: {error}")
+
+    def _remove_what_nobody_remembers(self) -> None:
+        """Remove what the one JobManager has stored, however it ended: only it knew what it is."""
+        try:
+            left_behind = remove_leftovers(self._plan.configuration, self._plan.cluster_id)
+        except (OSError, UnderstudyError) as error:
+            self.log(f"left behind, until the next start or `understudy destroy`: {error}")
+        else:
+            for one in left_behind:
+                self.log(f"removed {one}")
+
+    async def _settle(self) -> None:
+        """Kill what has lost its guardian: everything below us that is no guardian of ours."""
+        while strays := self._strays():
+            for pid in strays:
+                guardian.kill(pid)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 -- it does not block
+            await asyncio.sleep(guardian.KILL_POLL_S)
+
+    def _strays(self) -> list[int]:
+        """Return our children that are no guardians; looked up anew, as members are replaced."""
+        ours = {
+            member.process.guardian_pid
+            for member in self._members
+            if member.process and not member.process.death.done()
+        }
+        return [
+            pid
+            for pid in guardian.descendants()
+            if guardian.parent_of(pid) == os.getpid() and pid not in ours
+        ]
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

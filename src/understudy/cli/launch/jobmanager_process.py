@@ -1,0 +1,182 @@
+"""A JobManager's process.
+
+Run as ``python -m understudy.cli.launch.jobmanager_process`` under a guardian.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+
+from understudy.api import rest
+from understudy.api.authentication import rest_security
+from understudy.cli.launch.compose import EXIT_CODES
+from understudy.cli.launch.joining import shared_settings
+from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_token
+from understudy.cli.launch.standalone import bind_rest, standing_alone
+from understudy.cli.launch.story import reason_of
+from understudy.cli.launch.submitting import submission_of
+from understudy.cli.launch.worker import Parts, main
+from understudy.config import options
+from understudy.core.lease import Timing
+from understudy.errors import DataError, NotFoundError
+from understudy.jobmanager.dispatcher import Binding, Ended, Surroundings
+from understudy.jobmanager.job_manager import JobManager
+from understudy.jobmanager.main_process import WarmMainProcesses
+from understudy.jobmanager.retention import read_tombstone
+from understudy.model import LeaderRecord, RunId
+from understudy.process import channels
+from understudy.rpc.gateway import Network
+from understudy.rpc.messages import LinkMessage
+
+
+async def run(parts: Parts) -> int:
+    """Be a JobManager until the run has ended; return the exit code."""
+    async with standing_alone(parts.configuration, parts.services):
+        return await _run_jobmanager(parts)
+
+
+async def _run_jobmanager(parts: Parts) -> int:
+    spec, configuration = parts.spec, parts.configuration
+    listening = bind_rest(configuration)
+    security = rest_security(configuration)
+    warn_of_open_token(configuration, security)
+    network: Network[LinkMessage] = network_of(
+        configuration, spec.cluster_id, channels.link_codec, is_jobmanager=True
+    )
+    url = rest.url_of(listening, rest_host(configuration), security)
+    me = _leader_record(parts, url, network.address_of(spec.incarnation))
+    identity = {
+        "id": spec.name,
+        "pid": me.pid,
+        "guardian_pid": me.guardian_pid,
+        "rest": me.rest,
+    }
+    told = False
+
+    def main_changed() -> None:
+        nonlocal told
+        manager.main_changed()
+        if mains.ready and not told:
+            told = True
+            parts.reporter.event("jobmanager-ready", **identity)
+
+    mains = WarmMainProcesses(
+        parts.processes,
+        configuration.get(options.MAIN_HEARTBEAT),
+        Path(spec.scratch),
+        main_changed,
+    )
+    manager = _job_manager(parts, me, mains, network)
+    try:
+        async with rest.serving(manager, listening, security), _running(mains.run()):
+            parts.reporter.event("jobmanager-started", **identity)
+            ended = await manager.run()
+            await _tell_end(parts, ended)
+    except asyncio.CancelledError:
+        parts.guardian.released()
+        raise
+    parts.guardian.released()
+    return EXIT_CODES[ended.status]
+
+
+def _leader_record(parts: Parts, rest_url: str, rpc_address: str) -> LeaderRecord:
+    """Return what this JobManager publishes of itself when it leads."""
+    return LeaderRecord(
+        holder=parts.spec.incarnation,
+        term=0,
+        session="",
+        lease_s=Timing.of(parts.configuration).lease_s,
+        name=parts.spec.name,
+        pid=os.getpid(),
+        guardian_pid=os.getppid(),
+        host=socket.gethostname(),
+        lock=parts.spec.lock,
+        rest=rest_url,
+        rpc=rpc_address,
+        settings=shared_settings(parts.configuration),
+    )
+
+
+def _job_manager(
+    parts: Parts, me: LeaderRecord, mains: WarmMainProcesses, network: Network[LinkMessage]
+) -> JobManager:
+    spec, configuration = parts.spec, parts.configuration
+    around = Surroundings(
+        me.holder,
+        me.name,
+        me.rest,
+        configuration,
+        parts.services,
+        mains,
+        parts.locks,
+        parts.reporter,
+        parts.clock,
+        random.Random(),  # noqa: S311 -- jitter, not secrets
+        functools.partial(_tell_end, parts),
+    )
+    binding = Binding(
+        RunId(spec.run_id) if spec.run_id else None,
+        spec.ephemeral,
+        submission_of(spec.application, configuration) if spec.application else None,
+        spec.changes,
+    )
+    return JobManager(
+        me,
+        around,
+        binding,
+        Timing.of(configuration),
+        configuration.get(options.ADOPTION_GRACE),
+        network,
+        parts.locks,
+        parts.guardian,
+    )
+
+
+async def _tell_end(parts: Parts, ended: Ended) -> None:
+    """Tell how the run ended, with each of its jobs."""
+    jobs: list[dict[str, object]] = []
+    reason = None
+    with contextlib.suppress(OSError, TimeoutError, DataError, NotFoundError):
+        registry = await parts.services.registry.read()
+        stone = registry.tombstones.get(ended.run_id) if registry else None
+        if stone:
+            file = await read_tombstone(parts.services, stone)
+            reason = reason_of(file.result.failure)
+            jobs = [
+                {
+                    "job_id": job.job_id,
+                    "name": job.name,
+                    "status": job.status.value,
+                    "attempt": job.attempt,
+                }
+                for job in file.jobs
+            ]
+    parts.reporter.event(
+        "application-finished",
+        run_id=ended.run_id,
+        status=ended.status.value,
+        failure=reason,
+        jobs=jobs,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Awaitable[None]) -> AsyncIterator[None]:
+    """Run something beside the block, and end it with the block."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    main(run)

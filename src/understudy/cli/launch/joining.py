@@ -1,0 +1,224 @@
+"""What is looked at before a process joins a cluster: whose it is, and what all in it must share.
+
+Processes with one cluster id are one cluster: those that come later stand by. Where they would
+contradict those that are there, they are refused before they start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from understudy.cli.launch.compose import check_startable, open_services
+from understudy.cli.launch.shared_storage import check_storage, lives
+from understudy.cli.launch.standalone import check_places
+from understudy.config import Configuration, options, zookeeper
+from understudy.config.option import Option
+from understudy.errors import (
+    Conflict,
+    DataError,
+    ForeignDataError,
+    LostDataError,
+    StorageError,
+    SubmissionError,
+    UnderstudyError,
+    UsageError,
+)
+from understudy.ha.register import Register, SelfProving
+from understudy.ha.registry import nonce
+from understudy.ha.retrieval import RETRY_BACKOFF_S, serving_leader
+from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager.attention import refuse_lost_registry
+from understudy.jobmanager.retention import refuse_used_job_id
+from understudy.model import LeaderRecord
+
+T = TypeVar("T")
+
+START_WAY_OUT = (
+    "nothing was started; put the latest copy back and start again, or remove all that is left of "
+    "the cluster with `understudy destroy`"
+)
+
+SILENT_S = 1.0
+"""How long a start waits for the register before it says that it does."""
+
+SHARED: tuple[Option[Any], ...] = (
+    options.LEASE_DURATION,
+    options.RENEW_DEADLINE,
+    options.RETRY_PERIOD,
+    options.ORPHAN_TIMEOUT,
+    options.ADOPTION_GRACE,
+    options.JOB_RESULT_PATH,
+    options.APPLICATION_RESULT_PATH,
+    options.DELETE_ON_COMMIT,
+)
+"""What one member of a cluster concludes from, and another one does."""
+
+_log = logging.getLogger(__name__)
+
+
+def shared_settings(configuration: Configuration) -> dict[str, str]:
+    """Return what a leader publishes, for those that join to compare."""
+    return {option.key: _said(configuration, option) for option in SHARED}
+
+
+def check_startable_here(
+    configuration: Configuration, cluster_id: str, *, jobmanagers: int = 1
+) -> None:
+    """Raise `UsageError` for what would make a process of the cluster fail at its start here.
+
+    ``jobmanagers``: how many of them are started with this configuration.
+    """
+    check_places([configuration] * jobmanagers)
+    check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
+    if not configuration.is_standalone:
+        services = open_services(configuration, cluster_id)
+        asyncio.run(check_joinable(configuration, services))
+
+
+def check_first_job_id(configuration: Configuration, cluster_id: str, run_id: str | None) -> None:
+    """Raise `UsageError` where a new run cannot begin with the configured id of its first job."""
+    job_id = configuration.find(options.FIRST_JOB_ID)
+    if job_id is None or configuration.is_standalone:
+        return
+    services = open_services(configuration, cluster_id)
+    try:
+        registry = asyncio.run(patiently(configuration, services.registry.read))
+        if registry and not registry.applications and run_id not in registry.tombstones:
+            asyncio.run(refuse_used_job_id(services, registry, job_id))
+    except SubmissionError as error:
+        raise UsageError(str(error)) from error
+    except DataError:
+        return  # Whoever leads names it, and waits for a person.
+
+
+async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:
+    """Raise `UsageError` where a process of this configuration cannot be of this cluster."""
+    try:
+        leader = await patiently(configuration, lambda: _prove(services))
+    except ForeignDataError as error:
+        raise UsageError(str(error)) from error
+    except LostDataError as error:
+        raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
+    except DataError:
+        return  # Whoever leads names it, and waits for a person.
+    except (OSError, TimeoutError, StorageError) as error:
+        raise UsageError(
+            f"the register cannot be used: {str(error) or 'it does not answer'}"
+        ) from error
+    if leader and await lives(configuration, services, leader):
+        _compare(configuration, services.cluster_id, leader)
+        await check_storage(configuration, services, leader)
+
+
+async def _prove(services: HighAvailabilityServices) -> LeaderRecord | None:
+    """Raise what is wrong with the register of a cluster; return who leads it."""
+    if isinstance(services.backend, SelfProving):
+        await services.backend.prove()
+    else:
+        await prove_register(services.register)
+    await refuse_lost_registry(services, None)
+    return await serving_leader(services.register)
+
+
+async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a register; again, with backoff, where servers of it may come back.
+
+    For as long as a process that starts may try to reach one, from when the connection broke first;
+    then ``TimeoutError`` tells what was the matter last. Rights do not come by asking again.
+    """
+    if not zookeeper.is_chosen(configuration):
+        return await ask()
+    loop, longest_s = asyncio.get_running_loop(), configuration.get(options.ZK_RETRY_WAIT)
+    patience_s = configuration.get(options.ZK_CONNECTION_TIMEOUT)
+    bound = f"{patience_s:g} s ({options.ZK_CONNECTION_TIMEOUT.key})"
+    problem, pause_s = "the register does not answer", RETRY_BACKOFF_S
+    telling = loop.call_later(SILENT_S, _log.warning, "%s: waiting for up to %s", problem, bound)
+    give_up_at: float | None = None
+    try:
+        while True:
+            began = loop.time()
+            try:
+                async with asyncio.timeout_at(give_up_at):
+                    return await ask()
+            except PermissionError:
+                raise
+            except OSError as error:
+                problem = str(error) or problem
+                if give_up_at is None:
+                    # What has timed out was waited for already; what broke was not.
+                    since = began if isinstance(error, TimeoutError) else loop.time()
+                    give_up_at = since + patience_s
+                rest_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 -- jitter, not secrets
+                if loop.time() + rest_s >= give_up_at:
+                    raise TimeoutError(f"{problem}; tried for {bound}") from error
+                if telling.when() > loop.time() and not telling.cancelled():
+                    telling.cancel()
+                    _log.warning("%s: trying again for up to %s", problem, bound)
+            await asyncio.sleep(rest_s)
+            pause_s = min(2 * pause_s, longest_s)
+    finally:
+        telling.cancel()
+
+
+def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord) -> None:
+    for option in SHARED:
+        theirs = leader.settings.get(option.key)
+        if theirs is None:
+            continue
+        mine = _said(configuration, option)
+        if mine != theirs and (
+            not mine or not theirs or option.parse(mine) != option.parse(theirs)
+        ):
+            raise UsageError(
+                f"{option.key} is {mine or 'not set'} here, but {theirs or 'not set'} in the "
+                f"cluster {cluster_id!r}, which {leader.name} leads (process {leader.pid} on "
+                f"{leader.host}): give it that value, or choose another "
+                f"{options.CLUSTER_ID.key}"
+            )
+
+
+def _said(configuration: Configuration, option: Option[Any]) -> str:
+    return configuration.settings.get(option.key, option.default or "")
+
+
+async def prove_register(register: Register) -> None:
+    """Raise `StorageError` unless a register keeps what everything is built on."""
+    key = f"proof-{nonce()}"
+    try:
+        version = await register.swap(key, b"first", None)
+        if not await _refuses(register, key, None):
+            raise StorageError("a register entry that exists can be created once more")
+        later = await register.swap(key, b"second", version)
+        if not await _refuses(register, key, version):
+            raise StorageError("a register entry can be replaced over a version that is outdated")
+        entry = await register.load(key)
+        if entry is None or (entry.value, entry.version) != (b"second", later):
+            raise StorageError("a register entry does not hold what was just written")
+        if key not in await register.keys("proof-"):
+            raise StorageError("a register does not list what was just written")
+    except Conflict as error:
+        raise StorageError(f"the register refuses what nobody else has written: {error}") from error
+    finally:
+        await _remove(register, key)
+    if await register.load(key) is not None:
+        raise StorageError("a register entry is still there after it was deleted")
+
+
+async def _refuses(register: Register, key: str, expected: str | None) -> bool:
+    try:
+        await register.swap(key, b"of another", expected)
+    except Conflict:
+        return True
+    return False
+
+
+async def _remove(register: Register, key: str) -> None:
+    try:
+        if entry := await register.load(key):
+            await register.swap(key, None, entry.version)
+    except (Conflict, DataError, OSError, TimeoutError):
+        return

@@ -1,0 +1,318 @@
+"""The processes of a standing cluster on one host: started in the background, looked at, ended.
+
+What is to be done comes as an order and goes back as an account of each process, both JSON: so it
+is the same for this host and, over ssh, for another one, which needs no file of this host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from understudy.cli.launch import background
+from understudy.cli.launch.background import Background
+from understudy.cli.launch.compose import scratch_base
+from understudy.cli.launch.hosts import Member
+from understudy.cli.launch.joining import check_startable_here
+from understudy.cli.launch.spec import (
+    STOP_GRACE_S,
+    ApplicationSpec,
+    check_handed_on,
+    guarded,
+    new_worker,
+)
+from understudy.cli.launch.standalone import check_places
+from understudy.config import Configuration, options
+from understudy.config.configuration import state_home
+from understudy.errors import UnderstudyError, UsageError
+from understudy.ha import layout
+from understudy.jobmanager.redeployment import NO_CHANGES, Changes
+from understudy.process import processes
+from understudy.taskmanager.memory import check_drivers_fit
+
+UP_S = 90.0
+"""How long a process may take until it serves: it imports for a second on a free machine."""
+
+END_S = STOP_GRACE_S + 10.0
+"""How long a process may take to end: its guardian kills what does not close in time."""
+
+ROLES = ("jobmanager", "taskmanager")
+
+LOG_LINES = 5
+"""So many last lines of its log are told of a process that did not come up."""
+
+TOLD_BYTES_MAX = 4096
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A process that is to be there, with the settings that only it has."""
+
+    role: str
+    number: int
+    settings: tuple[tuple[str, str], ...] = ()
+    under: str = ""
+    """The name of its host that it was started under, if it is another one than the order's."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What is to be done on a host."""
+
+    verb: str
+    """``start``, ``stop`` or ``status``."""
+    host: str
+    """The host's name in conf/masters and conf/workers."""
+    cluster_id: str
+    settings: dict[str, str]
+    members: tuple[Wanted, ...]
+    run_id: str | None = None
+    application: ApplicationSpec | None = None
+    """Only on the host where the command was typed: elsewhere the stores have it."""
+    changes: Changes = NO_CHANGES
+    asked: tuple[str, ...] = ()
+    """All processes that the files ask for, on any host, as `name` calls them."""
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What is to be told of one process."""
+
+    host: str
+    role: str
+    number: int
+    state: str
+    """``started``, ``runs``, ``stopped``, ``gone`` (it runs no more), ``missing`` (it was never
+    started here), ``failed`` or ``unreachable``."""
+    pid: int = 0
+    incarnation: str = ""
+    rest: str = ""
+    why: str = ""
+    under: str = ""
+    """The name of its host that it was started under, where the files do not ask for it."""
+
+    def __str__(self) -> str:
+        """Say which one it is."""
+        return f"{self.role} {self.number} on {self.host}"
+
+
+def carry_out(order: Order) -> list[Account]:
+    """Do what is ordered on this host. Blocks until it is done, a minute and a half at most."""
+    place = _directory(order)
+    if order.verb == "status":
+        return [_seen(order, one) for one in order.members] + _others(order)
+    with background.alone(place):
+        if order.verb == "stop":
+            with ThreadPoolExecutor(max(1, len(order.members))) as pool:
+                return [*pool.map(lambda one: _ended(order, one), order.members)]
+        return _start(order)
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+def _start(order: Order) -> list[Account]:
+    """Start what does not run yet, then wait until all of it is up."""
+    others = _others(order)
+    found = {one: _seen(order, one) for one in order.members}
+    missing = [one for one, account in found.items() if account.state != "runs"]
+    try:
+        _check_names(order, missing, others)
+        configurations = {one: _checked(order, one) for one in missing}
+        taskmanagers = [one for one in order.members if one.role == "taskmanager"]
+        for one in taskmanagers[:1]:
+            if one in configurations:
+                check_drivers_fit(configurations[one], len(taskmanagers))
+        jobmanagers = [one for one in missing if one.role == "jobmanager"]
+        check_places([configurations[one] for one in jobmanagers])
+        for one in missing[:1]:
+            check_startable_here(
+                configurations[one], order.cluster_id, jobmanagers=int(one.role == "jobmanager")
+            )
+    except UnderstudyError as error:
+        return [
+            _account(order, one, "failed", why=str(error)) if one in missing else account
+            for one, account in found.items()
+        ] + others
+    listening = {one: _launch(order, one, configurations[one]) for one in missing}
+    with ThreadPoolExecutor(max(1, len(missing))) as pool:
+        came = pool.map(lambda one: _up(order, one, *listening[one]), missing)
+        told = dict(zip(missing, came, strict=True))
+    return [told.get(one, account) for one, account in found.items()] + others
+
+
+def _check_names(order: Order, missing: list[Wanted], others: list[Account]) -> None:
+    """Refuse to start what may run already, under another name of this host."""
+    roles = {one.role for one in missing}
+    for one in others:
+        if one.role in roles and one.under != order.host:
+            raise UsageError(
+                f"process {one.pid} is {one.role} {one.number} of this host by another name, "
+                f"{one.under}: write that name, or end all with `understudy cluster stop`, with "
+                "the same options"
+            )
+
+
+def _checked(order: Order, wanted: Wanted) -> Configuration:
+    configuration = Configuration({**order.settings, **dict(wanted.settings)})
+    check_handed_on(configuration, order.application)
+    return configuration
+
+
+def _launch(order: Order, wanted: Wanted, configuration: Configuration) -> tuple[int, str]:
+    """Start a process; return where it will say that it is up, and why it was not started."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    is_jobmanager = wanted.role == "jobmanager"
+    worker = new_worker(
+        wanted.role,
+        configuration,
+        order.cluster_id,
+        run_id=order.run_id,
+        application=order.application if is_jobmanager else None,
+        changes=order.changes if is_jobmanager else NO_CHANGES,
+        scratch=scratch_base(configuration),
+        ready=writer,
+    )
+    program, environment = processes.command_of(guarded(worker, orphan_grace_s=0.0))
+    about = {"incarnation": worker.incarnation, "name": worker.name}
+    record = _record(order, wanted)
+    try:
+        background.start(
+            program,
+            record,
+            _log(order, wanted),
+            environment=environment,
+            fds=(writer,),
+            about=about,
+        )
+    except OSError as error:
+        return reader, f"it cannot be started: {error}"
+    finally:
+        os.close(writer)
+    return reader, ""
+
+
+def _up(order: Order, wanted: Wanted, reader: int, why: str) -> Account:
+    """Wait until a process says that it is up, or is gone."""
+    try:
+        told = b"" if why else _read_line(reader)
+    finally:
+        os.close(reader)
+    started = background.recorded(_record(order, wanted))
+    if told and started:
+        rest = str(msgspec.json.decode(told)["rest"])
+        about = {**started.about, "rest": rest}
+        with contextlib.suppress(OSError):  # It is only shown.
+            background.write(_record(order, wanted), msgspec.structs.replace(started, about=about))
+        return _account(order, wanted, "started", started, rest=rest)
+    if told is None and started:
+        return _account(order, wanted, "failed", started, why=f"it did not serve within {UP_S:g} s")
+    lines = background.last_lines(_log(order, wanted), LOG_LINES)
+    said = why or "it ended at once"
+    return _account(order, wanted, "failed", why="\n  ".join([said, *lines]))
+
+
+def _read_line(reader: int) -> bytes | None:
+    """Return the one line that a process writes when it is up; nothing if it ends, None if late."""
+    watch = select.poll()
+    watch.register(reader, select.POLLIN)
+    return os.read(reader, TOLD_BYTES_MAX) if watch.poll(UP_S * 1000) else None
+
+
+# --- looking, ending ------------------------------------------------------------------------------
+
+
+def _seen(order: Order, wanted: Wanted) -> Account:
+    found = background.recorded(_record(order, wanted))
+    if found is None:
+        return _account(order, wanted, "missing")
+    return _account(
+        order, wanted, "runs" if found.lives else "gone", found, rest=found.about.get("rest", "")
+    )
+
+
+def _others(order: Order) -> list[Account]:
+    """Return what lives of the cluster on this host, and no file asks for: lines change."""
+    found: list[Account] = []
+    for record in sorted(_directory(order).glob("*.json")):
+        role, _, rest = record.stem.partition("-")
+        host, _, number = rest.rpartition("-")
+        if record.stem in order.asked or role not in ROLES or not (host and number.isdecimal()):
+            continue
+        account = _seen(order, Wanted(role, int(number), under=host))
+        if account.state == "runs":
+            found.append(account)
+    return found
+
+
+def unasked(accounts: Iterable[Account]) -> list[Account]:
+    """Return each process once that no file asks for: its host may have been asked by two names."""
+    found = {one.incarnation or str(one): one for one in reversed([*accounts]) if one.under}
+    return [*reversed(found.values())]
+
+
+def _ended(order: Order, wanted: Wanted) -> Account:
+    record = _record(order, wanted)
+    found = background.recorded(record)
+    if found is None:
+        return _account(order, wanted, "missing")
+    lived = found.lives
+    if not background.end(found, END_S):
+        return _account(order, wanted, "failed", found, why=f"it did not end within {END_S:g} s")
+    record.unlink(missing_ok=True)
+    return _account(order, wanted, "stopped" if lived else "gone", found)
+
+
+def _account(
+    order: Order,
+    wanted: Wanted,
+    state: str,
+    found: Background | None = None,
+    *,
+    rest: str = "",
+    why: str = "",
+) -> Account:
+    pid = found.pid if found else 0
+    incarnation = found.about.get("incarnation", "") if found else ""
+    role, number, under = wanted.role, wanted.number, wanted.under
+    if under and not why:
+        why = f"masters and workers do not ask for {role} {number} on {under}"
+    return Account(order.host, role, number, state, pid, incarnation, rest, why, under)
+
+
+def _directory(order: Order) -> Path:
+    configured = Configuration(order.settings).find(options.PID_DIR)
+    base = Path(configured) if configured else state_home() / "pids"
+    return base / layout.cluster_directory(order.cluster_id)
+
+
+def name(host: str, role: str, number: int) -> str:
+    """Return what a process's files are called; hosts may share their directory."""
+    return f"{role}-{host}-{number}"
+
+
+def _name(order: Order, wanted: Wanted) -> str:
+    return name(wanted.under or order.host, wanted.role, wanted.number)
+
+
+def _record(order: Order, wanted: Wanted) -> Path:
+    return _directory(order) / f"{_name(order, wanted)}.json"
+
+
+def _log(order: Order, wanted: Wanted) -> Path:
+    """Return a process's own log: apart from the applications' logs, of which the old ones go."""
+    cluster = layout.cluster_directory(order.cluster_id)
+    base = Configuration(order.settings).log_dir / "processes"
+    return base / f"{cluster}-{_name(order, wanted)}.log"
+
+
+def wanted_of(
+    members: Sequence[Member], settings: Mapping[Member, Mapping[str, str]]
+) -> tuple[Wanted, ...]:
+    """Return members as an order names them, each with the settings of its own."""
+    return tuple(
+        Wanted(one.role, one.number, tuple(settings.get(one, {}).items())) for one in members
+    )

@@ -1,0 +1,118 @@
+"""Giving orders to hosts: to this one directly, to another one over ssh.
+
+On the other host the same program reads the order from its standard input and answers on its
+standard output. Nothing of an order stands on a command line, where others could read it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from understudy.cli.launch.hosts import is_this_host
+from understudy.cli.launch.members import END_S, UP_S, Account, Order, Wanted, carry_out
+from understudy.config import Configuration, options
+from understudy.errors import ConfigurationError, UnderstudyError
+
+ANSWER = "understudy-accounts "
+"""What the line begins with that holds the answer: a host may greet whoever logs in."""
+
+CONNECT_S = 10
+"""How long another host may take to let us in."""
+
+DEADLINE_S = CONNECT_S + max(UP_S, END_S) + 20.0
+"""How long another host may take in all."""
+
+HOSTS_AT_ONCE = 32
+"""So many hosts are reached at the same time."""
+
+LINES_SHOWN = 5
+
+
+def remote_command(configuration: Configuration, host: str) -> list[str]:
+    """Return the command that lets another host carry out an order; raises `UsageError`."""
+    try:
+        further = shlex.split(configuration.get(options.SSH_OPTIONS))
+        ssh = shlex.split(configuration.get(options.SSH_COMMAND))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{options.SSH_COMMAND.key} or {options.SSH_OPTIONS.key}: {error}"
+        ) from error
+    python = configuration.find(options.SSH_PYTHON) or sys.executable
+    there = shlex.join([python, "-m", "understudy", "cluster", "member"])
+    fixed = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
+    return [*ssh, *further, *fixed, host, there]
+
+
+def give(configuration: Configuration, orders: Sequence[Order]) -> list[Account]:
+    """Have orders carried out, all at once, and return the accounts in their order.
+
+    Blocks until all hosts have answered, or their time is over. A host that cannot be reached is
+    told as such, with the reason, for each of its processes.
+    """
+    if not orders:
+        return []
+    with ThreadPoolExecutor(min(len(orders), HOSTS_AT_ONCE)) as pool:
+        answers = pool.map(lambda order: _give(configuration, order), orders)
+        return [account for accounts in answers for account in accounts]
+
+
+def _give(configuration: Configuration, order: Order) -> list[Account]:
+    try:
+        if is_this_host(order.host):
+            return carry_out(order)
+        return _over_ssh(remote_command(configuration, order.host), order)
+    except (UnderstudyError, OSError) as error:
+        return _unreachable(order, str(error))
+
+
+def _over_ssh(command: list[str], order: Order) -> list[Account]:
+    try:
+        done = subprocess.run(
+            command,
+            input=msgspec.json.encode(order),
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return _unreachable(order, f"no answer within {DEADLINE_S:g} s")
+    for line in done.stdout.decode(errors="replace").splitlines():
+        if line.startswith(ANSWER):
+            try:
+                return msgspec.json.decode(line.removeprefix(ANSWER), type=list[Account])
+            except msgspec.MsgspecError as error:
+                return _unreachable(order, f"it answers what is not understood: {error}")
+    said = done.stderr.decode(errors="replace").strip().splitlines()[-LINES_SHOWN:]
+    what = f"{command[0]} ended with exit code {done.returncode}"
+    return _unreachable(order, "\n  ".join([what, *said]))
+
+
+def _unreachable(order: Order, why: str) -> list[Account]:
+    return [_one(order, wanted, why) for wanted in order.members]
+
+
+def _one(order: Order, wanted: Wanted, why: str) -> Account:
+    return Account(
+        order.host, wanted.role, wanted.number, "unreachable", why=why, under=wanted.under
+    )
+
+
+def answer_to(data: bytes) -> str:
+    """Carry out an order that came from another host; return the line to answer with.
+
+    Raises `UnderstudyError` for what is no order.
+    """
+    try:
+        order = msgspec.json.decode(data, type=Order)
+    except msgspec.MsgspecError as error:
+        raise UnderstudyError(
+            f"this is no order of this version of Understudy: {error}; it is for `understudy "
+            "cluster` on another host, which must have the same version"
+        ) from error
+    return ANSWER + msgspec.json.encode(carry_out(order)).decode()

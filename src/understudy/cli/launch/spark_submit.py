@@ -1,0 +1,194 @@
+"""spark-submit's flags: declared once, for each command that takes an application."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.errors import UsageError
+from understudy.process.archives import check_archive
+from understudy.process.given_files import FILE_SETTINGS
+from understudy.spark import properties
+
+SETTINGS = {
+    "master": "spark.master",
+    "driver-memory": "spark.driver.memory",
+    "driver-cores": "spark.driver.cores",
+    "driver-java-options": "spark.driver.extraJavaOptions",
+    "driver-class-path": "spark.driver.extraClassPath",
+    "driver-library-path": "spark.driver.extraLibraryPath",
+    "executor-memory": "spark.executor.memory",
+    "executor-cores": "spark.executor.cores",
+    "num-executors": "spark.executor.instances",
+    "total-executor-cores": "spark.cores.max",
+    "packages": "spark.jars.packages",
+    "exclude-packages": "spark.jars.excludes",
+    "repositories": "spark.jars.repositories",
+    "queue": "spark.yarn.queue",
+}
+"""Flags that are settings."""
+
+OTHERS = {
+    "name": "What the application is called.",
+    "py-files": "Python files (.py), archives (.zip, .egg), wheels (.whl), with commas between.",
+    "properties-file": "A file of Spark settings.",
+}
+
+WITHOUT_MEANING = {
+    "class": "applications are Python",
+    "deploy-mode": "drivers run in the TaskManagers' slots; point --master at the Spark cluster "
+    "that runs the executors",
+    "supervise": "everything is supervised",
+}
+
+PANEL = "spark-submit"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSubmit:
+    """What was said with spark-submit's flags.
+
+    Attributes:
+        name: the application's name, None where it was not given.
+        py_files: absolute paths.
+        conf: Spark's settings.
+    """
+
+    name: str | None
+    py_files: tuple[str, ...]
+    conf: Mapping[str, str]
+
+
+def takes_spark_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take spark-submit's flags; it receives them as its argument ``said``.
+
+    What Typer reads of a function is its signature; so the flags need not be written down again
+    for each command.
+    """
+    flags = [*_flags()]
+    own = [
+        one
+        for one in inspect.signature(command, eval_str=True).parameters.values()
+        if one.name != "said"
+    ]
+
+    @functools.wraps(command)
+    def typed(**given: Any) -> None:
+        said = {flag.name: given.pop(flag.name) for flag in flags}
+        command(**given, said=_said({name: value for name, value in said.items() if value}))
+
+    typed.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
+    typed.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
+    return typed
+
+
+def _flags() -> Iterator[inspect.Parameter]:
+    yield _flag("conf", list[str], "--conf", "-c", metavar="KEY=VALUE", help="Sets KEY.")
+    for name, meaning in OTHERS.items():
+        yield _flag(name, str, f"--{name}", help=meaning)
+    for name, setting in {**SETTINGS, **FILE_SETTINGS}.items():
+        yield _flag(name, str, f"--{name}", help=f"Sets {setting}.")
+    for name in WITHOUT_MEANING:
+        yield _flag(name, bool if name == "supervise" else str, f"--{name}", hidden=True)
+
+
+def _flag(name: str, kind: Any, *declarations: str, **more: Any) -> inspect.Parameter:
+    option = typer.Option(*declarations, rich_help_panel=PANEL, show_default=False, **more)
+    return inspect.Parameter(
+        f"spark_{name.replace('-', '_')}",
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )
+
+
+def _said(given: Mapping[str, Any]) -> SparkSubmit:
+    said = {name.removeprefix("spark_").replace("_", "-"): given[name] for name in given}
+    for name, reason in WITHOUT_MEANING.items():
+        if name in said and (name, said[name]) != ("deploy-mode", "client"):
+            shown = f"--{name}" if said[name] is True else f"--{name} {said[name]}"
+            raise UsageError(f"{shown} has no meaning here: {reason}")
+    py_files = (str(Path(path).absolute()) for path in said.get("py-files", "").split(",") if path)
+    conf = spark_conf(said, said.get("conf", ()), said.get("properties-file"))
+    return SparkSubmit(said.get("name"), tuple(py_files), conf)
+
+
+def spark_conf(
+    flags: Mapping[str, Any], conf: Iterable[str], properties_file: str | None
+) -> dict[str, str]:
+    """Return Spark's settings, with spark-submit's precedence: file, then flags, then --conf."""
+    found: dict[str, str] = {}
+    if properties_file:
+        found.update(_read_properties(properties_file))
+        _check_archives(found.get("spark.archives", ""))
+    for flag, value in flags.items():
+        if flag in SETTINGS:
+            found[SETTINGS[flag]] = value
+        elif flag in FILE_SETTINGS:
+            found[FILE_SETTINGS[flag]] = ",".join(_absolute(flag, value))
+    for item in conf:
+        key, separator, value = item.partition("=")
+        if not separator or not key.startswith("spark."):
+            raise UsageError(f"--conf {item!r}: expected spark.key=value")
+        found[key] = value
+        if key == "spark.archives":
+            _check_archives(value)
+    _check_drivers_are_ours(found)
+    return found
+
+
+def _check_drivers_are_ours(conf: Mapping[str, str]) -> None:
+    """Raise `UsageError` for settings with which Spark's driver is not a process of ours.
+
+    Nobody here could start such a driver, or prove its death: two attempts of a job could run.
+    """
+    for key in ("spark.master", "spark.remote"):
+        if conf.get(key, "").startswith("sc://") or (key == "spark.remote" and conf.get(key)):
+            raise UsageError(
+                f"{key}={conf[key]}: a Spark Connect server keeps the driver in another process, "
+                "whose death nobody here can prove: give the cluster's own master to --master "
+                "(local[*], spark://host:7077, yarn, k8s://…)"
+            )
+    if conf.get("spark.submit.deployMode", "client") != "client":
+        raise UsageError(
+            f"spark.submit.deployMode={conf['spark.submit.deployMode']}: "
+            f"{WITHOUT_MEANING['deploy-mode']}; leave it out, or set it to client"
+        )
+
+
+def _check_archives(given: str) -> None:
+    """Look at archives of this host that a setting names: Spark unpacks them all the same."""
+    for item in given.split(","):
+        path, _, alias = item.strip().removeprefix("file://").partition("#")
+        if path and "://" not in path and Path(path).is_file():
+            check_archive("conf spark.archives", Path(path), alias)
+
+
+def _absolute(flag: str, value: str) -> Iterable[str]:
+    for item in value.split(","):
+        if "://" in item:
+            yield item
+            continue
+        path, separator, alias = item.partition("#")
+        if not Path(path).exists():
+            raise UsageError(f"--{flag} {path}: no such file")
+        if flag == "archives":
+            check_archive(flag, Path(path), alias)
+        yield str(Path(path).absolute()) + separator + alias
+
+
+def _read_properties(path: str) -> dict[str, str]:
+    try:
+        return properties.read(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--properties-file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--properties-file {path}: not text in UTF-8") from error
+    except ValueError as error:
+        raise UsageError(f"--properties-file {path}: {error}") from error

@@ -1,0 +1,175 @@
+"""What a worker process is started with, handed to it through its environment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from understudy.cli.launch.compose import make_locks_directory
+from understudy.config import Configuration
+from understudy.config.configuration import quoted
+from understudy.errors import UsageError
+from understudy.jobmanager.redeployment import NO_CHANGES, Changes
+from understudy.model import Incarnation, StartFrom
+from understudy.process.processes import Spec
+
+WORKER = "UNDERSTUDY_WORKER"
+
+HANDED_ON_BYTES_MAX = 100_000
+"""A worker is described in one variable of its environment: Linux takes 128 KiB of it, and the
+names of jobs that are to run again come on top."""
+
+
+class ApplicationSpec(msgspec.Struct, frozen=True):
+    """The application that a JobManager is started for."""
+
+    app: str
+    """The script's absolute path, or ``module:function``."""
+    args: tuple[str, ...]
+    cwd: str
+    name: str
+    py_files: tuple[str, ...]
+    conf: dict[str, str]
+    savepoints: tuple[StartFrom, ...] = ()
+
+
+def check_handed_on(
+    configuration: Configuration, application: ApplicationSpec | None = None
+) -> None:
+    """Raise `UsageError` for what a worker could not be started with."""
+    for what, text in _pieces(application) if application else ():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{what} is {quoted(text)}, which is no UTF-8: rename it, or pass it in a file"
+            ) from None
+    size = len(msgspec.json.encode((configuration.settings, application)))
+    if size > HANDED_ON_BYTES_MAX:
+        raise UsageError(
+            f"the arguments and settings take {size:,} bytes, and {HANDED_ON_BYTES_MAX:,} can be "
+            "handed to a process: put what is long into a file"
+        )
+
+
+def _pieces(application: ApplicationSpec) -> Iterator[tuple[str, str]]:
+    yield "the application", application.app
+    yield "the current directory", application.cwd
+    yield from ((f"argument {n}", text) for n, text in enumerate(application.args, start=1))
+    yield from (("--py-files", text) for text in application.py_files)
+    yield from (("a key of --conf", key) for key in application.conf)
+    yield from application.conf.items()
+
+
+class WorkerSpec(msgspec.Struct, frozen=True):
+    """One JobManager or TaskManager."""
+
+    role: str
+    name: str
+    incarnation: Incarnation
+    settings: dict[str, str]
+    cluster_id: str
+    lock: str
+    run_id: str | None = None
+    ephemeral: bool = False
+    application: ApplicationSpec | None = None
+    changes: Changes = NO_CHANGES
+    events: int | None = None
+    """Descriptor of the pipe to the launcher; None in the foreground."""
+    scratch: str = ""
+    ready: int | None = None
+    """Descriptor of a pipe on which a worker in the background says, once, that it is up."""
+
+
+def new_worker(
+    role: str,
+    configuration: Configuration,
+    cluster_id: str,
+    *,
+    run_id: str | None = None,
+    ephemeral: bool = False,
+    application: ApplicationSpec | None = None,
+    changes: Changes = NO_CHANGES,
+    events: int | None = None,
+    scratch: str = "",
+    ready: int | None = None,
+) -> WorkerSpec:
+    """Return the specification of a worker with a new incarnation."""
+    incarnation = Incarnation(uuid.uuid4().hex)
+    return WorkerSpec(
+        role=role,
+        name=f"{role}-{incarnation[:8]}",
+        incarnation=incarnation,
+        settings=dict(configuration.settings),
+        cluster_id=cluster_id,
+        lock=lock_of(configuration, cluster_id, incarnation),
+        run_id=run_id,
+        ephemeral=ephemeral,
+        application=application,
+        changes=changes,
+        events=events,
+        scratch=str(Path(scratch) / incarnation) if scratch else "",
+        ready=ready,
+    )
+
+
+def lock_of(configuration: Configuration, cluster_id: str, incarnation: str) -> str:
+    """Return the path of a liveness lock; empty where there are none."""
+    directory = make_locks_directory(configuration, cluster_id)
+    return str(directory / incarnation) if directory else ""
+
+
+def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
+    """Return how the guardian is to start and watch the worker."""
+    return Spec(
+        name=worker.name,
+        incarnation=worker.incarnation,
+        argv=(sys.executable, "-P", "-m", f"understudy.cli.launch.{worker.role}_process"),
+        env={WORKER: msgspec.json.encode(worker).decode()},
+        fds=tuple(one for one in (worker.events, worker.ready) if one is not None),
+        lock=worker.lock or None,
+        start_s=START_S,
+        stop_grace_s=STOP_GRACE_S,
+        orphan_grace_s=orphan_grace_s,
+        scratch=(worker.scratch,) if worker.scratch else (),
+    )
+
+
+def received(environment: Mapping[str, str] | None = None) -> WorkerSpec:
+    """Return what this process was started with, and forget it: children need not know."""
+    text = (environment or os.environ).get(WORKER, "")
+    os.environ.pop(WORKER, None)
+    return msgspec.json.decode(text, type=WorkerSpec)
+
+
+def telling_ready(
+    descriptor: int, tell: Callable[[dict[str, Any]], None]
+) -> Callable[[dict[str, Any]], None]:
+    """Return a teller of events that also says on a pipe, once, that this worker is up."""
+    pipe: list[int] = [descriptor]
+
+    def told(event: dict[str, Any]) -> None:
+        if pipe and event["event"] in UP:
+            with contextlib.suppress(OSError):  # Whoever started it does not listen any more.
+                os.write(pipe[0], msgspec.json.encode({"rest": event.get("rest") or ""}) + b"\n")
+            os.close(pipe.pop())
+        tell(event)
+
+    return told
+
+
+UP = ("jobmanager-started", "taskmanager-started")
+"""What a worker tells when it serves."""
+
+START_S = 120.0
+"""A worker must be heard of within this time: it imports for a second on a free machine."""
+
+STOP_GRACE_S = 15.0
+"""How long a worker may take to close: it has to end its drivers and release its lease."""

@@ -1,0 +1,134 @@
+"""What a JobManager does differently when nobody can follow it (high-availability.type NONE)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from understudy.api import rest
+from understudy.cli.launch.compose import locks_directory, open_services, standalone_rest
+from understudy.cli.launch.securing import bind_links, listens_on_tcp
+from understudy.config import Configuration, options
+from understudy.errors import ConfigurationError
+from understudy.ha import layout
+from understudy.ha.services import HighAvailabilityServices
+from understudy.process.liveness_lock import LivenessLocks
+
+_log = logging.getLogger(__name__)
+
+
+def bind_rest(configuration: Configuration) -> socket.socket:
+    """Return where a JobManager's REST listens, or raise `ConfigurationError`."""
+    return rest.bind(configuration.get(options.REST_BIND_ADDRESS), _rest_ports(configuration))
+
+
+def check_places(configurations: Sequence[Configuration]) -> None:
+    """Raise `ConfigurationError` unless these JobManagers can all have a place of their own here.
+
+    Each takes what it will take when it is started, all at once, and gives it back.
+    """
+    with contextlib.ExitStack() as held:
+        for number, configuration in enumerate(configurations):
+            if configuration.is_standalone:
+                held.enter_context(_claimed(configuration))
+            try:
+                held.enter_context(bind_rest(configuration))
+                if listens_on_tcp(configuration):
+                    held.enter_context(bind_links(configuration))
+            except ConfigurationError as error:
+                if not number:
+                    raise
+                raise ConfigurationError(
+                    f"{error}; {len(configurations)} JobManagers are to be started, and {number} "
+                    f"found a place"
+                ) from error
+
+
+def _rest_ports(configuration: Configuration) -> tuple[int, ...]:
+    """Return the ports that the REST endpoint may have: clients know one, unless told otherwise."""
+    if configuration.is_standalone and options.REST_BIND_PORT.key not in configuration.settings:
+        return (configuration.get(options.REST_PORT),)
+    return configuration.get(options.REST_BIND_PORT)
+
+
+@contextlib.asynccontextmanager
+async def standing_alone(
+    configuration: Configuration, services: HighAvailabilityServices
+) -> AsyncIterator[None]:
+    """Be the only JobManager as long as the block lasts; nothing if there may be several.
+
+    Raises `ConfigurationError` where there is one already. What lies in storage is of no use to
+    anybody without what this process remembers: it is removed before and after.
+    """
+    if not configuration.is_standalone:
+        yield
+        return
+    with _claimed(configuration):
+        _log.warning(
+            "%s is NONE: nobody follows this JobManager, its loss is the loss of its application",
+            options.HA_TYPE.key,
+        )
+        await _clear(services)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError, TimeoutError):
+                await _clear(services)
+
+
+@contextlib.contextmanager
+def _claimed(configuration: Configuration) -> Iterator[None]:
+    """Hold a name that the kernel gives to one process, and takes back when it dies."""
+    name = f"\0understudy-{os.getuid()}-{configuration.get(options.RPC_PORT)}-claim"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
+        try:
+            claim.bind(name)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            place = (
+                f"{configuration.get(options.RPC_ADDRESS)}:{configuration.get(options.RPC_PORT)}"
+            )
+            raise ConfigurationError(
+                f"a JobManager serves at {place} already ({standalone_rest(configuration)}): with "
+                f"{options.HA_TYPE.key} NONE there is one; set {options.RPC_PORT.key} and "
+                f"{options.REST_PORT.key} for another cluster, or another type for a standby"
+            ) from error
+        yield
+
+
+def remove_leftovers(configuration: Configuration, cluster_id: str) -> list[str]:
+    """Remove all that a JobManager has left which was killed; return what there was.
+
+    Raises `ConfigurationError` while one serves: what lies there is its own.
+    """
+    services = open_services(configuration, cluster_id, as_jobmanager=True)
+    storage, cluster = services.storage.blocking, services.locations.cluster
+    with _claimed(configuration):
+        directories = (cluster, *layout.result_directories(cluster))
+        found = [one for one in directories if storage.names(one)]
+        for name in storage.names(cluster):
+            if name != layout.LOCKS:
+                storage.delete_tree(f"{cluster}/{name}")
+        for directory in layout.result_directories(cluster):
+            storage.delete_tree(directory)
+            storage.prune(directory.rpartition("/")[0])
+        if locks := locks_directory(configuration, cluster_id):
+            LivenessLocks(locks).clear(())
+        storage.prune(cluster)
+    return [f"{storage.url}/{one}" for one in found]
+
+
+async def _clear(services: HighAvailabilityServices) -> None:
+    """Remove all but the locks of the living."""
+    storage, cluster = services.storage, services.locations.cluster
+    for name in await storage.names(cluster):
+        if name != layout.LOCKS:
+            await storage.delete_tree(f"{cluster}/{name}")
+    for directory in layout.result_directories(cluster):
+        await storage.delete_tree(directory)
+        await storage.prune(directory.rpartition("/")[0])

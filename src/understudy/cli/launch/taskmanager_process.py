@@ -1,0 +1,100 @@
+"""A TaskManager's process.
+
+Run as ``python -m understudy.cli.launch.taskmanager_process`` under a guardian.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from understudy.api import metrics, metrics_taskmanager
+from understudy.cli.launch.securing import network_of
+from understudy.cli.launch.worker import Parts, main
+from understudy.config import options
+from understudy.core.lease import Timing
+from understudy.ha.retrieval import retrieve
+from understudy.model import LeaderRecord
+from understudy.process import channels
+from understudy.rpc.gateway import Network
+from understudy.rpc.messages import LinkMessage
+from understudy.taskmanager.driver_pool import PoolSettings
+from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
+
+
+async def run(parts: Parts) -> int:
+    """Be a TaskManager until told to close."""
+    spec, configuration = parts.spec, parts.configuration
+    lease_s = Timing.of(configuration).lease_s
+    host = configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()
+    endpoint = metrics_taskmanager.bind(configuration, host)
+    me = Identity(
+        spec.incarnation,
+        spec.name,
+        os.getpid(),
+        os.getppid(),
+        host,
+        spec.lock,
+        endpoint.url if endpoint else "",
+    )
+    settings = TaskManagerSettings(
+        PoolSettings(
+            configuration.get(options.DRIVER_KIND),
+            configuration.get(options.SLOTS),
+            configuration.get(options.SPARES),
+            configuration.get(options.DRIVER_HEARTBEAT),
+            configuration.get(options.DRIVER_START),
+            configuration.get(options.CANCEL_GRACE),
+            parts.services.storage.url,
+            Path(spec.scratch),
+            configuration.get(options.EXECUTORS_KEEP_IDLE),
+            configuration.find(options.EXECUTORS_WAIT),
+        ),
+        parts.services.locations.cluster,
+        configuration.get(options.ORPHAN_TIMEOUT),
+        configuration.get(options.HEARTBEAT_INTERVAL),
+    )
+    network: Network[LinkMessage] = network_of(
+        configuration, spec.cluster_id, channels.link_codec, is_jobmanager=False
+    )
+
+    def leaders() -> AsyncIterator[LeaderRecord | None]:
+        return retrieve(parts.services.register, parts.clock, lease_s)
+
+    manager = TaskManager(
+        me,
+        settings,
+        parts.processes,
+        network,
+        parts.services.storage.blocking,
+        parts.clock,
+        parts.guardian,
+        parts.reporter,
+        leaders,
+    )
+    registry = metrics.registry_of(
+        "taskmanager",
+        spec.name,
+        parts.services,
+        metrics_taskmanager.TaskManagerMetrics(manager),
+    )
+    parts.reporter.event(
+        "taskmanager-started",
+        id=spec.name,
+        pid=me.pid,
+        guardian_pid=me.guardian_pid,
+        rest=None,
+        metrics=me.metrics or None,
+    )
+    async with metrics_taskmanager.serving(registry, endpoint):
+        try:
+            await manager.run()
+        finally:
+            if not manager.held_attempts:
+                parts.guardian.released()
+
+
+if __name__ == "__main__":
+    main(run)

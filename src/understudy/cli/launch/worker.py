@@ -1,0 +1,170 @@
+"""What a worker process, a JobManager or a TaskManager, is put together from, and how it ends.
+
+It runs under a guardian. SIGTERM, SIGINT and SIGHUP close it in
+order: what it started is ended and reaped, what it holds is given up, no data is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.cli.launch.compose import (
+    locks_directories,
+    open_services,
+    prove_locks,
+    prove_storage,
+)
+from understudy.cli.launch.notify import NoNotifier, Notifier, notifier
+from understudy.cli.launch.spec import WorkerSpec, received, telling_ready
+from understudy.cli.launch.story import Event, Story
+from understudy.clock import SystemClock
+from understudy.config import Configuration, options
+from understudy.config.secrets import masked
+from understudy.core.lease import Timing
+from understudy.errors import UnderstudyError
+from understudy.ha.register import Releasable
+from understudy.ha.services import HighAvailabilityServices
+from understudy.process.closing import Closing
+from understudy.process.liveness_lock import LivenessLocks, NoLocks
+from understudy.process.processes import GuardedProcesses
+from understudy.process.reporter import LogFiles, Reporter, ThreadedReporter, to_console, to_pipe
+from understudy.process.worker import GuardianLink
+
+CLOSED = 143
+"""Exit code of a worker that was told to close."""
+
+THREADS_MAX = 32
+"""So many may wait for storage at a time: savepoints that are copied, a store that hangs."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Parts:
+    """What both kinds of workers are made of."""
+
+    spec: WorkerSpec
+    configuration: Configuration
+    services: HighAvailabilityServices
+    locks: LivenessLocks | NoLocks
+    guardian: GuardianLink
+    processes: GuardedProcesses
+    reporter: Reporter
+    posts: Notifier | NoNotifier
+    clock: SystemClock
+
+
+Role = Callable[[Parts], Awaitable[int]]
+"""What a worker does until it is cancelled; returns its exit code."""
+
+
+def assemble(spec: WorkerSpec) -> Parts:
+    """Open everything, and refuse what does not keep its promises."""
+    configuration = Configuration(spec.settings)
+    services = open_services(
+        configuration, spec.cluster_id, as_jobmanager=spec.role == "jobmanager"
+    )
+    prove_storage(configuration, services)
+    locks: LivenessLocks | NoLocks = NoLocks()
+    if spec.lock:
+        prove_locks(configuration, spec.cluster_id)
+        others = locks_directories(configuration, spec.cluster_id)
+        locks = LivenessLocks(Path(spec.lock).parent, *others)
+    guardian = GuardianLink.from_environment()
+    if isinstance(services.backend, Releasable):
+        services.backend.on_release(lambda what: guardian.release_by(what.argv, what.told))
+    logs = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
+    # What happens in a cluster of run-application is posted by the launcher, who hears of all.
+    posts: Notifier | NoNotifier = NoNotifier()
+    if spec.events is not None:
+        tell = to_pipe(spec.events)
+    else:
+        # At the end the guardian hears nothing of this process any more, for a lease at most.
+        posts = notifier(configuration, _log.warning, Timing.of(configuration).lease_s / 3)
+        tell = _to_console_and(posts)
+        if spec.ready is not None:
+            tell = telling_ready(spec.ready, tell)
+    return Parts(
+        spec,
+        configuration,
+        services,
+        locks,
+        guardian,
+        GuardedProcesses(guardian.settle),
+        ThreadedReporter(tell, logs),
+        posts,
+        SystemClock(),
+    )
+
+
+def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
+    """Return a teller of events to the console, and to whom they are to be posted."""
+    story = Story(time.time)
+
+    def tell(event: Event) -> None:
+        to_console(event)
+        told = story.hear(event)
+        if told:
+            posts.tell(told)
+
+    return tell
+
+
+async def run(spec: WorkerSpec, role: Role) -> int:
+    """Run the worker until its end or a signal; return its exit code."""
+    parts = assemble(spec)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, "understudy-storage"))
+    with parts.posts:
+        work = asyncio.ensure_future(role(parts))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            return CLOSED
+        finally:
+            with Closing(spec.name) as closing:
+                with closing.step("what it holds in the register"):
+                    if isinstance(parts.services.backend, Releasable):
+                        await asyncio.to_thread(parts.services.backend.release)
+                with closing.step("its events and logs"):
+                    parts.reporter.close()
+
+
+class _WithoutSecrets(logging.Formatter):
+    """Hides in each line what looks like a secret: others' errors quote what they were given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return masked(super().format(record))
+
+
+def main(role: Role) -> None:
+    """Run the worker that the environment describes; does not return."""
+    spec = received()
+    level = Configuration(spec.settings).get(options.LOG_LEVEL).upper()
+    logging.basicConfig(
+        level={"WARN": "WARNING"}.get(level, level),
+        stream=sys.stderr,
+    )
+    line = f"%(asctime)s {spec.name} %(levelname)s %(message)s"
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_WithoutSecrets(line))
+    for noisy in ("asyncio", "httpx", "httpcore", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        code = asyncio.run(run(spec, role))
+    except UnderstudyError as error:
+        _log.error("%s", error)
+        code = 70
+    sys.stderr.flush()
+    os._exit(code)  # Threads that wait for locks of the living must not keep this process.

@@ -1,0 +1,320 @@
+"""Watching a job's streaming queries: each batch that they commit becomes a checkpoint.
+
+A thread of ours reads what Spark has reported since it last looked. What counts is the file
+``commits/<batch>``: a trigger that found nothing reports a batch too, which was not committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from understudy.clock import Clock
+from understudy.core.checkpoints import lightened
+from understudy.driver.checkpointing import Recorder, shortened
+from understudy.driver.query_location import (
+    Location,
+    batch_digest,
+    open_location,
+    read_batch,
+)
+from understudy.model import NULL, Checkpoint, CheckpointKind, Failure
+from understudy.spark import query_log
+from understudy.spark.query_log import Batch, SeenQuery
+from understudy.spark.urls import plain_url
+
+POLL_S = 1.0
+"""How often to look while queries run: a few calls to the JVM for each. What is committed between
+the last look and the loss of the driver, the next attempt records from the files."""
+
+PENDING_MAX = 100
+"""Of so many batches Spark itself keeps the reports."""
+
+FOUND = msgspec.Raw(b'{"found":true}')
+"""Marks a batch that was recorded from its files alone: rows and duration are not known."""
+
+_log = logging.getLogger(__name__)
+
+
+class Queries(Protocol):
+    """The streaming queries that a job starts."""
+
+    changed: threading.Event
+    """Set when a query was started, and by whoever wants the observer to look."""
+    interrupted: bool
+
+    @property
+    def any(self) -> bool:
+        """Say whether the job has started a query."""
+        ...
+
+    def look(self) -> list[SeenQuery]:
+        """Return those that are not known to have ended, with what they have reported since."""
+        ...
+
+    def settle(self, value: Any) -> Any:
+        """Wait until all have ended; return the function's value, None instead of queries."""
+        ...
+
+    def stop(self) -> None:
+        """Return once none runs; raises where one does not stop."""
+        ...
+
+    def close(self) -> None:
+        """Take no notice of queries any more."""
+        ...
+
+
+@dataclass
+class _Followed:
+    """One query, and the last of its batches that is dealt with."""
+
+    slot: str
+    location: str
+    place: Location
+    last: int | None
+    pending: list[dict[str, Any]] = field(default_factory=list)
+    """Reports of batches that are not committed yet, oldest first."""
+
+
+class Observer:
+    """Tells a recorder of the batches that the queries of one attempt commit."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        recorder: Recorder,
+        attempt: int,
+        own: str,
+        restored: Mapping[str, int],
+        recorded: Mapping[str, Checkpoint],
+        clock: Clock,
+    ) -> None:
+        """``own`` is ``ctx.checkpoint_location``, which nobody else uses.
+
+        ``restored`` has the last batch that was dealt with, by the id of the query; ``recorded``
+        the checkpoint that an earlier attempt left, by its name.
+        """
+        self._queries = queries
+        self._recorder = recorder
+        self._attempt = attempt
+        self._own = own
+        self._restored = restored
+        self._recorded = recorded
+        self._clock = clock
+        self._followed: dict[str, _Followed] = {}
+        self._over = threading.Event()
+        self._complained: set[str] = set()
+        self._thread = threading.Thread(
+            target=self._watch, name="understudy-checkpoints", daemon=True
+        )
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Record what was committed to the last, and look no more."""
+        self._over.set()
+        self._queries.changed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self._queries.changed.wait(POLL_S if self._queries.any else None)
+            self._queries.changed.clear()
+            over = self._over.is_set()
+            try:
+                self._look()
+            except Exception as error:
+                self._complain("", f"streaming queries cannot be watched: {error}")
+            if over:
+                return
+
+    def _look(self) -> None:
+        taken: list[Checkpoint] = []
+        broken: list[Checkpoint] = []
+        ended: dict[str, Failure] = {}
+        for seen in self._queries.look():
+            if seen.temporary:
+                self._complain(
+                    seen.query_id,
+                    f"streaming query {seen.name or seen.query_id!r} has no checkpointLocation: a "
+                    "restarted attempt begins it from the start; use ctx.checkpoint_location",
+                )
+                continue
+            try:
+                followed = self._followed.get(seen.query_id) or self._follow(seen)
+            except OSError as error:
+                self._complain(seen.location, f"{seen.location}: cannot be looked at: {error}")
+                continue
+            followed.pending.extend(seen.progress)
+            if seen.failure:
+                ended[seen.query_id] = seen.failure
+        for query_id, followed in self._followed.items():
+            try:
+                taken.extend(self._committed(query_id, followed))
+                if failure := ended.get(query_id):
+                    broken.extend(self._broken(query_id, followed, failure))
+            except OSError as error:
+                self._complain(
+                    followed.location, f"{followed.location}: cannot be looked at: {error}"
+                )
+        if taken:
+            self._recorder.tell(*_lightened(taken))
+        for one in broken:
+            self._recorder.failed(one)
+
+    def _follow(self, seen: SeenQuery) -> _Followed:
+        location = plain_url(seen.location)
+        slot = self._slot(seen, location)
+        last = self._restored.get(seen.query_id)
+        before = self._recorded.get(slot)
+        if last is None and before is not None:
+            self._complain(
+                seen.query_id,
+                f"streaming query {slot!r} does not go on from batch {before.batch_id}, which is "
+                f"recorded at {before.location}: it was started at {location}",
+            )
+        if last is None and self._is_own(location):
+            last = -1
+        followed = _Followed(slot, location, open_location(location), last)
+        self._followed[seen.query_id] = followed
+        return followed
+
+    def _slot(self, seen: SeenQuery, location: str) -> str:
+        """Return by which name a query's checkpoints are known, from attempt to attempt."""
+        name = seen.name
+        if not name and self._is_own(location):
+            name = location.removeprefix(self._own).strip("/")
+        elif not name:
+            return location
+        taken = any(
+            one.slot == name and one.location != location for one in self._followed.values()
+        )
+        return location if taken else name
+
+    def _is_own(self, location: str) -> bool:
+        return f"{location}/".startswith(f"{self._own}/")
+
+    def _committed(self, query_id: str, followed: _Followed) -> Iterator[Checkpoint]:
+        pending, followed.pending = followed.pending[-PENDING_MAX:], []
+        while pending:
+            report = pending[0]
+            number = int(report["batchId"])
+            if followed.last is None:
+                followed.last = number - 1  # What others have committed there is not ours.
+            if number > followed.last:
+                try:
+                    batch = read_batch(followed.place, number)
+                    passed = self._passed(query_id, followed, number) if batch.commit else []
+                except OSError:
+                    followed.pending = [*pending, *followed.pending]
+                    raise
+                if batch.commit is None or batch.offsets is None:
+                    followed.pending.append(pending.pop(0))
+                    continue
+                yield from passed
+                yield self._checkpoint(query_id, followed, number, batch, report)
+                followed.last = number
+            pending.pop(0)
+
+    def _passed(self, query_id: str, followed: _Followed, number: int) -> list[Checkpoint]:
+        """Return committed batches of which Spark keeps no report any more."""
+        assert followed.last is not None
+        if number == followed.last + 1:
+            return []
+        found = []
+        for one in query_log.batch_numbers(followed.place.names("commits")):
+            if followed.last < one < number:
+                batch = read_batch(followed.place, one)
+                found.append(self._checkpoint(query_id, followed, one, batch, None))
+        return found
+
+    def _broken(self, query_id: str, followed: _Followed, failure: Failure) -> Iterator[Checkpoint]:
+        """Yield the batch that a query has failed in: begun, and not committed."""
+        begun, done = (
+            max(query_log.batch_numbers(followed.place.names(log)), default=-1)
+            for log in ("offsets", "commits")
+        )
+        if begun > done:
+            yield Checkpoint(
+                kind=CheckpointKind.BATCH,
+                name=followed.slot,
+                attempt=self._attempt,
+                location=followed.location,
+                batch_id=begun,
+                query_id=query_id,
+                failure=replace(shortened(failure), time=self._clock.wall()),
+            )
+
+    def _checkpoint(
+        self,
+        query_id: str,
+        followed: _Followed,
+        number: int,
+        batch: Batch,
+        report: Mapping[str, Any] | None,
+    ) -> Checkpoint:
+        return checkpoint(
+            followed.slot,
+            followed.location,
+            query_id,
+            number,
+            batch,
+            self._attempt,
+            self._clock.wall(),
+            report,
+        )
+
+    def _complain(self, about: str, sentence: str) -> None:
+        if about not in self._complained:
+            self._complained.add(about)
+            _log.warning("%s", sentence)
+
+
+def checkpoint(
+    name: str,
+    location: str,
+    query_id: str,
+    number: int,
+    batch: Batch,
+    attempt: int,
+    now: float,
+    report: Mapping[str, Any] | None,
+) -> Checkpoint:
+    """Return a committed batch as a checkpoint; ``report`` is what Spark has said of it."""
+    offsets, commit = batch.offsets or b"", batch.commit or b""
+    rows, duration_s = 0, 0.0
+    if report is not None:
+        rows = int(report.get("numInputRows") or 0)
+        durations = report.get("durationMs") or {}
+        duration_s = float(durations.get("triggerExecution", report.get("batchDuration", 0))) / 1e3
+        with contextlib.suppress(KeyError, ValueError, TypeError):
+            now = datetime.fromisoformat(report["timestamp"]).timestamp() + duration_s
+    return Checkpoint(
+        kind=CheckpointKind.BATCH,
+        name=name,
+        attempt=attempt,
+        location=location,
+        digest=batch_digest(batch),
+        batch_id=number,
+        query_id=query_id,
+        offsets=msgspec.Raw(query_log.offsets_json(offsets)),
+        rows=rows,
+        size=len(offsets) + len(commit),
+        duration_s=duration_s,
+        completed_at=now,
+        note=NULL if report is not None else FOUND,
+    )
+
+
+def _lightened(taken: list[Checkpoint]) -> list[Checkpoint]:
+    """Lighten all but each query's newest batch."""
+    newest = {one.query_id: one.batch_id for one in taken}
+    return [one if one.batch_id == newest[one.query_id] else lightened(one) for one in taken]

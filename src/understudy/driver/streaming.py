@@ -1,0 +1,149 @@
+"""What an attempt's streaming queries go on from: where it lies, whether it is what was left."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from understudy.clock import Clock
+from understudy.config import options
+from understudy.driver.checkpoint_location import CheckpointLocation
+from understudy.driver.checkpointing import Recorder
+from understudy.driver.query_location import batch_digest, look
+from understudy.driver.query_observer import Observer, Queries, checkpoint
+from understudy.errors import CheckpointError
+from understudy.ha.storage import BlockingStorage
+from understudy.model import Checkpoint, CheckpointKind
+from understudy.process.persist import persist_blocking
+from understudy.rpc.messages import Deploy
+from understudy.spark import query_log
+from understudy.spark.query_log import Found
+from understudy.spark.urls import plain_url, spark_url
+
+SETTLE_S = 10.0
+"""How long an attempt that has ended waits until its last batches are recorded. While nobody leads
+that may take longer: then the TaskManager goes on telling them."""
+
+_log = logging.getLogger(__name__)
+
+
+class StreamKeeper:
+    """The streaming queries of one attempt."""
+
+    def __init__(
+        self, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
+    ) -> None:
+        self._deploy = deploy
+        self._recorder = recorder
+        self._clock = clock
+        self.location = CheckpointLocation(
+            spark_url(storage.url, f"{deploy.checkpoints}/streaming")
+        )
+        self._recorded = [one for one in deploy.restored if one.kind is CheckpointKind.BATCH]
+        self._last: dict[str, int] = {}
+        """The last batch that earlier attempts have committed, by the id of the query."""
+        self._queries: Queries | None = None
+        self._observer: Observer | None = None
+
+    def verify(self) -> None:
+        """Look at what the queries will go on from, before the function is called.
+
+        Raises `CheckpointError` where something else lies there than what was recorded; nothing is
+        written then.
+        """
+        self._last.update(self._verify())  # An observer that watches already knows it, too.
+
+    def watch(self, queries: Queries) -> None:
+        """Record what the queries commit from now on."""
+        self._queries = queries
+        self._observer = Observer(
+            queries,
+            self._recorder,
+            self._deploy.attempt,
+            plain_url(str(self.location)),
+            self._last,
+            {one.name: one for one in self._recorded},
+            self._clock,
+        )
+
+    def end(self) -> None:
+        """Stop what still runs, and have the last batches recorded; before an outcome is staged.
+
+        Raises where a query does not stop: then nobody may be told that the attempt has ended.
+        """
+        if self._queries is None:
+            return
+        self._queries.stop()
+        self._queries.close()
+        if self._observer:
+            self._observer.finish()
+            self._observer = None
+            if self._queries.any and not self._recorder.settle(SETTLE_S):
+                _log.warning("the last batches are not recorded yet: they are told on")
+
+    @property
+    def was_stopped(self) -> bool:
+        """Say whether queries were running, and ended since the attempt was told to end."""
+        return self._queries is not None and self._queries.any and self._queries.interrupted
+
+    def _verify(self) -> dict[str, int]:
+        """Return the last batch that is committed, by the id of the query."""
+        damage: list[str] = []
+        last: dict[str, int] = {}
+        more: list[Checkpoint] = []
+        for one in self._recorded:
+            found, what = _judge(one)
+            if what:
+                damage.append(_sentence(one, found, what))
+            else:
+                more.extend(self._committed_since(one, found))
+            if found.query_id:
+                last[found.query_id] = found.last
+        if damage and not self._deploy.accept_found:
+            raise CheckpointError(
+                f"{'; '.join(damage)}. Going on would write rows twice, or leave some out, so "
+                "nothing was started. Put back what was there; or set "
+                f"{options.ACCEPT_FOUND.key} to true to go on from what is found"
+            )
+        for sentence in damage:
+            _log.warning("%s; it is taken since %s is set", sentence, options.ACCEPT_FOUND.key)
+        if more:
+            self._recorder.tell(*more)
+        return last
+
+    def _committed_since(self, one: Checkpoint, found: Found) -> list[Checkpoint]:
+        """Return the batches that an earlier attempt committed, and did not live to record."""
+        now = self._clock.wall()
+        attempt = self._deploy.attempt
+        return [
+            checkpoint(
+                one.name,
+                one.location,
+                one.query_id,
+                number,
+                found.batches[number],
+                attempt,
+                now,
+                None,
+            )
+            for number in found.committed
+            if number > one.batch_id
+        ]
+
+
+def _judge(one: Checkpoint) -> tuple[Found, str]:
+    """Return what lies at a recorded checkpoint, and what is wrong with it."""
+    # A store that stays away says nothing about what lies there: another attempt asks again.
+    look_there = functools.partial(look, one.location, one.batch_id)
+    found = persist_blocking("look at a query's checkpoint", look_there)
+    digest_found = batch_digest(found.batches.get(one.batch_id))
+    return found, query_log.problem(one, found, digest_found)
+
+
+def _sentence(one: Checkpoint, found: Found, what: str) -> str:
+    there = f"batch {found.last}" if found.last >= 0 else "none"
+    name = f"streaming query {one.name!r}" if one.name else "the streaming query"
+    return (
+        f"{name} cannot go on at {one.location}: {what} (recorded: batch {one.batch_id} of query "
+        f"{one.query_id}; found: {there})"
+    )

@@ -1,0 +1,447 @@
+"""The embedded cluster: a whole cluster in this process, for plain ``python app.py``.
+
+The shipped Dispatcher, ResourceManager and JobMasters run in a thread of their own, over a register
+and a storage in memory; jobs run in threads instead of drivers. Functions, arguments and values
+pass through the same pickling and JSON as in a cluster. There is no high availability and no
+server, and a failed job is not restarted, so that its error is seen at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import ctypes
+import importlib
+import itertools
+import logging
+import os
+import queue
+import random
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from understudy.application.environment import Environment
+from understudy.clock import SystemClock
+from understudy.config import Configuration, options
+from understudy.core.matching import Assignment
+from understudy.driver.attempt import Attempt, Interrupted
+from understudy.driver.checkpointing import LinkRecorder
+from understudy.errors import UnreachableError
+from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.election import Leadership
+from understudy.ha.format import digest
+from understudy.ha.services import HighAvailabilityServices, Locations
+from understudy.ha.storage import BlockingStorage, FsspecStorage, InlineStorage
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
+from understudy.jobmanager.main_process import MainProcess
+from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.submission import Submission
+from understudy.model import (
+    ApplicationStatus,
+    Failure,
+    Incarnation,
+    JobId,
+    LeaderRecord,
+    Pointer,
+)
+from understudy.process.failures import failure_of, uncaught_job
+from understudy.process.forks import Home
+from understudy.process.liveness_lock import NoLocks
+from understudy.process.processes import Death
+from understudy.process.reporter import Silent
+from understudy.rpc import messages
+from understudy.rpc.local import LocalLink, link_pair
+from understudy.rpc.messages import Deploy, DriverReport, LinkMessage, MainMessage
+
+CLUSTER = "embedded"
+SLOTS = 8
+"""Jobs at once; they share one SparkContext, so more would only wait for each other."""
+
+_me = Incarnation(uuid.uuid4().hex)
+
+
+class ThisProcess:
+    """The process of ``main`` is this one: it can be asked to end, but not be killed."""
+
+    guardian_pid = 0
+
+    def __init__(self) -> None:
+        self.incarnation = _me
+        self.pid = os.getpid()
+        self.death: asyncio.Future[Death] = asyncio.get_running_loop().create_future()
+
+    def until(self, deadline: float) -> None:
+        """See `Process.until`."""
+
+    def stop(self, grace_s: float) -> None:
+        """See `Process.stop`."""
+        self.kill("")
+
+    def kill(self, reason: str) -> None:
+        """See `Process.kill`: what counts as dead is this process's part as ``main``."""
+        if not self.death.done():
+            self.death.set_result(Death(0, 0, SystemClock().now(), "ended"))
+
+    async def started(self) -> None:
+        """See `Process.started`."""
+
+
+class OneMain:
+    """Hands out the one ``main`` there is; see `MainProcesses`."""
+
+    ready = True
+
+    def __init__(self, main: MainProcess) -> None:
+        self._main = main
+
+    def hold(self, deadline: float) -> None:
+        """See `MainProcesses.hold`."""
+
+    async def take(self) -> MainProcess:
+        """See `MainProcesses.take`."""
+        return self._main
+
+
+class Threads:
+    """A TaskManager whose drivers are threads of this process; it speaks as a real one does."""
+
+    def __init__(self, link: LocalLink[LinkMessage], storage: BlockingStorage) -> None:
+        self._link = link
+        self._storage = storage
+        self._loop = asyncio.get_running_loop()
+        self._busy: dict[Incarnation, Deploy] = {}
+        self._drivers = [Incarnation(f"thread-{number}") for number in range(1, SLOTS + 1)]
+        self._spark = _Spark()
+        self._recorders: dict[JobId, LinkRecorder] = {}
+        # Started now, since Python 3.12 starts no thread any more once main has ended.
+        self._orders: dict[Incarnation, queue.SimpleQueue[tuple[Deploy, int]]] = {}
+        self._threads: dict[Incarnation, threading.Thread] = {}
+        for driver in self._drivers:
+            self._orders[driver] = queue.SimpleQueue()
+            self._threads[driver] = threading.Thread(
+                target=self._work, args=(driver,), name=f"understudy-{driver}", daemon=True
+            )
+            self._threads[driver].start()
+
+    def registration(self) -> messages.Register:
+        """Return what a TaskManager says first."""
+        return messages.Register(
+            name=CLUSTER,
+            pid=os.getpid(),
+            guardian_pid=0,
+            host="localhost",
+            lock="",
+            slots=SLOTS,
+            spares=0,
+            drivers=self._reports(),
+            attempts=(),
+        )
+
+    async def serve(self) -> None:
+        """Obey until the link is closed."""
+        while (envelope := await self._link.receive()) is not None:
+            match envelope.message:
+                case Deploy() as deploy:
+                    self._busy[deploy.driver] = deploy
+                    self._link.send(messages.Drivers(drivers=self._reports()))
+                    self._orders[deploy.driver].put((deploy, envelope.term))
+                case messages.StopAttempt() as stop:
+                    self._interrupt(stop)
+                case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
+                    self._recorders[answer.job_id].answered(answer)
+
+    def _reports(self) -> tuple[DriverReport, ...]:
+        return tuple(
+            DriverReport(driver=driver, slot=slot, state="busy" if driver in self._busy else "warm")
+            for slot, driver in enumerate(self._drivers, start=1)
+        )
+
+    def _work(self, driver: Incarnation) -> None:
+        while True:
+            self._run(*self._orders[driver].get())
+
+    def _run(self, deploy: Deploy, term: int) -> None:
+        clock = SystemClock()
+        attempt = Attempt(deploy, term, self._storage, clock)
+        recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, clock)
+        self._recorders[deploy.job_id] = recorder
+        self._tell(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
+        try:
+            context = attempt.context(lambda: self._spark.session(attempt, deploy), recorder)
+            value = attempt.call(context, lambda value: self._spark.settle(deploy.job_id, value))
+            attempt.end()
+            if attempt.streams.was_stopped:
+                raise Interrupted
+            attempt.finished(value)
+        except Interrupted:
+            _end_queries(attempt)
+            attempt.interrupted()
+        except BaseException as error:
+            _end_queries(attempt)
+            attempt.failed(error)
+        ended = _staged(attempt)
+        self._loop.call_soon_threadsafe(self._ended, deploy.driver, ended)
+
+    def _ended(self, driver: Incarnation, ended: messages.AttemptEnded) -> None:
+        del self._busy[driver]
+        # Of a thread there is nothing to be reaped; and no other attempt follows here.
+        self._link.send(replace(ended, reaped=True))
+        self._link.send(messages.Drivers(drivers=self._reports()))
+
+    def _interrupt(self, stop: messages.StopAttempt) -> None:
+        for driver, deploy in self._busy.items():
+            thread = self._threads[driver]
+            if (deploy.job_id, deploy.attempt) == (stop.job_id, stop.attempt):
+                self._spark.interrupt(deploy.job_id)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted)
+                )
+
+    def _tell(self, message: LinkMessage) -> None:
+        self._loop.call_soon_threadsafe(self._link.send, message)
+
+
+class _Spark:
+    """The one SparkContext of this process, started when a job first asks for it."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._started: Any = None
+        self._sessions: dict[str, Any] = {}
+        self._queries: dict[str, Any] = {}
+
+    def session(self, attempt: Attempt, deploy: Deploy) -> Any:
+        """Return the job's own session; its streaming queries are watched from now on."""
+        job_id = deploy.job_id
+        with self._turn:
+            if self._started is None:
+                self._started = importlib.import_module("understudy.spark.embedded")
+            if job_id not in self._sessions:
+                session = self._started.open_session(job_id, deploy.name)
+                self._queries[job_id] = self._started.queries_of(session)
+                self._sessions[job_id] = session
+                attempt.streams.watch(self._queries[job_id])
+            return self._sessions[job_id]
+
+    def settle(self, job_id: str, value: Any) -> Any:
+        """Wait for the streaming queries of a job."""
+        return self._queries[job_id].settle(value) if job_id in self._queries else value
+
+    def interrupt(self, job_id: str) -> None:
+        """Interrupt the Spark jobs of a job."""
+        if job_id in self._sessions:
+            self._started.interrupt(self._sessions[job_id], self._queries[job_id], job_id)
+
+
+def _staged(attempt: Attempt) -> messages.AttemptEnded:
+    """Store how an attempt ended; an interrupt that comes too late changes nothing."""
+    while True:
+        try:
+            return attempt.stage()
+        except Interrupted:
+            continue
+
+
+def _end_queries(attempt: Attempt) -> None:
+    """End what an attempt has started; a query that does not stop ends with this process."""
+    try:
+        attempt.end()
+    except Exception:
+        logging.getLogger(__name__).exception("streaming queries cannot be stopped")
+
+
+class EmbeddedLink:
+    """``main``'s requests, from any thread to the cluster's; see `MainLink`."""
+
+    execution = 1
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._home = Home()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, concurrent.futures.Future[MainMessage]] = {}
+
+    def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
+        """See `MainLink.request`."""
+        self._home.demand("a question of main")
+        number = next(self._numbers)
+        answer: concurrent.futures.Future[MainMessage] = concurrent.futures.Future()
+        self._waiting[number] = answer
+        self._cluster.send(message(number))
+        return answer.result()
+
+    def tell(self, message: MainMessage) -> None:
+        """See `MainLink.tell`."""
+        self._home.demand("a message of main")
+        self._cluster.send(message)
+
+    def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
+        """See `MainLink.put_plan`."""
+        name = digest(plan)
+        path = f"{CLUSTER}/applications/plans/{job_id}"
+        self._cluster.storage.publish(path, plan)
+        return Pointer(path=path, digest=name, size=len(plan))
+
+    def answered(self, message: MainMessage | None) -> None:
+        """Take in an answer; None when there will be no more."""
+        if message is None:
+            for answer in self._waiting.values():
+                answer.set_exception(UnreachableError("the embedded cluster has ended"))
+            self._waiting.clear()
+            return
+        waiting = self._waiting.pop(getattr(message, "request", 0), None)
+        if waiting:
+            waiting.set_result(message)
+
+
+class EmbeddedCluster:
+    """The cluster of this process, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.storage: BlockingStorage = FsspecStorage(f"memory://understudy-{_me}")
+        self.link = EmbeddedLink(self)
+        self.application_id = ""
+        self._loop = asyncio.new_event_loop()
+        self._main: LocalLink[MainMessage] | None = None
+        self._process: ThisProcess | None = None
+        self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._ended: concurrent.futures.Future[Ended] = concurrent.futures.Future()
+        self._failure: Failure | None = None
+        self._thread = threading.Thread(target=self._run, name="understudy-cluster", daemon=True)
+        self._thread.start()
+        self._ready.result()
+
+    def send(self, message: MainMessage) -> None:
+        """Send what ``main`` says, from any thread."""
+        assert self._main is not None
+        self._loop.call_soon_threadsafe(self._main.send, message)
+
+    def end(self, error: BaseException | None) -> ApplicationStatus:
+        """Say how ``main`` has ended; return how the application ended, all jobs included."""
+        failure, job_id = (failure_of(error), uncaught_job(error)) if error else (None, None)
+        self.send(messages.MainEnded(failure=failure, job_id=job_id))
+        self._loop.call_soon_threadsafe(self._leave)
+        return self._ended.result().status
+
+    def _leave(self) -> None:
+        """Do what the kernel does when a process of ``main`` has ended."""
+        assert self._main is not None
+        assert self._process is not None
+        self._main.close()
+        self._process.kill("")
+
+    @property
+    def failure(self) -> Failure | None:
+        """Return why the application failed."""
+        return self._failure
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._ended.set_result(self._loop.run_until_complete(self._serve()))
+        except BaseException as error:
+            for waiting in (self._ready, self._ended):
+                if not waiting.done():
+                    waiting.set_exception(error)
+        finally:
+            self.link.answered(None)
+
+    async def _serve(self) -> Ended:
+        ends: tuple[LocalLink[MainMessage], LocalLink[MainMessage]] = link_pair(_me, _me)
+        cluster_end, self._main = ends
+        self._process = ThisProcess()
+        main = MainProcess(self._process, cluster_end)
+        dispatcher, resources = self._dispatcher(OneMain(main))
+        taskmanager = Incarnation("embedded-taskmanager")
+        pair: tuple[LocalLink[LinkMessage], LocalLink[LinkMessage]] = link_pair(_me, taskmanager)
+        threads = Threads(pair[1], self.storage)
+
+        async def publish() -> None:
+            assert dispatcher.application is not None
+            self.application_id = dispatcher.application.record.application_id
+            tasks.append(
+                asyncio.ensure_future(
+                    resources.converse(pair[0], taskmanager, threads.registration())
+                )
+            )
+            self._ready.set_result(None)
+
+        tasks: list[asyncio.Future[None]] = [
+            asyncio.ensure_future(threads.serve()),
+            asyncio.ensure_future(self._hear(self._main)),
+        ]
+        try:
+            ended = await dispatcher.run(publish)
+            assert ended is not None, "it was started with an application"
+            return ended
+        finally:
+            if dispatcher.application and dispatcher.application.failure:
+                self._failure = dispatcher.application.failure
+            resources.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hear(self, link: LocalLink[MainMessage]) -> None:
+        while (envelope := await link.receive()) is not None:
+            self.link.answered(envelope.message)
+
+    def _dispatcher(self, mains: OneMain) -> tuple[Dispatcher, ResourceManager]:
+        configuration = Configuration({options.RESTART_TYPE.key: "none"})
+        locations = Locations(CLUSTER, f"{CLUSTER}/job-results", f"{CLUSTER}/application-results")
+        services = HighAvailabilityServices(
+            EmbeddedRegister(), InlineStorage(self.storage), CLUSTER, locations
+        )
+        clock = SystemClock()
+        around = Surroundings(
+            _me,
+            CLUSTER,
+            "",
+            configuration,
+            services,
+            mains,
+            NoLocks(),
+            Silent(),
+            clock,
+            random.Random(),  # noqa: S311 -- jitter, not secrets
+        )
+        nobody = LeaderRecord(holder=Incarnation(""), term=0, session="")
+        leadership = Leadership(1, str(uuid.uuid4()), nobody, None, "nobody has led before")
+        grace_s = configuration.get(options.ADOPTION_GRACE)
+        resources = ResourceManager(1, grace_s, NoLocks(), clock, lambda: None)
+        script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "embedded"
+        submission = Submission(script, "", "", (), str(Path.cwd()), ())
+        binding = Binding(None, ephemeral=True, submission=submission)
+        return Dispatcher(around, binding, leadership, resources), resources
+
+
+def embed() -> Environment:
+    """Start the cluster of this process, and see to its end when the interpreter ends."""
+    cluster, home = EmbeddedCluster(), Home()
+    atexit.register(lambda: _end(cluster) if home.is_here else None)
+    return Environment(cluster.link, Assignment(cluster.application_id))
+
+
+def _end(cluster: EmbeddedCluster) -> None:
+    """Wait for what ``main`` has left running, and exit as a cluster would."""
+    error: BaseException | None = getattr(sys, "last_value", None)
+    with contextlib.suppress(KeyboardInterrupt):
+        status = cluster.end(error)
+        if status is ApplicationStatus.FINISHED:
+            return
+        if error is not None and status is ApplicationStatus.FAILED:
+            return  # Python has shown it, and exits as it says.
+        if cluster.failure:
+            text = cluster.failure.traceback or cluster.failure.message
+            sys.stderr.write(f"understudy: a job that nobody awaited has failed\n{text}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1 if status is ApplicationStatus.FAILED else 3)

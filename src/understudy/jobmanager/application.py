@@ -1,0 +1,348 @@
+"""One application in one term: it executes ``main``, serves its requests, and ends.
+
+Its life is decided in ``core.application``; this module carries that out. Its jobs are the business
+of ``runtime.application_jobs``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from understudy.core import application as life
+from understudy.core import matching
+from understudy.core.matching import Assignment
+from understudy.core.restart import Strategy
+from understudy.ha import layout
+from understudy.ha.application_store import StoredApplication
+from understudy.ha.format import digest
+from understudy.ha.result_store import application_results
+from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager.application_jobs import ApplicationJobs
+from understudy.jobmanager.job_master import JobContext
+from understudy.jobmanager.main_desk import MainDesk
+from understudy.jobmanager.main_process import MainProcess, MainProcesses
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationRecord,
+    ApplicationResult,
+    ApplicationResultEntry,
+    ApplicationStatus,
+    Failure,
+    JobStatus,
+    Pointer,
+)
+from understudy.process import given_files
+from understudy.process.persist import once, persist
+from understudy.process.reporter import Reporter, log_name
+from understudy.rpc import messages
+
+MAIN_GRACE_S = 5.0
+"""How long ``main`` may go on after SIGTERM, or after it has said that it ended."""
+
+_THROUGH = {
+    ApplicationStatus.FAILED: ApplicationStatus.FAILING,
+    ApplicationStatus.CANCELED: ApplicationStatus.CANCELING,
+}
+"""The state before, for a moment at least, as in Flink."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ApplicationSettings:
+    """What the options say about how applications live."""
+
+    strategy: Strategy
+    policy: bool | None
+    unreached_grace_s: float
+    code_root: str
+    """Where the code was laid out on this host."""
+    python_path: tuple[str, ...]
+
+
+class Application:
+    """One application that is executed by this leader."""
+
+    def __init__(
+        self,
+        stored: StoredApplication,
+        record: ApplicationRecord,
+        context: JobContext,
+        settings: ApplicationSettings,
+        services: HighAvailabilityServices,
+        mains: MainProcesses,
+        reporter: Reporter,
+        lost_at: float | None,
+    ) -> None:
+        self.stored = stored
+        self.record = record
+        self.context = context
+        self._timestamps = dict(stored.body.timestamps)
+        self._settings = settings
+        self._services = services
+        self._mains = mains
+        self._reporter = reporter
+        self._state = life.State(restarts=stored.body.restarts)
+        self._inbox: asyncio.Queue[life.Event] = asyncio.Queue()
+        self._main: MainProcess | None = None
+        self._failure: Failure | None = None
+        self._group = asyncio.TaskGroup()
+        self.jobs = ApplicationJobs(
+            record, context, settings.unreached_grace_s, reporter, lost_at, self._spawn, self.tell
+        )
+
+    @property
+    def status(self) -> ApplicationStatus:
+        """Return the application's status."""
+        return life.status_of(self._state)
+
+    @property
+    def timestamps(self) -> dict[str, float]:
+        """Return when the application came into each of its states first."""
+        return {ApplicationStatus.CREATED.value: self.stored.body.created_at, **self._timestamps}
+
+    @property
+    def failure(self) -> Failure | None:
+        """Return why the application fails, or has failed: the one cause of it."""
+        return self._state.failure if self._state.ended is None else self._failure
+
+    def tell(self, event: life.Event) -> None:
+        """Put an event into the inbox."""
+        self._inbox.put_nowait(event)
+
+    async def run(self) -> None:
+        """Execute the application until its result is durable. Raises `LeadershipLost`."""
+        try:
+            async with self._group:
+                self._recover()
+                self.tell(life.Execute())
+                while not self._state.ended:
+                    event = await self._inbox.get()
+                    before = self.status
+                    self._state, commands = life.step(
+                        self._state,
+                        event,
+                        self._settings.strategy,
+                        self._settings.policy,
+                        self.context.chance.random(),
+                    )
+                    if self.status is not before and not self._state.ended:
+                        self._entered(self.status)
+                        self._report_status()
+                    for command in commands:
+                        await self._obey(command)
+        finally:
+            await self._end_main()
+
+    def _entered(self, status: ApplicationStatus) -> float:
+        """Note when the application came into a state; a later leader comes into it again."""
+        return self._timestamps.setdefault(status.value, self.context.clock.wall())
+
+    def _recover(self) -> None:
+        views = self.jobs.recover()
+        body = self.stored.body
+        self._state = life.State(
+            jobs=views, restarts=body.restarts, cancelled=body.cancel_requested
+        )
+        if body.cancel_requested:
+            self.jobs.cancel(tuple(self.jobs.masters))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._group.create_task(work)
+
+    # --- main -------------------------------------------------------------------------------------
+
+    async def _obey(self, command: life.Command) -> None:
+        match command:
+            case life.RunMain():
+                await self._execute_main()
+            case life.PauseMain():
+                _log.info("main is executed again in %.1f s", command.delay_s)
+                loop = asyncio.get_running_loop()
+                loop.call_later(command.delay_s, self.tell, life.BackoffOver())
+            case life.StopMain():
+                if self._main:
+                    self._main.process.stop(MAIN_GRACE_S)
+            case life.CancelJobs():
+                self.jobs.cancel(command.jobs, command.reason)
+            case life.Conclude():
+                await self._end_main()
+                self._failure = command.failure
+                await self._commit(command.status, command.failure)
+
+    async def _execute_main(self) -> None:
+        self.jobs.main_started()
+        restarts = self._state.restarts
+        self._entered(ApplicationStatus.RUNNING)
+        timestamps = dict(self._timestamps)
+
+        def change(body: ApplicationDocument) -> ApplicationDocument:
+            return replace(
+                body,
+                status=ApplicationStatus.RUNNING,
+                executions=body.executions + 1,
+                timestamps=timestamps,
+                restarts=restarts,
+            )
+
+        body = await persist(
+            "note that main is executed", lambda: self.stored.update(self.context.term, change)
+        )
+        self._main = await self._mains.take()
+        self._main.listen(self._printed)
+        began = self.context.clock.now()
+        assignment = matching.resumed(
+            self.record.application_id, self.record.first_job_id, self.jobs.entries.values()
+        )
+        self._main.link.send(self._run_main(body, assignment), self.context.term)
+        _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
+        self._spawn(self._attend_main(self._main, assignment, began))
+
+    def _run_main(self, body: ApplicationDocument, assignment: Assignment) -> messages.RunMain:
+        record = self.record
+        return messages.RunMain(
+            application_id=record.application_id,
+            run_id=record.run_id,
+            target=record.target,
+            script=record.script,
+            args=record.args,
+            cwd=record.cwd,
+            code=self._settings.code_root,
+            python_path=self._settings.python_path,
+            conf=given_files.resolved(
+                record.profile.conf, self._settings.code_root, record.artifacts
+            ),
+            storage=self._services.storage.url,
+            plans=f"{self.context.cluster}/applications/{body.directory}/plans",
+            term=self.context.term,
+            execution=body.executions,
+            first_job_id=assignment.first_job_id,
+            first_job_name=assignment.first_job_name,
+        )
+
+    async def _attend_main(self, main: MainProcess, assignment: Assignment, began: float) -> None:
+        """Serve one execution, and tell how it ended once its process is reaped."""
+        desk = MainDesk(main.link, self.jobs, assignment, self._spawn)
+        ended = await desk.serve()
+        if ended is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MAIN_GRACE_S):
+                    await asyncio.shield(main.process.death)
+            main.process.kill("main has ended")
+        death = await asyncio.shield(main.process.death)
+        main.link.close()
+        if self._main is main:
+            self._main = None
+        if ended is not None and ended.failure is None:
+            self.tell(self._returned())
+        elif ended is not None and ended.failure is not None:
+            # What ``main`` says of a job is checked: the exception may be of its own making.
+            status = self.jobs.ended_as(ended.job_id)
+            failure = ended.failure
+            if ended.job_id and status is JobStatus.FAILED:
+                failure = replace(failure, job_id=ended.job_id)
+            self.tell(life.MainRaised(failure, cancelled=status is JobStatus.CANCELED))
+        elif death.reason == "ended" and not death.signal and death.code == 0:
+            self.tell(self._returned())
+        else:
+            message = f"the process of main {death}"
+            failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
+            if death.reason == "ended" and not death.signal:
+                failure = replace(failure, type="SystemExit")
+                self.tell(life.MainRaised(failure))
+            else:
+                _log.warning("%s", message)
+                self.tell(life.MainLost(failure, max(0.0, death.at - began)))
+
+    def _returned(self) -> life.Event:
+        """Return how ``main`` has ended that ended well: it must have reached all savepoints."""
+        names = {entry.name for entry in self.jobs.entries.values()}
+        missing = [
+            one
+            for one in self.record.savepoints
+            if one.job_name not in names and not one.may_be_left
+        ]
+        if not missing:
+            return life.MainReturned()
+        left = ", ".join(f"{one.path} (of job {one.job_name!r})" for one in missing)
+        message = (
+            f"main has ended without a job for what it was started from: {left}; give the job that "
+            "name, or add --allow-non-restored-state"
+        )
+        failure = Failure(type="CheckpointError", message=message, time=self.context.clock.wall())
+        return life.MainRaised(failure)
+
+    def _printed(self, text: str) -> None:
+        log = log_name(self.record.run_id, self.record.application_id)
+        self._reporter.line(log, "main", text)
+
+    async def _end_main(self) -> None:
+        """See to it that nothing of ``main`` lives, before anybody else may execute it."""
+        if self._main:
+            self._main.process.kill("its JobManager does not lead any more")
+            await asyncio.shield(self._main.process.death)
+
+    async def _commit(self, status: ApplicationStatus, failure: Failure | None) -> None:
+        """Make the application's result durable: from now on it is never executed again."""
+        body = self.stored.body
+        if status in _THROUGH:
+            self._entered(_THROUGH[status])
+        end_time = self._entered(status)
+        result = ApplicationResult(
+            application_id=body.application_id,
+            application_name=body.name,
+            run_id=body.run_id,
+            status=status,
+            start_time=body.created_at,
+            end_time=end_time,
+            failure=failure,
+            timestamps=self.timestamps,
+            unreached=self.jobs.unreached,
+        )
+        data = application_results.dump(result, pretty=True)
+        cluster, term = self.context.cluster, self.context.term
+        path = layout.staged_application_path(cluster, body.directory, term)
+        storage = self._services.storage
+        await persist("stage the application's result", lambda: storage.publish(path, data))
+        source = Pointer(path=path, digest=digest(data), size=len(data))
+        entry = ApplicationResultEntry(status=status, source=source, end_time=result.end_time)
+        await persist(
+            "commit the application's result",
+            lambda: self.stored.update(
+                self.context.term,
+                lambda body: replace(
+                    body, status=status, result=entry, timestamps=dict(self._timestamps)
+                ),
+            ),
+        )
+        await once(
+            "publish the application's result",
+            lambda: self._services.application_results.publish_dirty(body.application_id, source),
+        )
+        self._report_status()
+
+    async def cancel(self) -> None:
+        """Cancel the application, durably."""
+        await persist(
+            "note that the application is to be cancelled",
+            lambda: self.stored.update(
+                self.context.term, lambda body: replace(body, cancel_requested=True)
+            ),
+        )
+        self.tell(life.CancelRequested())
+
+    def _report_status(self) -> None:
+        self._reporter.event(
+            "application-status",
+            application_id=self.record.application_id,
+            run_id=self.record.run_id,
+            name=self.record.name,
+            status=self.status.value,
+        )

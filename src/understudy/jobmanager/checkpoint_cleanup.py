@@ -1,0 +1,100 @@
+"""What is cleaned up of a job's checkpoints once it has a result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+
+from understudy.core.recovery import lineage
+from understudy.errors import ConfigurationError, DataError, NotFoundError, StorageError
+from understudy.ha import layout
+from understudy.ha.checkpoint_store import CheckpointStore
+from understudy.ha.execution_plan_store import ExecutionPlanStore
+from understudy.ha.registry import checkpoints_document
+from understudy.ha.services import HighAvailabilityServices
+from understudy.ha.storage import Storage, storage_of
+from understudy.jobmanager import retained, write_cleanup
+from understudy.jobmanager.effort import Effort
+from understudy.model import ApplicationDocument, JobEntry, Term
+
+OURS = ("tables", "state")
+"""Parts of a job's directory in which all that is needed is named by a checkpoint."""
+
+_log = logging.getLogger(__name__)
+
+
+async def clean_checkpoints(
+    services: HighAvailabilityServices,
+    plans: ExecutionPlanStore,
+    application: ApplicationDocument,
+    term: Term,
+    entry: JobEntry,
+    effort: Effort,
+) -> None:
+    """Delete a job's checkpoints unless they are retained, and what the register holds of them."""
+    chosen = entry.intent.checkpoints if entry.intent else ""
+    store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
+    if entry.checkpoints and not entry.intent:  # It began with a savepoint, and never ran.
+        with contextlib.suppress(DataError, NotFoundError):
+            chosen = (await store.claim(term)).directory
+    directory = chosen or layout.checkpoints_path(
+        services.locations.cluster, application.directory, lineage(entry)
+    )
+    kept = entry.result.checkpoint if entry.result else ""
+    if not kept and (chosen or entry.checkpoints):  # Else what is there goes with the application.
+        await effort.make(directory, functools.partial(_delete, services.storage, directory))
+    elif kept and kept != directory:
+        await effort.make(directory, functools.partial(_tidy, services.storage, directory, kept))
+    if entry.checkpoints:
+        await _sweep_writes(services, application, entry, effort)
+        await effort.make(entry.checkpoints, lambda: store.delete(term))
+
+
+async def remove_checkpoints(storage: Storage, entry: JobEntry) -> None:
+    """Delete what a job, which has ended, has left where a person has chosen, unless retained."""
+    if entry.result and not entry.result.checkpoint and entry.intent and entry.intent.checkpoints:
+        await _delete(storage, entry.intent.checkpoints)
+
+
+async def _delete(storage: Storage, directory: str) -> None:
+    try:
+        holder, path = storage_of(storage.blocking, directory)
+    except ConfigurationError as error:  # Another host of the cluster may have what it takes.
+        raise StorageError(str(error)) from error
+    await storage.run(holder.delete_tree, path)
+
+
+async def _tidy(storage: Storage, directory: str, kept: str) -> None:
+    """Delete what attempts have left half-written, or did not come to delete."""
+    try:
+        holder, path = storage_of(storage.blocking, kept)
+        body = retained.files.load(await storage.run(holder.read, path), kept).checkpoints
+    except (ConfigurationError, NotFoundError, DataError) as error:
+        _log.warning("all that lies in %s is kept: %s", directory, error)
+        return
+    needed = {one.location for one in body.completed}
+    for part in OURS:
+        holder, path = storage_of(storage.blocking, f"{directory}/{part}")
+        for name in await storage.run(holder.names, path):
+            if f"{directory}/{part}/{name}" not in needed:
+                delete = holder.delete_tree if part == "tables" else holder.delete
+                await storage.run(delete, f"{path}/{name}")
+
+
+async def _sweep_writes(
+    services: HighAvailabilityServices,
+    application: ApplicationDocument,
+    entry: JobEntry,
+    effort: Effort,
+) -> None:
+    """Remove what the writes of lost attempts have left beside their targets."""
+    key, job_id = entry.checkpoints, entry.job_id
+    document = checkpoints_document(services.register, key, application.application_id)
+    with contextlib.suppress(DataError):  # What cannot be read is left, and said elsewhere.
+        body = await document.read()
+        for one in write_cleanup.unfinished(body.completed if body else ()):
+            await effort.make(
+                one.location, functools.partial(asyncio.to_thread, write_cleanup.sweep, job_id, one)
+            )

@@ -1,0 +1,506 @@
+"""Dispatcher: accepts, recovers, executes and finishes applications while its JobManager leads.
+
+On a grant: claim, recover, serve; only then is the address published. What one application cannot
+be recovered from is named and left in place; it never stops the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from understudy.clock import Clock
+from understudy.config import Configuration, options
+from understudy.core import recovery
+from understudy.core.recovery import Answer, Bygone, Continue, Submit
+from understudy.core.restart import Strategy
+from understudy.errors import (
+    DataError,
+    LeadershipLost,
+    NotFoundError,
+)
+from understudy.ha import coordination, layout
+from understudy.ha.application_store import Recovered, StoredApplication
+from understudy.ha.election import Leadership
+from understudy.ha.execution_plan_store import ExecutionPlanStore
+from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager import attention, redeployment
+from understudy.jobmanager.application import Application, ApplicationSettings
+from understudy.jobmanager.attention import Inspector, Problems
+from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
+from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.effort import CleanupStrategy
+from understudy.jobmanager.job_master import JobContext
+from understudy.jobmanager.main_process import MainProcesses
+from understudy.jobmanager.redeployment import NO_CHANGES, Changes
+from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.retention import (
+    forget_expired,
+    refuse_used_job_id,
+    sweep_tombstones,
+)
+from understudy.jobmanager.submission import Submission
+from understudy.model import (
+    ApplicationId,
+    ApplicationRecord,
+    ApplicationStatus,
+    Incarnation,
+    LeadershipSpan,
+    Link,
+    RegistryBody,
+    RunId,
+    Tombstone,
+)
+from understudy.process import code
+from understudy.process.liveness_lock import Locks
+from understudy.process.persist import persist
+from understudy.process.reporter import Reporter
+from understudy.rpc import messages
+
+Publish = Callable[[], Coroutine[Any, Any, None]]
+"""Makes the leader's addresses known; called once everything was claimed and recovered."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Binding:
+    """Which run this process is here for."""
+
+    wanted: RunId | None
+    ephemeral: bool
+    submission: Submission | None
+    changes: Changes = NO_CHANGES
+    """What the start of this process changes about the run that was unfinished then."""
+    known_at_start: frozenset[RunId] = frozenset()
+    bound: RunId | None = None
+    """The run that was unfinished when this process saw the registry."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the run ended."""
+
+    run_id: RunId
+    status: ApplicationStatus
+
+
+async def _tell_nobody(ended: Ended) -> None:
+    """Tell nobody how the run ended."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the Dispatcher works with; the same for every term of a process."""
+
+    me: Incarnation
+    name: str
+    rest: str
+    configuration: Configuration
+    services: HighAvailabilityServices
+    mains: MainProcesses
+    locks: Locks
+    reporter: Reporter
+    clock: Clock
+    chance: random.Random
+    tell_end: Callable[[Ended], Awaitable[None]] = _tell_nobody
+    """Called by a leader that leads on after the run has ended."""
+
+
+class Dispatcher:
+    """The applications of one term."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        binding: Binding,
+        leadership: Leadership,
+        resources: ResourceManager,
+    ) -> None:
+        self._around = around
+        self._binding = binding
+        self._leadership = leadership
+        self._resources = resources
+        self.registry: RegistryBody | None = None
+        self.application: Application | None = None
+        self.cleanup: Cleanup | None = None
+        self.attention: Problems = {}
+        """What needs a person, as this leader has met it."""
+        self.inspector = Inspector(around.services, around.clock)
+
+    async def run(self, publish: Publish) -> Ended | None:
+        """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`.
+
+        None: there is no run here, and this process was not started with an application. A cluster
+        that is to outlive its application has a leader until it is told to close.
+        """
+        ended = await self._run(publish)
+        if ended is None or self._around.configuration.get(options.SHUTDOWN_ON_FINISH):
+            return ended
+        self.application = self.cleanup = None
+        self._resources.serve(None)
+        if not self._leadership.addresses[0]:
+            await publish()
+        await self._around.tell_end(ended)
+        return await asyncio.Future()
+
+    async def _run(self, publish: Publish) -> Ended | None:
+        services, term = self._around.services, self._leadership.term
+        if self._leadership.damage:
+            self.attention["leader"] = f"{self._leadership.damage}; it was replaced"
+        try:
+            registry = await self._claim_registry()
+        except DataError as error:
+            self.attention["registry"] = f"{error}: {attention.REGISTRY_WAY_OUT}"
+            damaged = functools.partial(attention.registry_is_damaged, services)
+            return await self._wait_for_a_person(publish, damaged)
+        self.registry = registry = await self._note_grant(registry)
+        recovered = await services.applications.recover(term, registry)
+        for application, why in recovered.damaged.items():
+            link = registry.applications[application]
+            self.attention[application] = attention.application_needs(link, why)
+        await self._sweep()
+        decision = recovery.bootstrap(
+            registry,
+            self._binding.wanted,
+            self._binding.bound,
+            self._binding.known_at_start,
+            RunId(uuid.uuid4().hex[:12]),
+        )
+        await self._prune(registry, decision)
+        match decision:
+            case Answer():
+                return await self._answer(decision.tombstone)
+            case Bygone():
+                _log.info("run %s has ended, its result is kept no longer", decision.run_id)
+                await self._sweep()
+                return Ended(decision.run_id, decision.status)
+            case Continue():
+                _log.info("run %s is unfinished: it is continued", decision.run_id)
+                stored = _find(recovered, decision)
+            case Submit():
+                stored = await self._submit(decision.run_id)
+        if isinstance(decision, Continue):
+            self._binding.bound = decision.run_id
+            if stored is None:
+                return await self._wait_for_application(publish, decision.application_id)
+        if stored is None:
+            await publish()
+            return None
+        self._binding.bound = stored.body.run_id
+        return await self._attend(stored, publish)
+
+    async def _claim_registry(self) -> RegistryBody:
+        """Shut out older terms; raises `DataError` where it is not what this cluster left.
+
+        A registry that is not there is made anew only where nothing shows that there was one.
+        """
+        services, term = self._around.services, self._leadership.term
+        await attention.refuse_lost_registry(services, self._binding.bound)
+        await coordination.note(services.storage, services.locations.cluster, services.coordination)
+        return await services.registry.claim(term, ephemeral=self._binding.ephemeral, anew=True)
+
+    async def _note_grant(self, registry: RegistryBody) -> RegistryBody:
+        """Close the last span of the history, and open this term's."""
+        leadership, around = self._leadership, self._around
+        now = around.clock.wall()
+        lost_at = now
+        if leadership.lost_at is not None:
+            lost_at = now - max(0.0, around.clock.now() - leadership.lost_at)
+        span = LeadershipSpan(
+            term=leadership.term, holder=around.name, granted_at=now, rest=around.rest
+        )
+
+        def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
+            closed = [
+                replace(old, lost_at=lost_at, reason=leadership.reason)
+                if old.lost_at is None
+                else old
+                for old in history
+                if old.term != leadership.term
+            ]
+            return [*closed, span]
+
+        return await around.services.registry.record(leadership.term, change)
+
+    async def _prune(self, registry: RegistryBody, decision: recovery.Bootstrap) -> None:
+        """Drop the tombstones whose time is over, except the one that is about to be told."""
+        around = self._around
+        kept = decision.tombstone if isinstance(decision, Answer) else None
+        ttl_s, now = around.configuration.get(options.TOMBSTONE_TTL), around.clock.wall()
+        await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
+
+    # --- taking in --------------------------------------------------------------------------------
+
+    async def _submit(self, run_id: RunId) -> StoredApplication | None:
+        """Store the application that this process was started with."""
+        submission = self._binding.submission
+        if submission is None:
+            return None
+        services, term = self._around.services, self._leadership.term
+        directory = services.applications.new_directory()
+        if submission.first_job_id and self.registry:
+            await refuse_used_job_id(services, self.registry, submission.first_job_id)
+        record = await services.storage.run(
+            submission.store, services, run_id, directory, self._around.clock.wall()
+        )
+        stored = await services.applications.put(term, record, directory)
+        _log.info("run %s of %s begins", run_id, submission.name)
+        return stored
+
+    # --- executing --------------------------------------------------------------------------------
+
+    async def _attend(self, stored: StoredApplication, publish: Publish) -> Ended:
+        """Execute an application unless it has ended, and clean up after it."""
+        around, body = self._around, stored.body
+        plans = around.services.plans(stored)
+        try:
+            await self._change(stored, plans)
+            self.cleanup = self._cleanup(stored, plans)
+            if body.result is None:
+                await self._execute(stored, plans, self.cleanup, publish)
+            else:
+                await publish()
+        except (DataError, NotFoundError, BaseExceptionGroup) as error:
+            damage = attention.damage_in(error)
+            if damage is None:
+                raise
+            link = Link(document=stored.key, run_id=body.run_id)
+            self.attention[body.application_id] = attention.application_needs(link, str(damage))
+            self.application = None
+            return await self._wait_for_application(publish, body.application_id)
+        self._resources.broadcast(messages.Release(application_id=body.application_id))
+        tombstone = await self.cleanup.finish()
+        await self._sweep(finally_=not self._is_left_behind(tombstone))
+        await self._around.locks.sweep(frozenset({self._around.me}))
+        if around.configuration.get(options.SHUTDOWN_ON_FINISH):
+            # What remains of the cluster is its terms and its tombstones.
+            await around.services.registry.record(self._leadership.term, lambda _: [])
+        return Ended(tombstone.run_id, tombstone.status)
+
+    async def _change(self, stored: StoredApplication, plans: ExecutionPlanStore) -> None:
+        """Claim the jobs, and carry out what a person has changed by starting the run anew."""
+        around, term, changes = self._around, self._leadership.term, self._binding.changes
+        submission, now = self._binding.submission, around.clock.wall()
+        # The application first: jobs of another deployment are told by its number.
+        deployed = await redeployment.deploy(
+            around.services, stored, submission, changes, term, now
+        )
+        await plans.claim(term)
+        if stored.body.result is not None:
+            return
+        await redeployment.discard(around.services, plans, changes, term, around.reporter)
+        if deployed:
+            redeployment.report_deployment(stored, plans, changes, around.reporter)
+
+    async def _execute(
+        self,
+        stored: StoredApplication,
+        plans: ExecutionPlanStore,
+        cleanup: Cleanup,
+        publish: Publish,
+    ) -> None:
+        around = self._around
+        record = await around.services.applications.record(stored.body)
+        application = Application(
+            stored,
+            record,
+            self._context(stored, plans),
+            await self._settings(stored, record),
+            around.services,
+            around.mains,
+            around.reporter,
+            self._leadership.lost_at,
+        )
+        self.application = application
+        self._resources.serve(application.jobs)
+        published = asyncio.Event()
+
+        async def publish_and_note() -> None:
+            await publish()
+            published.set()
+
+        background = [
+            asyncio.create_task(self._clean_ended_jobs(application, cleanup)),
+            asyncio.create_task(self._note_takeover(application, published)),
+            asyncio.create_task(around.locks.sweep(self._needed_locks(plans))),
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(publish_and_note())
+                group.create_task(application.run())
+            application.jobs.tell_takeover()
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+
+    def _needed_locks(self, plans: ExecutionPlanStore) -> frozenset[Incarnation]:
+        """Return whose locks are still to prove a death: our own, and those of intents."""
+        intents = (entry.intent for entry in plans.entries.values() if not entry.result)
+        return frozenset({self._around.me, *(intent.taskmanager for intent in intents if intent)})
+
+    async def _clean_ended_jobs(self, application: Application, cleanup: Cleanup) -> None:
+        """Clean up after each job as soon as its result is durable."""
+        async with asyncio.TaskGroup() as group:  # One that fails does not hold up the others.
+            for job_id, entry in list(application.jobs.entries.items()):
+                if entry.result and not entry.result.cleaned:
+                    group.create_task(cleanup.clean_job(job_id))
+            while True:
+                group.create_task(cleanup.clean_job(await application.jobs.ended.get()))
+
+    async def _note_takeover(self, application: Application, published: asyncio.Event) -> None:
+        """Tell of the takeover and put its seconds into the history, once it is over."""
+        report = await application.jobs.taken_over
+        await published.wait()
+        application.jobs.tell_takeover()
+        term = self._leadership.term
+
+        def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
+            return [
+                replace(span, takeover_seconds=report.seconds) if span.term == term else span
+                for span in history
+            ]
+
+        self.registry = await self._around.services.registry.record(term, change)
+
+    def _context(self, stored: StoredApplication, plans: ExecutionPlanStore) -> JobContext:
+        around = self._around
+        return JobContext(
+            term=self._leadership.term,
+            application_id=stored.body.application_id,
+            run_id=stored.body.run_id,
+            cluster=around.services.locations.cluster,
+            directory=stored.body.directory,
+            deployment=stored.body.deployment,
+            result_size_max=around.configuration.get(options.RESULT_MAX_SIZE),
+            strategy=Strategy.of(around.configuration),
+            plans=plans,
+            results=around.services.job_results,
+            storage=around.services.storage,
+            resources=self._resources,
+            clock=around.clock,
+            chance=around.chance,
+            register=around.services.register,
+            checkpoints=CheckpointSettings.of(around.configuration),
+            incarnation=self.registry.incarnation if self.registry else "",
+            attention=self.attention,
+        )
+
+    async def _settings(
+        self, stored: StoredApplication, record: ApplicationRecord
+    ) -> ApplicationSettings:
+        around = self._around
+        directory = await around.services.storage.run(
+            code.lay_out,
+            around.services.storage.blocking,
+            around.services.locations.cluster,
+            stored.body.directory,
+            record.artifacts,
+        )
+        return ApplicationSettings(
+            strategy=Strategy.of(around.configuration),
+            policy=around.configuration.find(options.TERMINATE_ON_JOB_FAILURE),
+            unreached_grace_s=around.configuration.get(options.UNREACHED_GRACE),
+            code_root=str(directory),
+            python_path=code.python_path(str(directory), record.artifacts),
+        )
+
+    def _cleanup(self, stored: StoredApplication, plans: ExecutionPlanStore) -> Cleanup:
+        around = self._around
+        return Cleanup(
+            stored,
+            plans,
+            around.services,
+            self._leadership.term,
+            CleanupStrategy.of(around.configuration),
+            keep_results=not around.configuration.get(options.DELETE_ON_COMMIT),
+        )
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    async def _sweep(self, *, finally_: bool = False) -> None:
+        """Remove the documents and directories that crashes have left unlinked.
+
+        Never while an application runs here: they are created before they are linked. ``finally_``:
+        nobody may come after this leader, so it tries until it has succeeded.
+        """
+        try:
+            if finally_:
+                await persist("sweep", self._sweep_once)
+            else:
+                await self._sweep_once()
+        except (OSError, TimeoutError, DataError) as error:
+            _log.warning("the sweep is left to the next leader: %s", error)
+
+    def _is_left_behind(self, tombstone: Tombstone) -> bool:
+        """Say whether a person has accepted that something cannot be removed here."""
+        stones = self.registry.tombstones.values() if self.registry else ()
+        return any(stone.left_behind for stone in (tombstone, *stones))
+
+    async def _sweep_once(self) -> None:
+        for key in await self._around.services.registry.sweep(self._leadership.term):
+            _log.info("removed %s, which nothing links", key)
+        await self._sweep_directories()
+
+    async def _sweep_directories(self) -> None:
+        """Remove what was stored for applications that never became real.
+
+        Listed first, claimed after: no later leader had begun when this one looked, so nothing of
+        what it lists can be another's, however long this process is paused before it deletes.
+        While a linked application cannot be read, nobody can tell which directory is its own: then
+        every directory stays.
+        """
+        services, term = self._around.services, self._leadership.term
+        base = layout.application_directory(services.locations.cluster, "x").rpartition("/")[0]
+        directories = await services.storage.names(base)
+        registry = await services.registry.claim(term, ephemeral=self._binding.ephemeral)
+        recovered = await services.applications.recover(term, registry)
+        await sweep_tombstones(services, term, registry, recovered)
+        if recovered.damaged:
+            return
+        linked = {stored.body.directory for stored in recovered.sound}
+        for name in directories:
+            if name not in linked:
+                await services.storage.delete_tree(f"{base}/{name}")
+                _log.info("removed %s/%s, which nothing links", base, name)
+        if not linked:  # Also where an earlier try has removed the last, and did not learn it.
+            await services.storage.prune(base)
+
+    async def _answer(self, tombstone: Tombstone) -> Ended:
+        _log.info("run %s has ended: %s", tombstone.run_id, tombstone.status.value)
+        await self._sweep(finally_=not self._is_left_behind(tombstone))
+        return Ended(tombstone.run_id, tombstone.status)
+
+    async def problems(self) -> Problems:
+        """Return what needs a person: what this leader met, and what a look at the data shows."""
+        return {**await self.inspector.problems(), **self.attention}
+
+    async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> Ended:
+        damaged = functools.partial(attention.is_damaged, self._around.services, application)
+        return await self._wait_for_a_person(publish, damaged)
+
+    async def _wait_for_a_person(
+        self, publish: Publish, damaged: Callable[[], Awaitable[bool]]
+    ) -> Ended:
+        """Lead with nothing but what can be shown, as long as it is damaged; then begin anew."""
+        for subject, why in self.attention.items():
+            _log.error("%s needs attention: %s", subject, why)
+        await publish()
+        await attention.repaired(damaged)
+        raise LeadershipLost("what was damaged can be read again: it is recovered anew")
+
+
+def _find(recovered: Recovered, decision: Continue) -> StoredApplication | None:
+    for stored in recovered.sound:
+        if stored.body.application_id == decision.application_id:
+            return stored
+    return None

@@ -1,0 +1,256 @@
+"""A JobManager: contends for leadership; while it leads, it is Dispatcher and ResourceManager.
+
+As a standby it keeps a process of ``main`` warm, attends to the leader (so that it is seen), and
+notes which run is unfinished (so that it will not begin another one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, replace
+
+from understudy.core import liveness
+from understudy.core.lease import Timing
+from understudy.errors import DataError, LeadershipLost, UnreachableError
+from understudy.ha.election import Deaths, Leadership
+from understudy.ha.latch_election import open_election
+from understudy.ha.retrieval import retrieve
+from understudy.jobmanager.counts import CountingReporter, LeaderCounts
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
+from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.without_application import until_there_is_a_run
+from understudy.model import Incarnation, LeaderRecord
+from understudy.process.worker import GuardianLink, Holder
+from understudy.rpc import messages
+from understudy.rpc.gateway import Link, Network
+from understudy.rpc.messages import Attend, LinkMessage
+
+RECONNECT_S = 0.5
+"""Pause before a standby attends to the same leader again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StandbyView:
+    """A standby, as the leader knows it."""
+
+    incarnation: Incarnation
+    attend: Attend
+
+
+class JobManager:
+    """One JobManager process."""
+
+    def __init__(
+        self,
+        me: LeaderRecord,
+        around: Surroundings,
+        binding: Binding,
+        timing: Timing,
+        adoption_grace_s: float,
+        network: Network[LinkMessage],
+        deaths: Deaths,
+        guardian: GuardianLink,
+    ) -> None:
+        """``me`` is the record to publish: holder, names and addresses of this process."""
+        self.me = me
+        self.counts = LeaderCounts()
+        self.around = replace(around, reporter=CountingReporter(around.reporter, self.counts))
+        self.leader: LeaderRecord | None = None
+        """Who serves, as last retrieved."""
+        self.leadership: Leadership | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.resources: ResourceManager | None = None
+        self.standbys: dict[Incarnation, StandbyView] = {}
+        self.ended: Ended | None = None
+        self.waits_for_run = False
+        """It does not contend: it was started without an application, and no run is there yet."""
+        self._binding = binding
+        self._timing = timing
+        self._adoption_grace_s = adoption_grace_s
+        self._network = network
+        self._guardian = guardian
+        self._holder = Holder()
+        self._changed = asyncio.Event()
+        self._election = open_election(
+            around.services.latch(me),
+            around.services.register,
+            me,
+            timing,
+            around.clock,
+            deaths,
+            around.services.registry.highest_term,
+            self._hold,
+            around.chance,
+        )
+
+    async def run(self) -> Ended:
+        """Contend and lead until the run this process is here for has ended."""
+        await self._look_at_registry(first=True)
+        async with self._network.listen(self.me.holder, self._serve):
+            background = [
+                asyncio.create_task(self._follow_leader()),
+                asyncio.create_task(
+                    self._guardian.beat(self.around.clock, self._timing.lease_s, self._holder)
+                ),
+            ]
+            try:
+                await self._until_ended()
+            finally:
+                for task in background:
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
+        assert self.ended is not None
+        return self.ended
+
+    async def _until_ended(self) -> None:
+        """Contend and lead; without an application of its own only where there is a run."""
+        while self.ended is None:
+            if self._binding.submission is None:
+                self.waits_for_run = True
+                await until_there_is_a_run(self.around.services, self._binding)
+                self.waits_for_run = False
+            await self._election.run(self._lead)
+
+    def main_changed(self) -> None:
+        """Tell the leader that the process of ``main`` in waiting has come or gone."""
+        self._changed.set()
+
+    # --- leading ----------------------------------------------------------------------------------
+
+    def _hold(self, deadline: float | None) -> None:
+        """Let the guardian hold this process to its deadline as a leader."""
+        if deadline is None:
+            self._holder.deadline = None
+            # At once: the next beat may come after the deadline that it was told.
+            self._guardian.until(self.around.clock.now() + self._timing.lease_s)
+            return
+        timing = self._election.timing
+        self._holder.deadline = liveness.leader_hold(
+            deadline, timing.lease_s, timing.renew_deadline_s
+        )
+        self._guardian.until(self._holder.deadline)
+        self.around.mains.hold(self._holder.deadline)
+
+    async def _lead(self, leadership: Leadership) -> None:
+        """Lead for one term; returns once the run has ended. Raises `LeadershipLost`."""
+        _log.info("granted term %d (the last leader: %s)", leadership.term, leadership.reason)
+        self.leadership = leadership
+        resources = ResourceManager(
+            leadership.term,
+            self._adoption_grace_s,
+            self.around.locks,
+            self.around.clock,
+            self._changed.set,
+        )
+        self.resources = resources
+        self.dispatcher = Dispatcher(self.around, self._binding, leadership, resources)
+        silence = asyncio.create_task(resources.give_up_the_silent())
+
+        async def publish() -> None:
+            await leadership.publish(self.me.rest, self.me.rpc)
+            self.around.reporter.event(
+                "leader", id=self.me.name, rest=self.me.rest, term=leadership.term
+            )
+
+        try:
+            self.ended = await self.dispatcher.run(publish)
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+        finally:
+            silence.cancel()
+            resources.close()
+            self.leadership = self.dispatcher = self.resources = None
+            self.standbys.clear()
+
+    async def _serve(self, link: Link[LinkMessage]) -> None:
+        """Serve whoever connects, while leading."""
+        hello = await link.receive()
+        if hello is None or self.leadership is None or self.resources is None:
+            return
+        if isinstance(hello.message, messages.Register):
+            await self.resources.converse(link, hello.sender, hello.message)
+        elif isinstance(hello.message, Attend):
+            await self._attended(link, hello.sender, hello.message)
+
+    async def _attended(self, link: Link[LinkMessage], sender: Incarnation, attend: Attend) -> None:
+        self.standbys[sender] = StandbyView(sender, attend)
+        try:
+            while (envelope := await link.receive()) is not None:
+                if isinstance(envelope.message, Attend):
+                    self.standbys[sender] = StandbyView(sender, envelope.message)
+        finally:
+            self.standbys.pop(sender, None)
+
+    # --- standing by ------------------------------------------------------------------------------
+
+    async def _follow_leader(self) -> None:
+        """Attend to whoever leads, and keep in mind which run is unfinished."""
+        attending: asyncio.Task[None] | None = None
+        register, clock = self.around.services.register, self.around.clock
+        async for leader in retrieve(register, clock, self._timing.lease_s):
+            self.leader = leader
+            if attending:
+                attending.cancel()
+                attending = None
+            if leader is None or leader.holder == self.me.holder:
+                continue
+            await self._look_at_registry(first=False)
+            attending = asyncio.create_task(self._attend(leader))
+
+    async def _attend(self, leader: LeaderRecord) -> None:
+        while True:
+            try:
+                link = await self._network.connect(leader.rpc, self.me.holder)
+            except UnreachableError:
+                await asyncio.sleep(RECONNECT_S)
+                continue
+            reading = asyncio.ensure_future(link.receive())
+            try:
+                while not reading.done():
+                    self._changed.clear()
+                    link.send(self._attendance())
+                    changed = asyncio.ensure_future(self._changed.wait())
+                    await asyncio.wait({reading, changed}, return_when=asyncio.FIRST_COMPLETED)
+                    changed.cancel()
+            finally:
+                reading.cancel()
+                link.close()
+            await asyncio.sleep(RECONNECT_S)
+
+    def _attendance(self) -> Attend:
+        return Attend(
+            name=self.me.name,
+            pid=self.me.pid,
+            guardian_pid=self.me.guardian_pid,
+            rest=self.me.rest,
+            ready=self.around.mains.ready,
+        )
+
+    async def _look_at_registry(self, *, first: bool) -> None:
+        """Note what had ended when this process started, and which run is unfinished.
+
+        A register that does not answer just then leaves it open what had ended: then what has is
+        taken for this process's own run and answered, rather than executed a second time.
+        """
+        with contextlib.suppress(OSError, TimeoutError, DataError):
+            registry = await self.around.services.registry.read()
+            if registry is None:
+                return
+            if first:
+                ended = {*registry.tombstones, *registry.ended}
+                self._binding.known_at_start = frozenset(ended)
+            for link in registry.applications.values():
+                self._binding.bound = link.run_id
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what a group of failures comes down to: a lost leadership explains all others."""
+    lost = group.subgroup(LeadershipLost)
+    error: BaseException = lost or group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,494 @@
+"""JobMaster: drives one job through its attempts, as ``core.job`` decides.
+
+One inbox, one task. Whatever happens to the job comes in as an event; the commands are carried
+out in order, the durable ones to their end, before the next event is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from understudy.clock import Clock
+from understudy.core import checkpoints, job
+from understudy.core.job import JobState, Phase
+from understudy.core.recovery import chosen_directory, lineage
+from understudy.core.restart import Strategy
+from understudy.core.slots import Placement
+from understudy.errors import (
+    CheckpointError,
+    ConfigurationError,
+    DataError,
+    ForeignDataError,
+    NotFoundError,
+)
+from understudy.ha import layout
+from understudy.ha.checkpoint_store import CheckpointStore
+from understudy.ha.execution_plan_store import ExecutionPlanStore
+from understudy.ha.format import digest
+from understudy.ha.register import Register
+from understudy.ha.result_store import ResultStore, outcomes
+from understudy.ha.storage import Storage
+from understudy.jobmanager.attention import REPAIR_LOOK_S
+from understudy.jobmanager.checkpoint_coordinator import (
+    Audience,
+    CheckpointCoordinator,
+    CheckpointSettings,
+)
+from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.retained import retain
+from understudy.jobmanager.savepoint_coordinator import About, SavepointCoordinator
+from understudy.jobmanager.savepoint_files import Directories
+from understudy.model import (
+    ApplicationId,
+    ApplicationRecord,
+    Failure,
+    Intent,
+    JobEntry,
+    JobId,
+    JobResultEntry,
+    JobStatus,
+    Outcome,
+    Pointer,
+    Restarts,
+    RunId,
+    StartFrom,
+    Term,
+)
+from understudy.process.persist import once, persist
+from understudy.rpc import messages
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What the JobMasters of one application share."""
+
+    term: Term
+    application_id: ApplicationId
+    run_id: RunId
+    cluster: str
+    directory: str
+    deployment: int
+    """Whose code is executed."""
+    result_size_max: int
+    strategy: Strategy
+    plans: ExecutionPlanStore
+    results: ResultStore
+    storage: Storage
+    resources: ResourceManager
+    clock: Clock
+    chance: random.Random
+    register: Register
+    checkpoints: CheckpointSettings
+    incarnation: str = ""
+    """Of the cluster: no other one has it, whatever its id."""
+    record: ApplicationRecord | None = None
+    """How the application was submitted."""
+    attention: dict[str, str] = field(default_factory=dict)
+    """Where what needs a person is shown, by job."""
+
+
+class Supervisor(Protocol):
+    """Who hears of a job's progress."""
+
+    def job_changed(self, master: JobMaster, before: JobState) -> None:
+        """The job's state is different."""
+        ...
+
+    def audience(self, master: JobMaster) -> Audience:
+        """Return who hears of the job's checkpoints."""
+        ...
+
+
+class JobMaster:
+    """One job of one application, in one term."""
+
+    def __init__(
+        self, state: JobState, entry: JobEntry, context: JobContext, supervisor: Supervisor
+    ) -> None:
+        self.state = state
+        self.name = entry.name
+        self.job_id: JobId = entry.job_id
+        self.progress: messages.Progress | None = None
+        self.began: float | None = None
+        self.failures: list[Failure] = []
+        """Why earlier attempts of this term ended."""
+        self.checkpoints = CheckpointCoordinator(
+            entry.job_id,
+            CheckpointStore(context.register, context.plans, context.application_id, entry.job_id),
+            context.term,
+            context.checkpoints,
+            context.resources,
+            context.clock,
+            supervisor.audience(self),
+        )
+        self.savepoints = SavepointCoordinator(
+            entry.job_id,
+            About(
+                entry.name,
+                context.record.name if context.record else "",
+                context.application_id,
+                context.run_id,
+                context.cluster,
+            ),
+            Directories(
+                context.storage.url,
+                _checkpoint_directory(context, entry.job_id),
+                f"{layout.tables_path(context.cluster, context.directory)}/{entry.job_id}",
+            ),
+            self.checkpoints,
+            context.clock,
+            self.tell,
+            self._note_stop,
+            _start_from(context.record, entry),
+        )
+        self._context = context
+        self._supervisor = supervisor
+        self._inbox: asyncio.Queue[job.Event] = asyncio.Queue()
+        self._times = (entry.submitted_at, entry.submitted_at)
+        self.done: asyncio.Event = asyncio.Event()
+        self._waiting: asyncio.Task[None] | None = None
+        """For a person to repair what the last attempt has staged."""
+
+    @property
+    def entry(self) -> JobEntry:
+        """Return the job as it is stored."""
+        return self._context.plans.entries[self.job_id]
+
+    @property
+    def checkpoint_directory(self) -> str:
+        """Return where the job's checkpoints lie."""
+        return _checkpoint_directory(self._context, self.job_id)
+
+    def ran_s(self) -> float:
+        """Return for how long the attempt has run, as far as this process has seen it.
+
+        Never measured from what another machine's clock said: too little is safe.
+        """
+        return 0.0 if self.began is None else self._context.clock.now() - self.began
+
+    def tell(self, event: job.Event) -> None:
+        """Put an event into the inbox."""
+        if isinstance(event, job.Cancel):
+            self.checkpoints.give_up()
+        self._inbox.put_nowait(event)
+
+    async def run(self) -> None:
+        """Live until the job has a durable result."""
+        await self.checkpoints.recover(self.entry.attempt)
+        try:
+            if self.entry.intent is None:
+                await self._begin_with_savepoint()
+            while self.state.phase is not Phase.DONE:
+                await self._take(await self._inbox.get())
+        finally:
+            if self._waiting:
+                self._waiting.cancel()
+            self.checkpoints.close()
+            if self.state.phase is Phase.DONE:
+                self.savepoints.close("the job has ended")
+            else:
+                self.savepoints.leave()
+        self.done.set()
+
+    async def _take(self, event: job.Event) -> None:
+        before = self.state
+        self.state, commands = job.step(
+            before, event, self._context.strategy, self._context.chance.random()
+        )
+        self._note(event)
+        self._supervisor.job_changed(self, before)
+        for command in commands:
+            await self._obey(command)
+
+    async def _begin_with_savepoint(self) -> None:
+        """Lay out what the job is to begin with, before its first attempt."""
+        try:
+            await self.savepoints.begin()
+        except (CheckpointError, ConfigurationError) as error:
+            _log.error("job %r cannot begin: %s", self.name, error)
+            await self._take(job.Unrestorable(str(error)))
+
+    def _note(self, event: job.Event) -> None:
+        if isinstance(event, job.Running):
+            self.began = self._context.clock.now()
+        elif isinstance(event, job.IntentStored):
+            self.began = None  # Of the attempt before.
+        elif isinstance(event, job.Ended):
+            self._times = (event.start_time, event.end_time)
+        elif isinstance(event, job.Looked) and event.found:
+            self._times = (event.found.start_time, event.found.end_time)
+        elif isinstance(event, job.Lost) and not self.state.cancelled:
+            failure = Failure(
+                type="AttemptLost", message=event.reason, time=self._context.clock.wall()
+            )
+            self.failures.append(failure)
+
+    async def _obey(self, command: job.Command) -> None:
+        context = self._context
+        match command:
+            case job.RequestSlot():
+                context.resources.request(self.job_id)
+            case job.ReturnSlot():
+                context.resources.release(self.job_id)
+            case job.StoreIntent():
+                await self._store_intent(command.attempt, command.placement, command.restarts)
+                self.tell(job.IntentStored())
+            case job.Deploy():
+                self._deploy(command.attempt, command.placement)
+            case job.StopAttempt():
+                self._stop(command.attempt)
+            case job.LookForOutcome():
+                await self._look_for_outcome(command.attempt)
+            case job.Pause():
+                self._pause(command)
+            case job.TakeSavepoint():
+                self.savepoints.stands_still()
+            case job.RecordResult():
+                await self._record(command)
+                self.tell(job.Recorded())
+            case job.RecordDisplaced():
+                await self._update("note that a job gave way", _displaced)
+                self.tell(job.Recorded())
+
+    # --- attempts ---------------------------------------------------------------------------------
+
+    async def _store_intent(self, attempt: int, place: Placement, restarts: Restarts) -> None:
+        context = self._context
+        intent = Intent(
+            attempt=attempt,
+            taskmanager=place.taskmanager,
+            driver=place.driver,
+            term=context.term,
+            staged=layout.staged_path(context.cluster, context.directory, self.job_id, attempt),
+            placed_at=context.clock.wall(),
+            deployment=context.deployment,
+            checkpoints=_chosen_directory(context, self.job_id),
+        )
+
+        def change(entry: JobEntry) -> JobEntry:
+            return replace(
+                entry, attempt=attempt, intent=intent, restarts=restarts, displaced=False
+            )
+
+        await self._update("store an intent", change)
+        await self.checkpoints.begin(attempt)
+
+    def _deploy(self, attempt: int, place: Placement) -> None:
+        entry = self.entry
+        assert entry.intent is not None
+        self.progress = None
+        sent = self._context.resources.send(
+            place.taskmanager,
+            messages.Deploy(
+                application_id=self._context.application_id,
+                run_id=self._context.run_id,
+                job_id=self.job_id,
+                name=self.name,
+                attempt=attempt,
+                driver=place.driver,
+                plan=entry.plan,
+                staged=entry.intent.staged,
+                # The ids may come again, once their tombstone is gone; the directory never does.
+                writer=f"understudy-{lineage(entry)}-{self._context.directory}",
+                result_size_max=self._context.result_size_max,
+                checkpoints=self.checkpoint_directory,
+                tables=layout.tables_path(self._context.cluster, self._context.directory),
+                restored=self.checkpoints.given,
+                accept_found=self._context.checkpoints.accept_found,
+                cluster=self._context.incarnation,
+                application_name=self._context.record.name if self._context.record else "",
+                slots=self._context.resources.slots(),
+            ),
+        )
+        if not sent:
+            # Away just now: when it registers again without this attempt, it is known dead. Or it
+            # was given up while the intent was stored: then that is found once more.
+            self._context.resources.expect(place.taskmanager)
+            _log.info("job %r: its TaskManager is away, the attempt was not sent", self.name)
+
+    def _stop(self, attempt: int) -> None:
+        if self.state.placement:
+            self._context.resources.send(
+                self.state.placement.taskmanager,
+                messages.StopAttempt(job_id=self.job_id, attempt=attempt),
+            )
+
+    def _pause(self, pause: job.Pause) -> None:
+        _log.info("job %r: %s; next attempt in %.1f s", self.name, pause.reason, pause.delay_s)
+        loop = asyncio.get_running_loop()
+        loop.call_later(pause.delay_s, self.tell, job.BackoffOver())
+
+    async def _look_for_outcome(self, attempt: int) -> None:
+        """Tell what a dead attempt has staged, once that is known.
+
+        What is damaged was whole once: its attempt has ended, and may have finished. It is not run
+        again; the job waits until a person has repaired or removed it, or cancels the job.
+        """
+        try:
+            self._looked(attempt, await self._look(attempt))
+        except DataError as error:
+            self._context.attention[self.job_id] = (
+                f"job {self.name!r} waits: attempt {attempt} has ended, but how cannot be read: "
+                f"{error}: put a sound copy in its place; or remove it, and the job runs again; "
+                "or cancel the job"
+            )
+            _log.error("%s", self._context.attention[self.job_id])
+            self._waiting = asyncio.create_task(self._await_repair(attempt))
+
+    async def _await_repair(self, attempt: int) -> None:
+        found = None
+        while not self.state.cancelled:
+            try:
+                found = await self._look(attempt)
+            except DataError:
+                await asyncio.sleep(REPAIR_LOOK_S)
+            else:
+                break
+        self._context.attention.pop(self.job_id, None)
+        self._looked(attempt, found)
+
+    def _looked(self, attempt: int, found: job.Ended | None) -> None:
+        self.tell(job.Looked(found, self.checkpoints.has_advanced(attempt)))
+
+    async def _look(self, attempt: int) -> job.Ended | None:
+        """Return the outcome that a dead attempt has staged, None where it has staged none.
+
+        Raises `DataError` for one that cannot be read, or is not its own.
+        """
+        context = self._context
+        path = layout.staged_path(context.cluster, context.directory, self.job_id, attempt)
+
+        async def read() -> bytes | None:
+            try:
+                return await context.storage.read(path)
+            except NotFoundError:
+                return None
+
+        data = await persist("look for a staged outcome", read)
+        if data is None:
+            return None
+        place = context.storage.place(path)
+        outcome = outcomes.load(data, place)
+        if (outcome.job_id, outcome.attempt) != (self.job_id, attempt):
+            raise ForeignDataError(
+                f"{place}: is of attempt {outcome.attempt} of job {outcome.job_id}"
+            )
+        return job.Ended(
+            attempt,
+            outcome.status,
+            outcome.retryable,
+            Pointer(path=path, digest=digest(data), size=len(data)),
+            max(0.0, outcome.end_time - outcome.start_time),
+            outcome.start_time,
+            outcome.end_time,
+            dead=True,
+        )
+
+    # --- results ----------------------------------------------------------------------------------
+
+    async def _record(self, command: job.RecordResult) -> None:
+        """Commit the result, then publish its file; from the commit on it is never run again."""
+        await self.checkpoints.finish()
+        source = command.source or await self._stage(command)
+        start_time, end_time = self._times
+        storage, retention = self._context.storage, self._context.checkpoints.retention
+        body = self.checkpoints.body
+        checkpoint = await retain(
+            storage, retention, self.entry, command.status, body, self.savepoints.manifest()
+        )
+        result = JobResultEntry(
+            status=command.status,
+            attempt=self.state.attempt,
+            source=source,
+            reason=command.reason,
+            start_time=start_time,
+            end_time=end_time,
+            checkpoint=checkpoint,
+            savepoint=self.savepoints.last,
+            counts=tuple(checkpoints.counts(body, over=True)) if body.counter else (),
+        )
+        await self._update("commit a result", lambda entry: replace(entry, result=result))
+        try:
+            await once(
+                "publish a result file",
+                lambda: self._context.results.publish_dirty(self.job_id, source),
+            )
+        except NotFoundError as error:  # It did run: only its value is out of reach.
+            _log.error("job %r has a result without a file: %s", self.name, error)
+        if intent := self.entry.intent:
+            forget = messages.Forget(job_id=self.job_id, attempt=intent.attempt)
+            self._context.resources.send(intent.taskmanager, forget)
+        _log.info("job %r: %s in attempt %d", self.name, command.status.value, result.attempt)
+
+    async def _stage(self, command: job.RecordResult) -> Pointer:
+        """Stage an outcome that no attempt has staged: of a cancelled or lost job."""
+        context = self._context
+        entry = self.entry
+        now = context.clock.wall()
+        self._times = (entry.intent.placed_at if entry.intent else entry.submitted_at, now)
+        failure = None
+        if command.status is JobStatus.FAILED:
+            kind = "AttemptLost" if entry.intent else "CheckpointError"  # Of what it began with.
+            failure = Failure(type=kind, message=command.reason, time=now)
+        outcome = Outcome(
+            job_id=self.job_id,
+            job_name=self.name,
+            application_id=context.application_id,
+            run_id=context.run_id,
+            status=command.status,
+            attempt=self.state.attempt,
+            start_time=self._times[0],
+            end_time=now,
+            failure=failure,
+        )
+        data = outcomes.dump(outcome, pretty=True)
+        path = layout.staged_by_leader_path(
+            context.cluster,
+            context.directory,
+            self.job_id,
+            self.state.attempt,
+            context.term,
+            command.status.value.lower(),
+        )
+        await persist("stage an outcome", lambda: context.storage.publish(path, data))
+        return Pointer(path=path, digest=digest(data), size=len(data))
+
+    async def _note_stop(self, status: JobStatus | None) -> None:
+        if self.entry.stop_requested is not status:
+            await self._update(
+                "note how a job is to end", lambda entry: replace(entry, stop_requested=status)
+            )
+
+    async def _update(self, what: str, change: Callable[[JobEntry], JobEntry]) -> None:
+        plans = self._context.plans
+        await persist(what, lambda: plans.update(self._context.term, self.job_id, change))
+
+
+def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom | None:
+    """Return the savepoint that a job is to begin with: the first job of its name."""
+    if record is None or entry.occurrence:
+        return None
+    return next((one for one in record.savepoints if one.job_name == entry.name), None)
+
+
+def _chosen_directory(context: JobContext, job_id: JobId) -> str:
+    return chosen_directory(context.checkpoints.directory, context.plans.entries[job_id])
+
+
+def _checkpoint_directory(context: JobContext, job_id: JobId) -> str:
+    name = lineage(context.plans.entries[job_id])
+    usual = layout.checkpoints_path(context.cluster, context.directory, name)
+    return _chosen_directory(context, job_id) or usual
+
+
+def _displaced(entry: JobEntry) -> JobEntry:
+    return replace(entry, displaced=True)

@@ -1,0 +1,210 @@
+"""The processes of ``main``, as a JobManager sees them: one in hand, one in waiting.
+
+A process is started ahead of time, with what takes long imported, so that a takeover need not wait
+for it. It serves one execution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from understudy.errors import UnderstudyError
+from understudy.ha import own_directory
+from understudy.model import Incarnation
+from understudy.process import channels
+from understudy.process.processes import Process, Processes, Spec
+from understudy.rpc import messages, wire
+from understudy.rpc.gateway import Link
+from understudy.rpc.messages import MainMessage
+
+START_S = 60.0
+"""Importing PySpark takes a fraction of a second, minutes on a swamped machine."""
+
+REFILL_S = 5.0
+"""The next process is started only when a takeover has had time to end: it needs the cores."""
+
+FAILED_START_MAX_S = 30.0
+"""The longest pause after a process that could not be started; the first is a second."""
+
+_log = logging.getLogger(__name__)
+
+
+class MainProcess:
+    """One process that will execute, or executes, ``main``."""
+
+    def __init__(self, process: Process, link: Link[MainMessage]) -> None:
+        self.process = process
+        self.link = link
+        self.output: Callable[[str], None] | None = None
+        self._unheard: list[str] = []
+
+    def printed(self, text: str) -> None:
+        """Take a line that the process printed; kept until somebody listens."""
+        if self.output:
+            self.output(text)
+        else:
+            self._unheard.append(text)
+
+    def listen(self, output: Callable[[str], None]) -> None:
+        """Hand every line to ``output`` from now on."""
+        self.output = output
+        for text in self._unheard:
+            output(text)
+        self._unheard.clear()
+
+
+class MainProcesses(Protocol):
+    """Where processes for ``main`` come from."""
+
+    async def take(self) -> MainProcess:
+        """Return a process that waits for its application; it is the caller's from then on."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Say whether `take` would return at once."""
+        ...
+
+    def hold(self, deadline: float) -> None:
+        """Let the guardians of processes that were taken kill them at ``deadline``.
+
+        It is put off with every renewal of the lease: a JobManager that is frozen together with
+        its own guardian cannot leave ``main`` running beside its successor's.
+        """
+        ...
+
+
+class WarmMainProcesses:
+    """Keeps one process in waiting."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        heartbeat_s: float,
+        scratch: Path,
+        changed: Callable[[], None],
+    ) -> None:
+        self._processes = processes
+        self._scratch = scratch
+        self._heartbeat_s = heartbeat_s
+        self._changed = changed
+        self._waiting: MainProcess | None = None
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._available = asyncio.Condition()
+        self._hurry = asyncio.Event()
+        self._failures = 0
+        self._taken: list[MainProcess] = []
+        self._held_until: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """See `MainProcesses.ready`."""
+        return self._waiting is not None
+
+    def hold(self, deadline: float) -> None:
+        """See `MainProcesses.hold`."""
+        self._held_until = deadline
+        for main in self._taken:
+            main.process.until(deadline)
+
+    async def take(self) -> MainProcess:
+        """See `MainProcesses.take`."""
+        self._hurry.set()
+        async with self._available:
+            await self._available.wait_for(lambda: self._waiting is not None)
+            taken, self._waiting = self._waiting, None
+            assert taken is not None
+        self._taken.append(taken)
+        if self._held_until is not None:
+            taken.process.until(self._held_until)
+        self._hurry.clear()
+        self._wanted.set()
+        self._changed()
+        return taken
+
+    async def run(self) -> None:
+        """Keep one process in waiting, until cancelled; then end it."""
+        first = True
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                if not first:
+                    await self._pause()
+                first = False
+                try:
+                    await self._start()
+                except (OSError, UnderstudyError) as error:
+                    await self._start_failed(f"a process for main cannot be started: {error}")
+        finally:
+            if self._waiting:
+                self._waiting.process.kill("the JobManager ends")
+                await asyncio.shield(self._waiting.process.death)
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(REFILL_S):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    async def _start(self) -> None:
+        incarnation = Incarnation(uuid.uuid4().hex)
+        scratch = own_directory.make(self._scratch) / incarnation
+        mine, theirs = channels.pair()
+        holder: list[MainProcess] = []
+        with theirs:
+            spec = Spec(
+                name=f"main-{incarnation[:8]}",
+                incarnation=incarnation,
+                argv=(sys.executable, "-P", "-m", "understudy.application.application_process"),
+                env={
+                    **channels.child_environment(theirs, incarnation),
+                    channels.HEARTBEAT_S: str(self._heartbeat_s),
+                    channels.SCRATCH: str(scratch),
+                    "PYTHONUNBUFFERED": "1",
+                },
+                fds=(theirs.fileno(),),
+                start_s=START_S,
+                scratch=(str(scratch),),
+            )
+            process = await self._processes.start(
+                spec, lambda text: holder[0].printed(text) if holder else None
+            )
+        link = await wire.over_socket(mine, channels.main_codec, incarnation)
+        main = MainProcess(process, link)
+        holder.append(main)
+        hello = await link.receive()
+        if hello is None or not isinstance(hello.message, messages.Ready):
+            death = await asyncio.shield(process.death)
+            await self._start_failed(f"a process for main {death} before it was ready")
+            return
+        self._failures = 0
+        async with self._available:
+            self._waiting = main
+            self._available.notify_all()
+        asyncio.ensure_future(self._watch(main))  # noqa: RUF006 -- ends with the process
+        self._changed()
+
+    async def _start_failed(self, what: str) -> None:
+        """Pause, longer each time, and have another one started."""
+        _log.error("%s", what)
+        self._failures += 1
+        await asyncio.sleep(min(2.0 ** (self._failures - 1), FAILED_START_MAX_S))
+        self._wanted.set()
+
+    async def _watch(self, main: MainProcess) -> None:
+        await asyncio.shield(main.process.death)
+        if main in self._taken:
+            self._taken.remove(main)
+        if self._waiting is main:
+            self._waiting = None
+            self._wanted.set()
+            self._changed()

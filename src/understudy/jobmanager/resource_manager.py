@@ -1,0 +1,278 @@
+"""ResourceManager: which TaskManagers there are, which slots they offer, and who is dead.
+
+It keeps the links to TaskManagers, gives their warm slots to jobs (``core.slots``), and passes on
+what they say about attempts. A TaskManager is given up on proof of death, by its liveness lock,
+or after the adoption grace (``core.liveness``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from understudy.clock import Clock
+from understudy.core import liveness, slots
+from understudy.core.liveness import Silence
+from understudy.core.recovery import Inventory
+from understudy.core.slots import Ledger, Offer, Placement
+from understudy.model import Incarnation, JobId, Term
+from understudy.process.liveness_lock import Locks
+from understudy.rpc import messages
+from understudy.rpc.gateway import Link
+from understudy.rpc.messages import DriverReport, LinkMessage
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskManagerView:
+    """A registered TaskManager, as the leader knows it."""
+
+    incarnation: Incarnation
+    registration: messages.Register
+    link: Link[LinkMessage] | None
+    drivers: tuple[DriverReport, ...]
+    registered_at: float
+    heard_at: float
+
+
+class Tenant(Protocol):
+    """Who has jobs in slots, and hears what becomes of them."""
+
+    def slot_offered(self, job_id: JobId, placement: Placement) -> None:
+        """A slot was given to the job."""
+        ...
+
+    def no_slot(self, job_id: JobId) -> None:
+        """The job waits for a slot."""
+        ...
+
+    def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
+        """A TaskManager registered, with these attempts."""
+        ...
+
+    def told(self, taskmanager: Incarnation, message: LinkMessage) -> None:
+        """A TaskManager said something about an attempt."""
+        ...
+
+    def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
+        """Nothing of the TaskManager lives any more."""
+        ...
+
+    def wanted(self) -> messages.Prepare | None:
+        """What TaskManagers are to keep drivers for."""
+        ...
+
+
+class ResourceManager:
+    """The slots of one term."""
+
+    def __init__(
+        self, term: Term, grace_s: float, locks: Locks, clock: Clock, changed: Callable[[], None]
+    ) -> None:
+        self._term = term
+        self._locks = locks
+        self._clock = clock
+        self._changed = changed
+        self._ledger = Ledger()
+        self._silence = Silence(grace_s)
+        self._watching: dict[Incarnation, asyncio.Task[None]] = {}
+        self._tenant: Tenant | None = None
+        self.taskmanagers: dict[Incarnation, TaskManagerView] = {}
+
+    def serve(self, tenant: Tenant | None) -> None:
+        """Serve this tenant from now on, and let every TaskManager prepare for it; or nobody."""
+        self._tenant = tenant
+        for view in self.taskmanagers.values():
+            self._prepare(view)
+
+    # --- slots ------------------------------------------------------------------------------------
+
+    def request(self, job_id: JobId) -> None:
+        """Ask for a slot for a job."""
+        self._ledger, offers = slots.request(self._ledger, job_id)
+        self._offer(offers)
+        if self._tenant and job_id in self._ledger.waiting:
+            self._tenant.no_slot(job_id)
+
+    def release(self, job_id: JobId) -> None:
+        """Take back a request, or give back a slot."""
+        self._ledger, offers = slots.withdraw(self._ledger, job_id)
+        self._offer(offers)
+
+    def occupy(self, job_id: JobId, placement: Placement) -> None:
+        """Note where an attempt runs that an earlier leader has started."""
+        self._ledger = slots.occupy(self._ledger, job_id, placement)
+
+    def waiting(self) -> tuple[JobId, ...]:
+        """Return who waits for a slot."""
+        return self._ledger.waiting
+
+    def slots(self) -> int:
+        """Return how many jobs the TaskManagers run at once."""
+        return sum(view.registration.slots for view in self.taskmanagers.values())
+
+    def drivers_by_job(self) -> dict[str, DriverReport]:
+        """Return the drivers in which jobs run, as last reported, by the jobs' ids."""
+        return {
+            report.job_id: report
+            for view in self.taskmanagers.values()
+            for report in view.drivers
+            if report.job_id
+        }
+
+    def why_waiting(self, job_id: JobId, driver: DriverReport | None) -> str:
+        """Say why a job waits: for a slot, or in ``driver`` for executors; empty where it runs."""
+        ledger = self._ledger
+        if job_id not in ledger.waiting:
+            return driver.waits if driver else ""
+        if ledger.carries is not None and len(ledger.given) >= ledger.carries:
+            return f"waits for a slot: the Spark cluster carries {ledger.carries} at once"
+        return "waits for a slot"
+
+    def _offer(self, offers: list[Offer]) -> None:
+        for offer in offers:
+            if self._tenant:
+                self._tenant.slot_offered(offer.job_id, offer.placement)
+
+    # --- TaskManagers -----------------------------------------------------------------------------
+
+    def expect(self, taskmanager: Incarnation) -> None:
+        """Wait for a TaskManager that an intent names: it registers, or dies, or is given up."""
+        if taskmanager not in self.taskmanagers:
+            self._silence = liveness.answered(self._silence, taskmanager, self._clock.now())
+            self._watch(taskmanager)
+
+    def send(self, taskmanager: Incarnation, message: LinkMessage) -> bool:
+        """Send to a TaskManager; False where it has no connection just now."""
+        view = self.taskmanagers.get(taskmanager)
+        if view is None or view.link is None:
+            return False
+        view.link.send(message, self._term)
+        return True
+
+    def broadcast(self, message: LinkMessage) -> None:
+        """Send to every TaskManager."""
+        for taskmanager in self.taskmanagers:
+            self.send(taskmanager, message)
+
+    async def converse(
+        self, link: Link[LinkMessage], sender: Incarnation, registration: messages.Register
+    ) -> None:
+        """Serve one TaskManager until its connection ends."""
+        if self._tenant is None:
+            return  # Not recovered yet: what it reports could not be judged. It will come again.
+        now = self._clock.now()
+        view = TaskManagerView(
+            sender, registration, link, registration.drivers, self._clock.wall(), now
+        )
+        previous = self.taskmanagers.get(sender)
+        if previous and previous.link:
+            previous.link.close()
+        self.taskmanagers[sender] = view
+        self._silence = liveness.answered(self._silence, sender, now)
+        self._watch(sender)
+        link.send(messages.Welcome(), self._term)
+        self._prepare(view)
+        if self._tenant:
+            self._tenant.registered(sender, _inventory(registration))
+            for attempt in registration.attempts:
+                if attempt.ended:
+                    self._tenant.told(sender, attempt.ended)
+        self._report(view, registration.drivers)
+        _log.info("%s registered with %d slots", registration.name, registration.slots)
+        while (envelope := await link.receive()) is not None:
+            if self.taskmanagers.get(sender) is not view:
+                break  # It was given up, or has come again: what was on its way is out of date.
+            view.heard_at = self._clock.now()
+            self._hear(view, envelope.message)
+        if view.link is link:
+            view.link = None
+            self._changed()
+
+    def _prepare(self, view: TaskManagerView) -> None:
+        wanted = self._tenant.wanted() if self._tenant else None
+        if wanted and view.link:
+            view.link.send(wanted, self._term)
+
+    def _hear(self, view: TaskManagerView, message: LinkMessage) -> None:
+        match message:
+            case messages.Heartbeat():
+                self._silence = liveness.answered(
+                    self._silence, view.incarnation, self._clock.now()
+                )
+                if view.link:
+                    view.link.send(messages.HeartbeatAnswer(number=message.number), self._term)
+            case messages.Drivers():
+                self._report(view, message.drivers)
+            case _ if self._tenant:
+                self._tenant.told(view.incarnation, message)
+
+    def _report(self, view: TaskManagerView, drivers: tuple[DriverReport, ...]) -> None:
+        view.drivers = drivers
+        wanted = self._tenant.wanted() if self._tenant else None
+        profile = wanted.profile.digest if wanted else ""
+        warm = tuple(
+            report.driver
+            for report in drivers
+            if report.state == "warm"
+            and report.slot is not None
+            and report.profile in {"", profile}
+        )
+        # Drivers look at different moments; who sees the most has looked last, or soon will.
+        carries = max((one.carries for one in drivers if one.carries is not None), default=None)
+        self._ledger, offers = slots.report(self._ledger, view.incarnation, warm, carries)
+        self._changed()
+        self._offer(offers)
+
+    # --- deaths -----------------------------------------------------------------------------------
+
+    async def give_up_the_silent(self) -> None:
+        """Give up TaskManagers whose drivers must be dead by now, for ever."""
+        while True:
+            at = liveness.next_expiry(self._silence)
+            pause_s = 1.0 if at is None else min(1.0, max(0.0, at - self._clock.now()))
+            await asyncio.sleep(pause_s)
+            for taskmanager in liveness.expired(self._silence, self._clock.now()):
+                self._lose(taskmanager, "its TaskManager was silent for too long")
+
+    def _watch(self, taskmanager: Incarnation) -> None:
+        if taskmanager not in self._watching:
+            task = asyncio.ensure_future(self._await_death(taskmanager))
+            self._watching[taskmanager] = task
+
+    async def _await_death(self, taskmanager: Incarnation) -> None:
+        await self._locks.dead(taskmanager)
+        self._lose(taskmanager, "its TaskManager died")
+
+    def _lose(self, taskmanager: Incarnation, reason: str) -> None:
+        view = self.taskmanagers.pop(taskmanager, None)
+        if view and view.link:
+            view.link.close()
+        watching = self._watching.pop(taskmanager, None)
+        if watching and watching is not asyncio.current_task():
+            watching.cancel()
+        self._silence = liveness.forget(self._silence, taskmanager)
+        self._ledger = slots.gone(self._ledger, taskmanager)
+        _log.warning("TaskManager %s: %s", taskmanager[:8], reason)
+        if self._tenant:
+            self._tenant.taskmanager_lost(taskmanager, reason)
+        self._changed()
+
+    def close(self) -> None:
+        """Close all links: TaskManagers will look for the next leader."""
+        for task in self._watching.values():
+            task.cancel()
+        for view in self.taskmanagers.values():
+            if view.link:
+                view.link.close()
+
+
+def _inventory(registration: messages.Register) -> tuple[Inventory, ...]:
+    return tuple(
+        Inventory(attempt.job_id, attempt.attempt, running=attempt.ended is None)
+        for attempt in registration.attempts
+    )

@@ -1,0 +1,161 @@
+"""What is retained of a job that has ended, and how another one begins with it.
+
+Checkpoints are retained only in a directory that a person has chosen: what lies in our storage goes
+with the application. Beside them lies a file that says which they are, and of what, so that they
+are of use when nothing else remains of the job. A savepoint is made of them for the job that is to
+begin with them: then all that is true of savepoints is true of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from understudy.core import checkpoints as core
+from understudy.core.checkpoints import Retention, is_retained
+from understudy.errors import CheckpointError, ConfigurationError, DataError, NotFoundError
+from understudy.ha import savepoints
+from understudy.ha.format import Format
+from understudy.ha.savepoints import Manifest
+from understudy.ha.storage import Storage, storage_of
+from understudy.ha.transfer import Place, split
+from understudy.jobmanager import savepoint_files
+from understudy.jobmanager.savepoint_files import Directories, UnderWayError
+from understudy.model import Checkpoint, CheckpointKind, Checkpoints, JobEntry, JobStatus, Record
+from understudy.process.persist import persist
+from understudy.spark.urls import address_of
+
+RETAIN_S = 60.0
+"""For so long a job's result waits for a directory of checkpoints that cannot be written to."""
+
+_NAME = re.compile(r"checkpoint-(\d+)\.json", re.ASCII)
+
+_log = logging.getLogger(__name__)
+
+
+class Retained(Record, frozen=True):
+    """The file beside what is retained."""
+
+    about: Manifest
+    """What a savepoint of it says; the files are not listed."""
+    directory: str
+    """Where the job kept its checkpoints; they may have been moved since."""
+    checkpoints: Checkpoints
+
+
+files: Format[Retained] = Format("retained-checkpoints", Retained)
+
+
+class Found(NamedTuple):
+    """What is retained at an address."""
+
+    directory: str
+    number: int
+    """Of its newest checkpoint; it is in the name of the file that says so."""
+    content: Retained
+
+
+async def retain(
+    storage: Storage,
+    retention: Retention,
+    entry: JobEntry,
+    status: JobStatus,
+    body: Checkpoints,
+    about: Manifest,
+) -> str:
+    """Write down which checkpoints are retained of a job that is about to have this status.
+
+    Returns where; empty where none are, which then are deleted. What cannot be told (they cannot be
+    read, or not be written to) is kept: then it is the directory.
+    """
+    directory = entry.intent.checkpoints if entry.intent else ""
+    if not directory or not entry.checkpoints or not is_retained(retention, status):
+        return ""
+    if not body.completed:  # None was completed, or they cannot be read.
+        return "" if body.counter else directory
+    path = f"{directory}/{_name(body.completed[-1].number)}"
+    content = Retained(about=about, directory=directory, checkpoints=body)
+    data = files.dump(content, pretty=True)
+    try:
+        holder, file = storage_of(storage.blocking, path)
+        async with asyncio.timeout(RETAIN_S):
+            await persist(
+                "write down which checkpoints are retained",
+                lambda: storage.run(holder.publish, file, data),
+            )
+    except (TimeoutError, ConfigurationError) as error:
+        _log.error("%s cannot be written: %s", path, str(error) or "timeout")
+        return directory
+    return path
+
+
+def find(address: str) -> Found | None:
+    """Return what is retained at an address: the file that says so, or its directory. Blocking.
+
+    The newest, where there are several; None where nothing is. Raises `CheckpointError` for a file
+    that cannot be read as one, and `ConfigurationError`.
+    """
+    parent, name = split(address)
+    named = _NAME.fullmatch(name)
+    directory = parent if named else address.rstrip("/")
+    storage = Place(directory).storage
+    try:
+        names = [name] if named else storage.names("")
+        numbers = [int(match[1]) for one in names if (match := _NAME.fullmatch(one))]
+        if not numbers:
+            return None
+        file = _name(max(numbers))
+        content = files.load(storage.read(file), f"{directory}/{file}")
+        return Found(directory, max(numbers), content)
+    except NotFoundError:
+        return None
+    except DataError as error:
+        raise CheckpointError(f"the retained checkpoint cannot be used: {error}") from error
+
+
+def savepoint_of(found: Found) -> savepoints.Found:
+    """Make a savepoint of what is retained, beside it, and return it. Blocking.
+
+    It is copied each time, since nobody watches what was retained: where that is as it was, the
+    savepoint is the same to the last byte, whoever has made it. Raises `CheckpointError`.
+    """
+    directory, content = found.directory, found.content
+    address = f"{directory}/savepoint-{found.number}"
+    wanted = [
+        _as_found(one, address_of("", content.directory), directory)
+        for one in core.latest(content.checkpoints)
+        if one.kind is not CheckpointKind.HANDLE  # Its table went with the application.
+    ]
+    places = Directories(storage=directory, checkpoints=directory, tables=directory)
+    try:
+        savepoint_files.write(wanted, places, content.about, address, threading.Event())
+    except UnderWayError as error:
+        raise CheckpointError(
+            f"{directory}: {error} when the job ended, and only that could have told whether its "
+            "rows are there: start the job without --from-savepoint"
+        ) from error
+    except (NotFoundError, DataError) as error:
+        raise CheckpointError(f"the retained checkpoint is damaged: {error}") from error
+    except OSError as error:
+        raise CheckpointError(
+            f"{address}: the savepoint of what is retained cannot be written: {error}; copy the "
+            "directory to where you may write, and give the copy"
+        ) from error
+    return savepoints.read(address)
+
+
+def _as_found(one: Checkpoint, before: str, directory: str) -> Checkpoint:
+    """Return a checkpoint where it lies now: the directory may have been moved."""
+    whole = address_of("", one.location)
+    if one.kind is CheckpointKind.WRITE or not whole.startswith(f"{before}/"):
+        return one
+    return replace(one, location=f"{directory}{whole.removeprefix(before)}")
+
+
+def _name(number: int) -> str:
+    return f"checkpoint-{number}.json"

@@ -1,0 +1,68 @@
+"""What a person submits: gathered on this host, stored so that any host can execute it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+
+from understudy.config import options
+from understudy.config.configuration import redact
+from understudy.core.ids import application_id
+from understudy.ha.blobs import BlobStore
+from understudy.ha.services import HighAvailabilityServices
+from understudy.model import (
+    ApplicationRecord,
+    RunId,
+    SessionProfile,
+    StartFrom,
+)
+from understudy.process import code
+from understudy.process.code import SourceFile
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An application that was not stored yet."""
+
+    name: str
+    target: str
+    """The script's file name, or ``module:function``."""
+    script: str
+    """The script's absolute path; empty for a function."""
+    args: tuple[str, ...]
+    cwd: str
+    files: tuple[SourceFile, ...]
+    conf: dict[str, str] = field(default_factory=dict)
+    """Spark's settings."""
+    configuration: dict[str, str] = field(default_factory=dict)
+    first_job_id: str = ""
+    savepoints: tuple[StartFrom, ...] = ()
+
+    def store(
+        self, services: HighAvailabilityServices, run_id: RunId, directory: str, now: float
+    ) -> ApplicationRecord:
+        """Store all files, and return the record that points to them. Blocking."""
+        blobs = BlobStore(services.storage.blocking, services.locations.cluster, directory)
+        artifacts = code.store(blobs, self.files)
+        return ApplicationRecord(
+            application_id=application_id(services.cluster_id, run_id),
+            run_id=run_id,
+            name=self.name,
+            target=self.target,
+            script=self.script,
+            args=self.args,
+            cwd=self.cwd,
+            artifacts=artifacts,
+            configuration=self.configuration,
+            profile=SessionProfile(conf=self.conf, code=code.code_digest(artifacts), cwd=self.cwd),
+            first_job_id=self.first_job_id,
+            savepoints=self.savepoints,
+            python=platform.python_version(),
+            submitted_at=now,
+        )
+
+
+def configuration_of(record: ApplicationRecord) -> dict[str, str]:
+    """Return the configuration that an application was submitted with, secrets hidden."""
+    further = options.REDACTED_KEYS.parse(record.configuration.get(options.REDACTED_KEYS.key, ""))
+    return redact({**record.configuration, **record.profile.conf}, further)

@@ -1,0 +1,57 @@
+"""A JobManager without an application of its own: it executes what others have put into the stores.
+
+It may run on a host that never had the script. Until there is a run it does not contend: it would
+lead with nothing to do, and keep from leading whoever brings the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from understudy.core.recovery import Submit, bootstrap
+from understudy.errors import DataError
+from understudy.ha.registry import REGISTRY_KEY
+from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager.dispatcher import Binding
+from understudy.model import RegistryBody, RunId
+
+BACKOFF_S = 0.5
+BACKOFF_MAX_S = 30.0
+"""Pauses while the register does not answer; it is asked for ever, as a standby has nothing else
+to do."""
+
+_log = logging.getLogger(__name__)
+
+
+async def until_there_is_a_run(services: HighAvailabilityServices, binding: Binding) -> None:
+    """Return once a leader would find something to do here: a run to go on with, or to answer.
+
+    Also where the registry is damaged: whoever leads names that, and shows it.
+    """
+    pause_s, told = BACKOFF_S, False
+    while True:
+        try:
+            async for _ in services.register.changes(REGISTRY_KEY):
+                if _has_run(await services.registry.read(), binding):
+                    return
+                pause_s = BACKOFF_S
+                if not told:
+                    _log.info("stands by without an application: waits until there is a run")
+                    told = True
+        except DataError as error:
+            _log.warning("the registry cannot be read: %s", error)
+            return
+        except (OSError, TimeoutError) as error:
+            _log.warning("looking for a run is interrupted: %s", str(error) or "timeout")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, BACKOFF_MAX_S)
+
+
+def _has_run(registry: RegistryBody | None, binding: Binding) -> bool:
+    if registry is None:
+        return False
+    found = bootstrap(
+        registry, binding.wanted, binding.bound, binding.known_at_start, RunId("to-be-minted")
+    )
+    return not isinstance(found, Submit)

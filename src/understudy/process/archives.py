@@ -1,0 +1,141 @@
+"""Archives that a person brings: looked at before anything starts, unpacked only in their place.
+
+Wheels are unpacked by us, into the code directory; what ``--archives`` names is unpacked by Spark.
+Either is refused when a member would come to lie elsewhere, and when there is too much of it.
+
+A wheel is a zip file, and goes through `zipfile`. The library `installer` would leave to us what
+matters here: where a member comes to lie is for its caller to check, and it has no bounds.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+from packaging.tags import sys_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from understudy.errors import UsageError
+from understudy.process import archive_members as members
+
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar", ".jar")
+"""What Spark unpacks."""
+
+TARS = (".tar", ".tgz", ".tar.gz")
+
+WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX = 100_000, 8 << 30
+"""The largest wheels there are have 15,000 files and 4 GB."""
+
+_PIECE_BYTES = 1 << 20
+
+_UNREADABLE = (
+    OSError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    EOFError,
+    ValueError,
+    RuntimeError,  # An encrypted member.
+    NotImplementedError,
+)
+
+
+def check_wheel(path: Path) -> None:
+    """Raise `UsageError` unless this Python can use the wheel from where it is unpacked."""
+    try:
+        *_, tags = parse_wheel_filename(path.name)
+    except InvalidWheelFilename as error:
+        raise UsageError(f"--py-files {path}: {path.name} is not a wheel's name") from error
+    if tags.isdisjoint(sys_tags()):
+        built = ", ".join(sorted(str(tag) for tag in tags))
+        raise UsageError(
+            f"--py-files {path}: was built for {built}, which the Python of this machine cannot "
+            "use: bring a wheel for this platform, or a pure one (py3-none-any)"
+        )
+    _check_wheel_members(path)
+
+
+def check_archive(flag: str, path: Path, alias: str) -> None:
+    """Raise `UsageError` unless Spark can unpack the archive under its alias."""
+    if not path.name.endswith(ARCHIVES) or not path.is_file():
+        expected = f"{', '.join(ARCHIVES[:-2])}, {ARCHIVES[-2]} or {ARCHIVES[-1]}"
+        raise UsageError(f"--{flag} {path}: expected {expected}")
+    if alias and (Path(alias).name != alias or alias in {".", ".."}):
+        raise UsageError(f"--{flag} {path}#{alias}: {alias!r} is no name for a directory")
+    check_members(flag, path)
+
+
+def check_members(flag: str, path: Path) -> None:
+    """Raise `UsageError` if the archive cannot be read, is a bomb, or reaches out of its place."""
+    try:
+        with path.open("rb") as file:
+            of = members.of_tar if path.name.endswith(TARS) else members.of_zip
+            members.look_at(of(file), path.stat().st_size)
+    except members.RefusedMemberError as error:
+        raise UsageError(f"--{flag} {path}: {error}") from error
+    except _UNREADABLE as error:
+        raise UsageError(f"--{flag} {path}: is no archive that can be read: {error}") from error
+
+
+def unpack_wheel(body: bytes, target: Path) -> None:
+    """Unpack a wheel as an installer would, but for its scripts; raises `UsageError`.
+
+    All members are looked at before the first is written. The directory must be one that nobody
+    else writes into: no link lies in it, as none is ever made.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as wheel:
+            for info, path in _placed(wheel, len(body)):
+                place = target.joinpath(*path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with wheel.open(info) as packed, place.open("xb") as file:
+                    shutil.copyfileobj(packed, file, _PIECE_BYTES)
+    except FileExistsError as error:
+        # Of the file system's own mind: it may take two spellings of a name for one.
+        raise UsageError(
+            f"{target.name}: two members of it would lie in {error.filename}"
+        ) from error
+    except members.RefusedMemberError as error:
+        raise UsageError(f"{target.name}: {error}") from error
+    except _UNREADABLE as error:
+        raise UsageError(f"{target.name}: cannot be unpacked: {error}") from error
+
+
+def _check_wheel_members(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            _placed(wheel, path.stat().st_size)
+    except members.RefusedMemberError as error:
+        raise UsageError(f"--py-files {path}: {error}") from error
+    except _UNREADABLE as error:
+        raise UsageError(f"--py-files {path}: is no archive that can be read: {error}") from error
+
+
+def _placed(wheel: zipfile.ZipFile, packed_bytes: int) -> list[tuple[zipfile.ZipInfo, list[str]]]:
+    """Return what is to be unpacked of a wheel, and where; raises `members.RefusedMemberError`."""
+    look = members.Look(packed_bytes, WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX)
+    found: list[tuple[zipfile.ZipInfo, list[str]]] = []
+    for info in wheel.infolist():
+        mode = info.external_attr >> 16
+        if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR} or "\\" in info.filename:
+            raise members.RefusedMemberError(f"{info.filename!r} in it is nothing that wheels hold")
+        look.take(members.Member(info.filename, size=info.file_size))
+        place = _place_in_wheel(info.filename)
+        look.take(members.Member(place))  # It is another path than the one that stands there.
+        if place and not info.is_dir():
+            found.append((info, members.parts_of(place)))
+    return found
+
+
+def _place_in_wheel(name: str) -> str:
+    """Return where a wheel's member belongs; empty for what is not to be imported."""
+    top, _, rest = name.partition("/")
+    if not top.endswith(".data"):
+        return name
+    kind, _, inner = rest.partition("/")
+    return inner if kind in {"purelib", "platlib"} else ""

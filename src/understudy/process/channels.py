@@ -1,0 +1,46 @@
+"""The line between a process and the one that started it: a socket pair, inherited by number."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from understudy.model import Incarnation
+from understudy.process import forks
+from understudy.rpc import messages
+from understudy.rpc.wire import BlockingLink, Codec
+
+CHANNEL_FD = "UNDERSTUDY_CHANNEL_FD"
+INCARNATION = "UNDERSTUDY_INCARNATION"
+HEARTBEAT_S = "UNDERSTUDY_HEARTBEAT_S"
+SCRATCH = "UNDERSTUDY_SCRATCH"
+
+JVM_LOST = 86
+"""Exit code of a driver whose JVM has ended."""
+
+APPLICATION_LOST = 87
+"""Exit code of a driver whose Spark application was ended by the cluster."""
+
+link_codec: Codec[messages.LinkMessage] = Codec(messages.LinkMessage)
+main_codec: Codec[messages.MainMessage] = Codec(messages.MainMessage)
+driver_codec: Codec[messages.DriverMessage] = Codec(messages.DriverMessage)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of a new channel: the parent's and the child's."""
+    return socket.socketpair()
+
+
+def child_environment(end: socket.socket, incarnation: Incarnation) -> Mapping[str, str]:
+    """Return what tells a child which descriptor is its channel, and who it is."""
+    return {CHANNEL_FD: str(end.fileno()), INCARNATION: incarnation}
+
+
+def inherited(codec: Codec[Any]) -> BlockingLink[Any]:
+    """Take over the channel that the parent has left in the environment."""
+    end = socket.socket(fileno=int(os.environ.pop(CHANNEL_FD)))
+    end.set_inheritable(False)
+    forks.keep_from_children(end)
+    return BlockingLink(end, codec, Incarnation(os.environ.get(INCARNATION, "")))

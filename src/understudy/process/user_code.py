@@ -1,0 +1,35 @@
+"""Whose code runs in this process and thread: that of ``main``, or that of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+
+_inside = threading.local()
+
+IN_DRIVER = "UNDERSTUDY_IN_DRIVER"
+"""Set in drivers, and so in the Python workers of Spark: no ``main`` runs there."""
+
+
+@contextlib.contextmanager
+def inside_job(name: str) -> Iterator[None]:
+    """Mark that a job's function runs in this thread."""
+    _inside.job = name
+    try:
+        yield
+    finally:
+        _inside.job = ""
+
+
+def running_job() -> str:
+    """Return the name of the job whose function runs in this thread; empty if none does."""
+    name: str = getattr(_inside, "job", "")
+    return name
+
+
+def is_main_process() -> bool:
+    """Say whether this process may run ``main``: neither a driver nor a child of one may."""
+    return IN_DRIVER not in os.environ and multiprocessing.parent_process() is None

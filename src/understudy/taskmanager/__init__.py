@@ -1,0 +1,1 @@
+"""The TaskManager: slots, and the pool of drivers that serve them."""

@@ -1,0 +1,515 @@
+"""The drivers of a TaskManager: started warm, moved into slots, watched, retired.
+
+The pool knows processes and their channels; what an attempt means to a leader is the business of
+`task_manager`, which it tells by callbacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec.structs import replace as replace_struct
+
+from understudy.clock import Clock
+from understudy.config.options import DRIVER_START
+from understudy.core import drivers
+from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
+from understudy.errors import UnderstudyError
+from understudy.model import Incarnation, JobStatus, SparkApplication, Term
+from understudy.process import channels, code, given_files, guardian
+from understudy.process.processes import Death, Process, Processes, Spec
+from understudy.rpc import messages, wire
+from understudy.rpc.gateway import Link
+from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
+from understudy.taskmanager.counts import LOST, DriverCounts, DriverEnd
+
+UNWANTED = "its application is not served here any more"
+CLOSING = "the TaskManager ends"
+
+_RETIRED = {
+    JobStatus.FAILED: "its job failed",
+    JobStatus.CANCELED: "its job was cancelled",
+}
+
+EXPECTED = (UNWANTED, CLOSING)
+"""Ends of drivers that nobody needs to be told of."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """What drivers are started with."""
+
+    kind: str
+    slots: int
+    spares: int
+    heartbeat_s: float
+    start_s: float
+    cancel_grace_s: float
+    storage: str
+    scratch: Path
+    keep_idle_s: float = 0.0
+    """How long executors stay after a job."""
+    wait_s: float | None = None
+    """How long a job may be without executors."""
+
+
+@dataclass
+class Driver:
+    """One driver process, as its TaskManager sees it."""
+
+    incarnation: Incarnation
+    slot: int | None
+    prepare: Prepare
+    process: Process
+    link: Link[DriverMessage]
+    state: DriverState = DriverState.STARTING
+    warm: messages.Warm | None = None
+    spark: SparkApplication = SparkApplication()
+    executors: messages.Executors = messages.Executors()
+    deploy: Deploy | None = None
+    began: float = 0.0
+    ended: messages.AttemptEnded | None = None
+    """How its attempt ended, while something of that may live."""
+    finished: messages.AttemptEnded | None = None
+    """How its last attempt FINISHED, until nothing of that is left in it."""
+    note: str = ""
+    """Why it is ended; else why the driver before it in its slot was."""
+    stopping: asyncio.TimerHandle | None = None
+
+    def report(self) -> DriverReport:
+        """Return what a leader, and REST, should know."""
+        deploy = self.deploy
+        return DriverReport(
+            driver=self.incarnation,
+            slot=self.slot,
+            state=self.state.value,
+            application_id=self.prepare.application_id,
+            profile=self.prepare.profile.digest,
+            driver_pid=self.process.pid,
+            guardian_pid=self.process.guardian_pid,
+            jvm_pid=self.warm.jvm_pid if self.warm else 0,
+            spark=self.spark,
+            job_id=deploy.job_id if deploy else "",
+            attempt=deploy.attempt if deploy else 0,
+            waits=self.executors.waits if deploy else "",
+            carries=self.executors.carries,
+            note=self.note,
+        )
+
+
+def how_it_ended(death: Death) -> str:
+    """Say how a driver ended, for people."""
+    lost = {
+        channels.JVM_LOST: "lost its JVM",
+        channels.APPLICATION_LOST: "lost its Spark application: its cluster has ended it, or is "
+        "away",
+    }
+    return lost.get(death.code, str(death))
+
+
+Answer = messages.CheckpointsRecorded | messages.CheckpointsRefused
+"""What a leader tells a running attempt."""
+
+
+class Listener(Protocol):
+    """Who hears of what happens in the drivers."""
+
+    def drivers_changed(self) -> None:
+        """Something about the drivers is different."""
+        ...
+
+    def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
+        """The attempt's function was entered."""
+        ...
+
+    def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
+        """The attempt ended, and its outcome is staged."""
+        ...
+
+    def attempt_settled(self, ended: messages.AttemptEnded) -> None:
+        """Nothing of an attempt that has FINISHED lives any more."""
+        ...
+
+    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
+        """The driver died in the attempt; everything of it is reaped."""
+        ...
+
+    def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
+        """The attempt told how far it is."""
+        ...
+
+    def executors_changed(self, driver: Driver) -> None:
+        """The job in the driver waits for executors, or does so no more."""
+        ...
+
+    def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
+        """The attempt told its leader something."""
+        ...
+
+    def printed(self, driver: Driver, text: str) -> None:
+        """The driver printed a line."""
+        ...
+
+    def driver_ended(self, driver: Driver, reason: str) -> None:
+        """A driver that was wanted is dead."""
+        ...
+
+    def cannot_start(self, prepare: Prepare, reason: str) -> None:
+        """No driver for this application can be started."""
+        ...
+
+
+class DriverPool:
+    """All drivers of one TaskManager."""
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        processes: Processes,
+        clock: Clock,
+        listener: Listener,
+        lay_out: Callable[[Prepare], Awaitable[str]],
+    ) -> None:
+        self._settings = settings
+        self._processes = processes
+        self._clock = clock
+        self._listener = listener
+        self._lay_out = lay_out
+        self.counts = DriverCounts()
+        self._drivers: dict[Incarnation, Driver] = {}
+        self._wanted: Prepare | None = None
+        self._starts = Starts()
+        self._last_words: list[str] = []
+        """What drivers printed before they were warm."""
+        self._until: float | None = None
+        self._notes: dict[int, str] = {}
+        """Slot → why its last driver ended."""
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def drivers(self) -> list[Driver]:
+        """Return the drivers, slots first."""
+        return sorted(self._drivers.values(), key=lambda one: (one.slot is None, one.slot or 0))
+
+    def find(self, incarnation: Incarnation) -> Driver | None:
+        """Return a driver that is not dead."""
+        return self._drivers.get(incarnation)
+
+    def prepare(self, wanted: Prepare | None) -> None:
+        """Keep drivers for this application from now on, and retire free ones of any other."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._starts = Starts()
+        for one in self._drivers.values():
+            if one.deploy is None and not self._serves(one):
+                self.retire(one, UNWANTED)
+        self._changed.set()
+
+    def until(self, deadline: float) -> None:
+        """Let every driver's guardian kill it if nothing newer comes by ``deadline``."""
+        self._until = deadline
+        for one in self._drivers.values():
+            one.process.until(deadline)
+
+    def run_attempt(self, one: Driver, deploy: Deploy, term: Term) -> None:
+        """Run an attempt in a warm driver."""
+        one.state, one.deploy, one.began = DriverState.BUSY, deploy, self._clock.now()
+        one.link.send(messages.RunAttempt(deploy=deploy, term=term), term)
+        self.counts.attempts += 1
+        self._listener.drivers_changed()
+
+    def answer(self, message: Answer) -> bool:
+        """Hand on what a leader tells a running attempt; False where that does not run here."""
+        for one in self._drivers.values():
+            if one.deploy and (one.deploy.job_id, one.deploy.attempt) == (
+                message.job_id,
+                message.attempt,
+            ):
+                one.link.send(message)
+                return True
+        return False
+
+    def stop_attempt(self, one: Driver) -> None:
+        """Interrupt what runs in a driver; kill the driver after the grace."""
+        deploy = one.deploy
+        if deploy is None or one.stopping or one.ended:
+            return
+        one.link.send(messages.Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
+        one.stopping = asyncio.get_running_loop().call_later(
+            self._settings.cancel_grace_s, one.process.kill, "its job was cancelled"
+        )
+
+    def prove(self, ended: messages.AttemptEnded) -> None:
+        """End the driver of an attempt that has FINISHED, if something of that may live in it."""
+        for one in self._drivers.values():
+            if one.finished and one.finished.source == ended.source:
+                self.retire(one, "its job is stopped")
+
+    def retire(self, one: Driver, reason: str) -> None:
+        """End a driver that must not serve again."""
+        if one.state is not DriverState.ENDING:
+            one.state, one.note = DriverState.ENDING, reason
+            one.process.kill(reason)
+            self._listener.drivers_changed()
+
+    def kill_all(self, reason: str) -> None:
+        """End every driver, with whatever runs in it."""
+        self._wanted = None
+        for one in self._drivers.values():
+            one.state, one.note = DriverState.ENDING, reason
+            one.process.kill(reason)
+
+    async def emptied(self) -> None:
+        """Return once every driver is reaped."""
+        for one in list(self._drivers.values()):
+            await asyncio.shield(one.process.death)
+
+    async def run(self) -> None:
+        """Keep as many drivers as there should be, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._arrange()
+
+    async def _arrange(self) -> None:
+        if self._wanted is None:
+            return
+        seats = [Seat(one.incarnation, one.slot, one.state) for one in self._drivers.values()]
+        for action in drivers.arrange(seats, self._settings.slots, self._settings.spares):
+            if isinstance(action, Promote):
+                promoted = self._drivers[action.driver]
+                promoted.slot, promoted.note = action.slot, self._notes.get(action.slot, "")
+                self._listener.drivers_changed()
+                self._changed.set()
+            elif isinstance(action, Start):
+                await self._try_to_start(self._wanted, action.slot)
+
+    async def _try_to_start(self, prepare: Prepare, slot: int | None) -> None:
+        pause_s = drivers.start_pause_s(self._starts)
+        if pause_s:
+            await asyncio.sleep(pause_s)
+            if self._wanted != prepare:
+                self._changed.set()
+                return
+        try:
+            await self._start(prepare, slot)
+        except (OSError, UnderstudyError) as error:
+            self._start_failed(prepare, f"cannot be started: {error}", killed=False)
+            self._changed.set()
+
+    async def _start(self, prepare: Prepare, slot: int | None) -> None:
+        directory = await self._lay_out(prepare)
+        path = code.python_path(directory, prepare.artifacts) if directory else ()
+        incarnation = Incarnation(uuid.uuid4().hex)
+        scratch = self._settings.scratch / incarnation
+        mine, theirs = channels.pair()
+        with theirs:
+            spec = self._spec(prepare, incarnation, path, scratch, theirs)
+            process = await self._processes.start(
+                spec, lambda text: self._printed(incarnation, text)
+            )
+        link = await wire.over_socket(mine, channels.driver_codec, incarnation)
+        note = self._notes.get(slot, "") if slot else ""
+        one = Driver(incarnation, slot, prepare, process, link, note=note)
+        self._drivers[incarnation] = one
+        self.counts.starts += 1
+        if self._until is not None:
+            process.until(self._until)
+        link.send(
+            messages.StartSession(
+                kind=self._settings.kind,
+                application_id=prepare.application_id,
+                conf=given_files.resolved(prepare.profile.conf, directory, prepare.artifacts),
+                python_path=path,
+                scratch=str(scratch),
+                storage=self._settings.storage,
+                cluster=prepare.cluster,
+                run_id=prepare.run_id,
+                keep_idle_s=self._settings.keep_idle_s,
+                wait_s=self._settings.wait_s,
+            )
+        )
+        listening = self._spawn(self._listen(one))
+        self._spawn(self._await_death(one, listening))
+        self._listener.drivers_changed()
+
+    def _spec(
+        self,
+        prepare: Prepare,
+        incarnation: Incarnation,
+        path: tuple[str, ...],
+        scratch: Path,
+        channel: socket.socket,
+    ) -> Spec:
+        previous = os.environ.get("PYTHONPATH")
+        entries = [*path, *([previous] if previous else [])]
+        cwd = prepare.profile.cwd
+        return Spec(
+            name=f"driver-{incarnation[:8]}",
+            incarnation=incarnation,
+            argv=(sys.executable, "-P", "-m", "understudy.driver.driver"),
+            env={
+                **channels.child_environment(channel, incarnation),
+                channels.HEARTBEAT_S: str(self._settings.heartbeat_s),
+                "PYTHONPATH": os.pathsep.join(entries),
+                "PYTHONUNBUFFERED": "1",
+            },
+            fds=(channel.fileno(),),
+            start_s=self._settings.start_s,
+            scratch=(str(scratch),),
+            cwd=cwd if cwd and Path(cwd).is_dir() else None,
+        )
+
+    def _printed(self, incarnation: Incarnation, text: str) -> None:
+        one = self._drivers.get(incarnation)
+        if one is None or one.state is DriverState.STARTING:
+            self._last_words = [*self._last_words[-20:], text]
+        if one is not None:
+            self._listener.printed(one, text)
+
+    async def _listen(self, one: Driver) -> None:
+        while (envelope := await one.link.receive()) is not None:
+            match envelope.message:
+                case messages.Warm() as warm:
+                    self._warmed(one, warm)
+                case messages.Executors() as executors:
+                    self._note_executors(one, executors)
+                case messages.Entered() as entered if one.deploy:
+                    one.spark = entered.spark
+                    self._listener.drivers_changed()
+                    self._listener.attempt_entered(one, one.deploy)
+                case messages.AttemptEnded() as ended:
+                    self._ended(one, ended)
+                case messages.Progress() as progress if one.deploy:
+                    self._listener.attempt_progressed(one, progress)
+                case messages.CheckpointsTaken() as told if one.deploy:
+                    self._listener.attempt_told(one, told)
+                case messages.Retiring() as retiring:
+                    self.retire(one, retiring.reason)
+
+    def _warmed(self, one: Driver, warm: messages.Warm) -> None:
+        one.warm, one.spark = warm, warm.spark
+        self._settle(one)
+        self._starts, self._last_words = Starts(), []
+        if one.state is DriverState.ENDING:
+            return
+        one.state = DriverState.WARM
+        if not self._serves(one):
+            self.retire(one, UNWANTED)
+        self._listener.drivers_changed()
+        self._changed.set()
+
+    def _note_executors(self, one: Driver, executors: messages.Executors) -> None:
+        before, one.executors = one.executors, executors
+        if one.deploy and executors.waits != before.waits:
+            self._listener.executors_changed(one)
+        self._listener.drivers_changed()
+
+    def _serves(self, one: Driver) -> bool:
+        """Say whether a driver is of the application and profile that is wanted now."""
+        wanted = self._wanted
+        return (
+            wanted is not None
+            and one.prepare.application_id == wanted.application_id
+            and one.prepare.profile.digest == wanted.profile.digest
+        )
+
+    def _ended(self, one: Driver, ended: messages.AttemptEnded) -> None:
+        """Take in an attempt's end.
+
+        What may be followed by another attempt, or by a savepoint, is told once all of it is dead.
+        """
+        if one.deploy is None or one.ended:
+            return
+        self.counts.attempt_ends[ended.status.value.lower()] += 1
+        stopped = one.stopping is not None
+        if one.stopping:
+            one.stopping.cancel()
+            one.stopping = None
+        if ended.status is JobStatus.FINISHED and not stopped:
+            one.deploy, one.finished = None, ended
+            self._listener.attempt_ended(one, ended)
+            return
+        one.ended = ended
+        self.retire(one, _RETIRED.get(ended.status, "its job is stopped"))
+
+    def _settle(self, one: Driver) -> None:
+        """Tell that nothing of the last attempt is left in a driver."""
+        if one.finished:
+            self._listener.attempt_settled(one.finished)
+            one.finished = None
+
+    async def _await_death(self, one: Driver, listening: asyncio.Task[None]) -> None:
+        death = await asyncio.shield(one.process.death)
+        await listening  # What the driver said before it died is heard first.
+        one.link.close()
+        del self._drivers[one.incarnation]
+        if one.state is DriverState.STARTING:
+            killed = bool(death.signal) and death.reason != guardian.SILENT
+            killed = killed or death.code == channels.JVM_LOST
+            late = f"; {DRIVER_START.key} is {self._settings.start_s:g} s"
+            limit = late if death.reason == guardian.SILENT else ""
+            what = f"{how_it_ended(death)} before it was warm{limit}"
+            self._start_failed(one.prepare, what, killed=killed)
+        _log.info("driver %s %s", one.incarnation[:8], death)
+        self.counts.ends[_end_of(one)] += 1
+        if one.note not in EXPECTED or one.state is not DriverState.ENDING:
+            self._tell_end(one, death)
+        self._settle(one)
+        if one.ended is not None:
+            self._listener.attempt_ended(one, replace_struct(one.ended, reaped=True))
+        elif one.deploy is not None:
+            self.counts.attempt_ends[LOST] += 1
+            self._listener.attempt_lost(one, one.deploy, death)
+        self._listener.drivers_changed()
+        self._changed.set()
+
+    def _tell_end(self, one: Driver, death: Death) -> None:
+        """Say why a driver is not there any more, and keep it for the one that follows."""
+        retired = one.state is DriverState.ENDING
+        reason = f"was retired: {one.note}" if retired else how_it_ended(death)
+        if one.slot:
+            self._notes[one.slot] = f"the driver before it {reason}"
+        self._listener.driver_ended(one, reason)
+
+    def _start_failed(self, prepare: Prepare, what: str, *, killed: bool) -> None:
+        starts = self._starts
+        self.counts.start_failures += 1
+        self._starts = (
+            replace(starts, killed=starts.killed + 1)
+            if killed
+            else replace(starts, failed=starts.failed + 1)
+        )
+        words = "\n".join(self._last_words[-8:])
+        _log.warning("a driver %s; it printed last: %s", what, words)
+        if drivers.hopeless(self._starts) and self._wanted == prepare:
+            self._listener.cannot_start(prepare, f"a driver {what}\n{words}".strip())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            _log.error("a driver's watcher failed", exc_info=task.exception())
+
+
+def _end_of(one: Driver) -> DriverEnd:
+    """Say as what a dead driver counts."""
+    if one.state is DriverState.ENDING:
+        return DriverEnd.UNWANTED if one.note in EXPECTED else DriverEnd.RETIRED
+    return DriverEnd.NEVER_WARM if one.warm is None else DriverEnd.DIED

@@ -1,0 +1,481 @@
+"""A TaskManager: a worker process that offers slots and keeps drivers warm in them.
+
+Drivers belong to it, so the loss of a leader does not touch them: it finds the next leader,
+registers, and reports what runs and what ended meanwhile. It refuses a leader whose term is below
+the highest it has seen. Whatever a leader is told about an attempt's death is the kernel's word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from msgspec.structs import replace
+
+from understudy.clock import Clock
+from understudy.core import liveness
+from understudy.core.drivers import DriverState
+from understudy.errors import UnreachableError
+from understudy.ha.storage import BlockingStorage
+from understudy.model import Incarnation, JobId, LeaderRecord, Term
+from understudy.process import code
+from understudy.process.processes import Death, Processes
+from understudy.process.reporter import Reporter, log_name
+from understudy.process.worker import GuardianLink
+from understudy.rpc import messages
+from understudy.rpc.gateway import Link, Network
+from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
+from understudy.taskmanager.counts import DriverCounts
+from understudy.taskmanager.driver_pool import (
+    CLOSING,
+    Driver,
+    DriverPool,
+    PoolSettings,
+    how_it_ended,
+)
+
+RECONNECT_S = 0.5
+"""Pause before the same leader is tried again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this TaskManager is."""
+
+    incarnation: Incarnation
+    name: str
+    pid: int
+    guardian_pid: int
+    host: str
+    lock: str
+    metrics: str = ""
+    """Where its metrics are; empty where they are not served."""
+
+
+@dataclass(frozen=True)
+class TaskManagerSettings:
+    """What a TaskManager is configured with."""
+
+    pool: PoolSettings
+    cluster: str
+    orphan_s: float
+    heartbeat_s: float
+
+
+@dataclass(frozen=True)
+class TaskManagerFacts:
+    """A TaskManager as it sees itself."""
+
+    leader: LeaderRecord | None
+    """Who serves, as last retrieved."""
+    term: Term
+    """The highest that it has obeyed."""
+    registered: bool
+    silent_s: float | None
+    """How long ago it sent the request that a leader answered last; None before there was one."""
+    slots: int
+    drivers: tuple[messages.DriverReport, ...]
+    unrecorded: int
+    """Attempts that have ended, and no leader has said yet that it is recorded."""
+    counts: DriverCounts
+
+
+class TaskManager:
+    """One TaskManager process; `run` lives until it is cancelled."""
+
+    def __init__(
+        self,
+        me: Identity,
+        settings: TaskManagerSettings,
+        processes: Processes,
+        network: Network[LinkMessage],
+        storage: BlockingStorage,
+        clock: Clock,
+        guardian: GuardianLink,
+        reporter: Reporter,
+        leaders: Callable[[], AsyncIterator[LeaderRecord | None]],
+    ) -> None:
+        self._me = me
+        self._settings = settings
+        self._network = network
+        self._storage = storage
+        self._clock = clock
+        self._guardian = guardian
+        self._reporter = reporter
+        self._leaders = leaders
+        self.leader: LeaderRecord | None = None
+        """Who serves, as last retrieved."""
+        self._pool = DriverPool(settings.pool, processes, clock, self, self._lay_out)
+        self._highest_term: Term = 0
+        self._link: Link[LinkMessage] | None = None
+        self._ended: dict[tuple[JobId, int], messages.AttemptEnded] = {}
+        self._wanted_dead: set[tuple[JobId, int]] = set()
+        """FINISHED attempts, of which a leader wants to know when nothing of them is left."""
+        self._taken: dict[tuple[JobId, int], dict[int, messages.CheckpointsTaken]] = {}
+        """What running attempts have told, and no leader has answered yet."""
+        self._sent_at: dict[int, float] = {}
+        self._heard_at: float | None = None
+        """When the request was sent that a leader answered last."""
+        self.held_attempts = False
+        """At the end: there were attempts whose end somebody may want to have proved."""
+
+    @property
+    def facts(self) -> TaskManagerFacts:
+        """Return how it stands with this TaskManager just now."""
+        heard_at = self._heard_at
+        return TaskManagerFacts(
+            leader=self.leader,
+            term=self._highest_term,
+            registered=self._link is not None,
+            silent_s=None if heard_at is None else self._clock.now() - heard_at,
+            slots=self._settings.pool.slots,
+            drivers=tuple(one.report() for one in self._pool.drivers()),
+            unrecorded=len(self._ended),
+            counts=self._pool.counts,
+        )
+
+    async def run(self) -> NoReturn:
+        """Serve whoever leads, for ever; on cancellation end all drivers and return."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pool.run())
+                group.create_task(self._follow_leaders())
+                group.create_task(self._give_up_orphans())
+                group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s))
+        finally:
+            self.held_attempts = bool(self._ended) or any(
+                one.deploy for one in self._pool.drivers()
+            )
+            self._pool.kill_all(CLOSING)
+            await self._pool.emptied()
+        raise AssertionError("unreachable: the tasks run for ever")
+
+    # --- the leader -------------------------------------------------------------------------------
+
+    async def _follow_leaders(self) -> None:
+        serving: asyncio.Task[None] | None = None
+        served: LeaderRecord | None = None
+        try:
+            async for leader in self._leaders():
+                self.leader = leader
+                # Who cannot be found any more may lead on, when only the register is out of our
+                # reach: a link that lives is kept until another leads. Terms fence what it says.
+                if serving and not serving.done() and (leader is None or _is_same(leader, served)):
+                    continue
+                if serving:
+                    serving.cancel()
+                    await asyncio.gather(serving, return_exceptions=True)
+                    serving = None
+                if leader and leader.term >= self._highest_term:
+                    serving, served = asyncio.create_task(self._serve(leader)), leader
+                elif leader:
+                    _log.warning(
+                        "the leader's term is %d, but there was one of term %d: it is not followed "
+                        "(where the cluster was destroyed meanwhile, start this TaskManager again)",
+                        leader.term,
+                        self._highest_term,
+                    )
+        finally:
+            if serving:
+                serving.cancel()
+
+    async def _serve(self, leader: LeaderRecord) -> None:
+        """Stay connected to one leader, as long as it is named or can be talked to."""
+        while self.leader:
+            try:
+                link = await self._network.connect(leader.rpc, self._me.incarnation)
+            except UnreachableError as error:
+                _log.info("the leader of term %d does not answer: %s", leader.term, error)
+            else:
+                await self._converse(link, leader)
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _converse(self, link: Link[LinkMessage], leader: LeaderRecord) -> None:
+        beating: asyncio.Task[None] | None = None
+        self._sent_at = {0: self._clock.now()}
+        registration = self._registration()
+        link.send(registration, leader.term)
+        try:
+            while (envelope := await link.receive()) is not None:
+                if envelope.term < self._highest_term:
+                    _log.warning("a leader of term %d is out of date: refused", envelope.term)
+                    return
+                self._highest_term = envelope.term
+                if isinstance(envelope.message, messages.Welcome):
+                    _log.info("registered with %s, term %d", leader.name, leader.term)
+                    self._link = link
+                    self._heard(0)
+                    self.drivers_changed()
+                    self._tell_since(registration)
+                    self._tell_taken()
+                    beating = asyncio.create_task(self._beat(link))
+                elif self._link is link:
+                    self._obey(envelope.message, envelope.term)
+        finally:
+            self._link = None
+            link.close()
+            if beating:
+                beating.cancel()
+
+    async def _beat(self, link: Link[LinkMessage]) -> None:
+        number = 0
+        while True:
+            number += 1
+            self._sent_at[number] = self._clock.now()
+            link.send(messages.Heartbeat(number=number), self._highest_term)
+            await asyncio.sleep(self._settings.heartbeat_s)
+
+    def _heard(self, number: int) -> None:
+        """A leader has answered the request of that number: the drivers may run on."""
+        sent_at = self._sent_at.pop(number, None)
+        if sent_at is None:
+            return
+        self._heard_at = sent_at
+        deadline = liveness.orphan_deadline(sent_at, self._settings.orphan_s)
+        self._pool.until(deadline)
+
+    async def _give_up_orphans(self) -> None:
+        """End all drivers once no leader was heard of for too long, and begin anew after."""
+        while True:
+            if self._heard_at is None:
+                await asyncio.sleep(1.0)
+                continue
+            deadline = liveness.orphan_deadline(self._heard_at, self._settings.orphan_s)
+            pause_s = deadline - self._clock.now()
+            if pause_s > 0:
+                await asyncio.sleep(min(pause_s, 1.0))
+                continue
+            _log.warning(
+                "no leader was heard of for %g s: ending all drivers", self._settings.orphan_s
+            )
+            self._heard_at = None
+            self._pool.kill_all("no leader was heard of for too long")
+            await self._pool.emptied()
+            if self._link:
+                # The connection has only been slow: what the leader wants prepared was given up
+                # with the drivers, and is told at a registration.
+                self._link.close()
+
+    def _registration(self) -> messages.Register:
+        running = [
+            AttemptReport(
+                job_id=one.deploy.job_id,
+                attempt=one.deploy.attempt,
+                driver=one.incarnation,
+                ran_s=self._clock.now() - one.began,
+            )
+            for one in self._pool.drivers()
+            if one.deploy
+        ]
+        ended = [
+            AttemptReport(
+                job_id=job_id,
+                attempt=attempt,
+                driver=Incarnation(""),
+                ran_s=message.ran_s,
+                ended=message,
+            )
+            for (job_id, attempt), message in self._ended.items()
+        ]
+        return messages.Register(
+            name=self._me.name,
+            pid=self._me.pid,
+            guardian_pid=self._me.guardian_pid,
+            host=self._me.host,
+            lock=self._me.lock,
+            metrics=self._me.metrics,
+            slots=self._settings.pool.slots,
+            spares=self._settings.pool.spares,
+            drivers=tuple(one.report() for one in self._pool.drivers()),
+            attempts=(*running, *ended),
+        )
+
+    def _tell_since(self, registration: messages.Register) -> None:
+        """Tell what became of attempts between a registration and its answer: nobody was told."""
+        running = {
+            (one.deploy.job_id, one.deploy.attempt) for one in self._pool.drivers() if one.deploy
+        }
+        for attempt in registration.attempts:
+            key = (attempt.job_id, attempt.attempt)
+            if attempt.ended is None and key not in running:
+                lost = messages.AttemptLost(
+                    job_id=attempt.job_id,
+                    attempt=attempt.attempt,
+                    reason="its driver died while its TaskManager registered",
+                    ran_s=attempt.ran_s,
+                )
+                self._send(self._ended.get(key, lost))
+
+    # --- what a leader asks for -------------------------------------------------------------------
+
+    def _obey(self, message: LinkMessage, term: Term) -> None:
+        match message:
+            case messages.HeartbeatAnswer():
+                self._heard(message.number)
+            case Prepare():
+                self._pool.prepare(message)
+            case Deploy():
+                self._deploy(message, term)
+            case messages.StopAttempt():
+                self._stop_attempt(message.job_id, message.attempt)
+            case messages.Forget():
+                self._ended.pop((message.job_id, message.attempt), None)
+                self._taken.pop((message.job_id, message.attempt), None)
+            case messages.CheckpointsRecorded() | messages.CheckpointsRefused():
+                self._taken.get((message.job_id, message.attempt), {}).pop(message.sequence, None)
+                self._pool.answer(message)
+            case messages.Release():
+                self._pool.prepare(None)
+
+    def _deploy(self, deploy: Deploy, term: Term) -> None:
+        one = self._pool.find(deploy.driver)
+        if one is None or one.state is not DriverState.WARM:
+            reason = f"driver {deploy.driver[:8]} is {one.state.value if one else 'gone'}"
+            self._send(
+                messages.AttemptRefused(job_id=deploy.job_id, attempt=deploy.attempt, reason=reason)
+            )
+            return
+        self._pool.run_attempt(one, deploy, term)
+
+    def _stop_attempt(self, job_id: JobId, attempt: int) -> None:
+        for one in self._pool.drivers():
+            if one.deploy and (one.deploy.job_id, one.deploy.attempt) == (job_id, attempt):
+                self._pool.stop_attempt(one)
+                return
+        if ended := self._ended.get((job_id, attempt)):
+            if ended.reaped:
+                self._send(ended)
+            else:  # A leader asks that has heard of its end: it wants the proof.
+                self._wanted_dead.add((job_id, attempt))
+                self._pool.prove(ended)
+            return
+        self._send(
+            messages.AttemptLost(
+                job_id=job_id, attempt=attempt, reason="it does not run here", ran_s=0.0
+            )
+        )
+
+    def _tell_taken(self) -> None:
+        """Tell a new leader what the one before it may not have recorded."""
+        for told in self._taken.values():
+            for message in told.values():
+                self._send(message)
+
+    def _send(self, message: LinkMessage) -> None:
+        if self._link:
+            self._link.send(message, self._highest_term)
+
+    # --- what happens in the drivers --------------------------------------------------------------
+
+    def drivers_changed(self) -> None:
+        """See `Listener.drivers_changed`."""
+        reports = tuple(one.report() for one in self._pool.drivers())
+        self._send(messages.Drivers(drivers=reports))
+
+    def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
+        """See `Listener.attempt_entered`."""
+        self._send(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
+
+    def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
+        """See `Listener.attempt_ended`; kept until a leader says that it is recorded."""
+        self._ended[ended.job_id, ended.attempt] = ended
+        self._send(ended)
+
+    def attempt_settled(self, ended: messages.AttemptEnded) -> None:
+        """See `Listener.attempt_settled`; told where somebody has asked for it."""
+        key = ended.job_id, ended.attempt
+        if key in self._ended:
+            self._ended[key] = replace(ended, reaped=True)
+            if key in self._wanted_dead:
+                self._send(self._ended[key])
+        self._wanted_dead.discard(key)
+
+    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
+        """See `Listener.attempt_lost`; a leader that is away learns it from the registration."""
+        self._taken.pop((deploy.job_id, deploy.attempt), None)
+        self._send(
+            messages.AttemptLost(
+                job_id=deploy.job_id,
+                attempt=deploy.attempt,
+                reason=f"its driver {how_it_ended(death)}",
+                ran_s=max(0.0, death.at - driver.began),
+            )
+        )
+
+    def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
+        """See `Listener.attempt_progressed`."""
+        if driver.deploy and driver.deploy.job_id == progress.job_id:
+            self._send(
+                messages.Progress(
+                    job_id=progress.job_id,
+                    attempt=driver.deploy.attempt,
+                    tasks_done=progress.tasks_done,
+                    tasks_total=progress.tasks_total,
+                    stage=progress.stage,
+                )
+            )
+
+    def executors_changed(self, driver: Driver) -> None:
+        """See `Listener.executors_changed`; a leader reads it in the drivers' reports."""
+        assert driver.deploy is not None
+        self._reporter.event(
+            "job-executors",
+            job_id=driver.deploy.job_id,
+            name=driver.deploy.name,
+            attempt=driver.deploy.attempt,
+            waits=driver.executors.waits or None,
+        )
+
+    def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
+        """See `Listener.attempt_told`; checkpoints are kept until a leader has answered."""
+        key = message.job_id, message.attempt
+        self._taken.setdefault(key, {})[message.sequence] = message
+        self._send(message)
+
+    def printed(self, driver: Driver, text: str) -> None:
+        """See `Listener.printed`."""
+        source = driver.deploy.name if driver.deploy else f"driver {driver.incarnation[:8]}"
+        prepare = driver.prepare
+        self._reporter.line(log_name(prepare.run_id, prepare.application_id), source, text)
+
+    def driver_ended(self, driver: Driver, reason: str) -> None:
+        """See `Listener.driver_ended`."""
+        self._reporter.event(
+            "driver-ended",
+            taskmanager=self._me.name,
+            id=driver.incarnation,
+            pid=driver.process.pid,
+            slot=driver.slot,
+            job_id=driver.deploy.job_id if driver.deploy else None,
+            reason=reason,
+        )
+
+    def cannot_start(self, prepare: Prepare, reason: str) -> None:
+        """See `Listener.cannot_start`."""
+        self._send(messages.CannotStart(application_id=prepare.application_id, reason=reason))
+
+    async def _lay_out(self, prepare: Prepare) -> str:
+        """Lay the application's code out on this host; return where, empty if there is none."""
+        if not prepare.artifacts:
+            return ""
+        directory = await asyncio.to_thread(
+            code.lay_out,
+            self._storage,
+            self._settings.cluster,
+            prepare.directory,
+            prepare.artifacts,
+        )
+        return str(directory)
+
+
+def _is_same(leader: LeaderRecord, other: LeaderRecord | None) -> bool:
+    return other is not None and (leader.holder, leader.term, leader.rpc) == (
+        other.holder,
+        other.term,
+        other.rpc,
+    )

@@ -1,0 +1,51 @@
+"""How a launcher ends its cluster while the next run of it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy.cli.launch.cluster import ClusterPlan, LocalCluster
+from understudy.cli.launch.compose import locks_directory, open_services
+from understudy.cli.launch.story import Story
+from understudy.config import Configuration, options
+from understudy.ha.retrieval import LEADER_KEY, encode_leader
+from understudy.model import Incarnation, LeaderRecord, Term
+from understudy.process.guardian import take_lock
+
+CLUSTER = "flights"
+NOT_NEEDED: Any = None
+
+
+@pytest.mark.parametrize("holder", ["another", "own", ""])
+def test_only_what_is_its_own_is_removed_from_register_and_locks(
+    holder: str, tmp_path: Path
+) -> None:
+    configuration = Configuration(
+        {options.HA_TYPE.key: "filesystem", options.STORAGE_DIR.key: str(tmp_path / "state")}
+    )
+    plan = ClusterPlan(configuration, CLUSTER, False, "run", NOT_NEEDED, 1, 1, changes=NOT_NEEDED)
+    locks = locks_directory(configuration, CLUSTER)
+    assert locks is not None
+    another = take_lock(str(locks / "another")) if holder == "another" else None
+    os.close(take_lock(str(locks / "own")))
+    register = open_services(configuration, CLUSTER).register
+    record = encode_leader(LeaderRecord(Incarnation(holder), Term(2), "session"))
+
+    async def end() -> bool:
+        await register.swap(LEADER_KEY, record, None)
+        launcher = LocalCluster(plan, Story(time.time), lambda _: None)
+        launcher._started.add("own")
+        launcher._finished.set()
+        await launcher._end()
+        return await register.load(LEADER_KEY) is not None
+
+    assert (holder == "another") == asyncio.run(end())
+    assert (["another"] if another else []) == [path.name for path in locks.glob("*")]
+    if another:
+        os.close(another)

@@ -1,0 +1,230 @@
+"""A driver: how an attempt ends, apart from whether anybody knows that this is stored."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.memory_storage import MemoryStorage
+from understudy.clock import SystemClock
+from understudy.driver.attempt import Attempt, is_retryable
+from understudy.driver.driver import Driver
+from understudy.driver.driver_session import NoSession
+from understudy.errors import (
+    CheckpointError,
+    CorruptDataError,
+    NotFoundError,
+    StorageError,
+    UnreachableError,
+    UsageError,
+)
+from understudy.ha.format import digest
+from understudy.ha.result_store import outcomes
+from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Outcome, Pointer, RunId
+from understudy.process import channels, persist, plans
+from understudy.process.forks import Home
+from understudy.rpc import messages
+from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt
+from understudy.rpc.wire import BlockingLink
+
+STAGED = "staged/job-1.json"
+EVER_S = 100 * persist.PATIENCE_S
+
+
+class Hours:
+    """Time as `persist` sees it: waiting costs nothing."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Forgetful(MemoryStorage):
+    """Does what it is asked for, and for a long time says nothing about it."""
+
+    def __init__(self, hours: Hours, silent_s: float) -> None:
+        super().__init__()
+        self._hours = hours
+        self._silent_s = silent_s
+        self.staged: list[bytes] = []
+
+    def publish(self, path: str, data: bytes) -> None:
+        super().publish(path, data)
+        if path == STAGED:
+            self.staged.append(data)
+        if self._hours.now < self._silent_s:
+            raise TimeoutError
+
+    def outcome(self) -> Outcome:
+        """Return what is staged; all that was ever staged is the same."""
+        assert len(set(self.staged)) == 1
+        return outcomes.load(self.staged[0], STAGED)
+
+
+class Scene:
+    """A driver without its process, and who is at the other end of its line."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        self.storage = storage
+        mine, theirs = socket.socketpair()
+        codec = channels.driver_codec
+        self._link: BlockingLink[DriverMessage] = BlockingLink(mine, codec, Incarnation("driver"))
+        self._peer: BlockingLink[DriverMessage] = BlockingLink(theirs, codec, Incarnation("tm"))
+        self.driver = Driver(self._link, NoSession(), storage, SystemClock(), None)
+
+    def run(self, function: Callable[..., Any]) -> messages.AttemptEnded:
+        """Run an attempt to its end; return what was told of that."""
+        plan = plans.encode_plan("job", function, (), {})
+        self.storage.files["plan"] = plan
+        deploy = Deploy(
+            application_id=ApplicationId("application"),
+            run_id=RunId("run"),
+            job_id=JobId("job"),
+            name="job",
+            attempt=1,
+            driver=Incarnation("driver"),
+            plan=Pointer(path="plan", digest=digest(plan), size=len(plan)),
+            staged=STAGED,
+            writer="",
+            result_size_max=1 << 20,
+        )
+        self.driver._run(RunAttempt(deploy=deploy, term=1))
+        while True:
+            envelope = self._peer.receive()
+            assert envelope is not None
+            if isinstance(envelope.message, messages.AttemptEnded):
+                return envelope.message
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    """Let no retry wait in this test."""
+    found = Hours()
+    monkeypatch.setattr(persist, "time", found)
+    return found
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    def function(_: object) -> None:
+        raise error
+
+    return function
+
+
+def test_what_has_finished_stays_finished_however_long_nobody_knows_whether_it_is_stored(
+    hours: Hours,
+) -> None:
+    storage = Forgetful(hours, EVER_S)
+    ended = Scene(storage).run(lambda _: 7)
+
+    assert hours.now > EVER_S
+    assert ended.status is JobStatus.FINISHED
+    assert storage.outcome().status is JobStatus.FINISHED
+
+
+def test_what_has_failed_is_told_once_it_is_stored(hours: Hours) -> None:
+    storage = Forgetful(hours, EVER_S)
+    ended = Scene(storage).run(failing(ValueError("wrong")))
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, True)
+    assert storage.outcome().failure is not None
+
+
+def test_an_attempt_has_one_end_whatever_is_decided_later() -> None:
+    scene = Scene(MemoryStorage())
+    scene.run(lambda _: 7)
+    deploy: Any = None
+    attempt = Attempt(deploy, 1, scene.storage, SystemClock())
+    attempt._outcome = outcome = outcomes.load(scene.storage.files[STAGED], STAGED)
+    attempt.failed(TimeoutError())
+    attempt.interrupted()
+
+    assert outcome is attempt._outcome
+
+
+def test_an_interrupt_that_comes_before_its_attempt_is_begun_is_not_forgotten() -> None:
+    called: list[int] = []
+    scene = Scene(MemoryStorage())
+    scene.driver._interrupt(Interrupt(job_id=JobId("job"), attempt=1))
+    ended = scene.run(lambda _: called.append(1))
+
+    assert ended.status is JobStatus.CANCELED
+    assert called == []
+
+
+def test_an_interrupt_of_an_earlier_attempt_ends_no_later_one() -> None:
+    scene = Scene(MemoryStorage())
+    scene.driver._interrupt(Interrupt(job_id=JobId("job"), attempt=0))
+    ended = scene.run(lambda _: 7)
+
+    assert ended.status is JobStatus.FINISHED
+
+
+def test_a_peer_of_the_user_that_is_away_is_not_taken_for_the_taskmanager() -> None:
+    ended = Scene(MemoryStorage()).run(failing(UnreachableError("the user's own service")))
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, True)
+
+
+def _chained(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("of the user"), True),
+        (SystemExit(3), True),
+        (OSError(5, "of a disk"), True),
+        (TimeoutError(), True),
+        (StorageError("it lies"), True),
+        (NotFoundError("not now"), True),
+        (_chained(CheckpointError("its state"), StorageError("is away")), True),
+        (_chained(CheckpointError("its state"), NotFoundError("is gone")), False),
+        (_chained(CheckpointError("its state"), CorruptDataError("is altered")), False),
+        (CheckpointError("another attempt is under way"), False),
+        (UsageError("cannot be meant"), False),
+    ],
+)
+def test_what_a_store_did_not_give_may_be_had_by_another_attempt(
+    error: BaseException, expected: bool
+) -> None:
+    assert expected is is_retryable(error)
+
+
+def test_a_child_may_neither_stage_nor_speak() -> None:
+    scene = Scene(MemoryStorage())
+    deploy: Any = None
+    attempt, home = Attempt(deploy, 1, scene.storage, SystemClock()), Home()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        for act in (
+            attempt.stage,
+            lambda: scene.driver._tell(messages.Warm()),
+            lambda: home.demand("ctx.save"),
+        ):
+            try:
+                act()
+            except UsageError as error:
+                said.append(str(error))
+        os.write(writer, "\n".join(said).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        said = file.read().splitlines()
+
+    assert len(said) == 3
+    assert said[2].startswith(f"ctx.save was called in process {child}, which process ")

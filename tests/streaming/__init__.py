@@ -1,1 +1,0 @@
-"""Streaming jobs without Spark: checkpoint locations written as files, as Spark writes them."""
