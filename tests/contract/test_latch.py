@@ -20,8 +20,8 @@ from tests.support.zookeeper import Server
 from tests.support.zookeeper_clients import Cluster
 from understudy.clock import SystemClock
 from understudy.errors import LeadershipLost
-from understudy.ha.backends.zookeeper import ZooKeeperRegister
-from understudy.ha.backends.zookeeper_release import close
+from understudy.ha.backends.zookeeper.register import ZooKeeperRegister
+from understudy.ha.backends.zookeeper.release import close
 from understudy.ha.latch import Latch
 
 MOMENT_S = 0.25

@@ -30,7 +30,7 @@ from understudy.config import options
 from understudy.core import liveness
 from understudy.core.lease import Timing
 from understudy.errors import ConfigurationError, DataError, LeadershipLost, NotFoundError
-from understudy.ha.backends.zookeeper import ZooKeeperRegister, open_register
+from understudy.ha.backends.zookeeper.register import ZooKeeperRegister, open_register
 from understudy.ha.documents import Document
 from understudy.ha.election import Leadership, NoProofs
 from understudy.ha.latch_election import open_election

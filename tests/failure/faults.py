@@ -29,7 +29,7 @@ from tests.failure.cluster import PATIENCE_S, Player, Stage, until
 from tests.failure.contender import CLUSTER
 from tests.support import namespaces
 from tests.support.zookeeper import MEMBERS, Server
-from understudy.ha.backends import zookeeper_release
+from understudy.ha.backends.zookeeper import release as zookeeper_release
 
 T = TypeVar("T")
 

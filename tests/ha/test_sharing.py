@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from understudy.ha.backends.zookeeper_sharing import Sharing
+from understudy.ha.backends.zookeeper.sharing import Sharing
 
 
 class Server:

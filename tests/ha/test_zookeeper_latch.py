@@ -9,7 +9,7 @@ import pytest
 from tests.support.zookeeper import Server
 from tests.support.zookeeper_clients import PATIENCE_S, Cluster, hands, until
 from understudy.errors import LeadershipLost
-from understudy.ha.backends.zookeeper_latch import ZooKeeperLatch
+from understudy.ha.backends.zookeeper.latch import ZooKeeperLatch
 
 MOMENT_S = 0.3
 """A server on loopback answers in a hundredth of that."""

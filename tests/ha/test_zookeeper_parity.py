@@ -20,8 +20,8 @@ from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
 from understudy.errors import ConfigurationError, Conflict, LostDataError
-from understudy.ha.backends.zookeeper import open_register
-from understudy.ha.backends.zookeeper_session import Session, SessionSettings
+from understudy.ha.backends.zookeeper.register import open_register
+from understudy.ha.backends.zookeeper.session import Session, SessionSettings
 from understudy.ha.election import Leadership, NoProofs
 from understudy.ha.latch_election import open_election
 from understudy.ha.registry import REGISTRY_KEY, Registry

@@ -13,7 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 from tests.support.zookeeper import Server
 from tests.support.zookeeper_clients import ROOT, Cluster, hands, until
 from understudy.errors import Conflict, CorruptDataError
-from understudy.ha.backends.zookeeper import OURS, ZooKeeperRegister
+from understudy.ha.backends.zookeeper.register import OURS, ZooKeeperRegister
 
 AUTHORIZATION = "high-availability.zookeeper.client.authorization"
 ALICE, BOB = "digest:alice:secret", "digest:bob:other"

@@ -27,8 +27,8 @@ from tests.support.zookeeper_clients import (
     never_blocked,
     until,
 )
-from understudy.ha.backends import zookeeper_farewell
-from understudy.ha.backends.zookeeper import ZooKeeperRegister
+from understudy.ha.backends.zookeeper import farewell as zookeeper_farewell
+from understudy.ha.backends.zookeeper.register import ZooKeeperRegister
 from understudy.ha.register import Conflict, Release
 
 SESSION_S = 8.0
@@ -312,7 +312,7 @@ def test_a_process_that_ends_closes_its_session_and_says_nothing(
     script = (
         "import asyncio, json, sys\n"
         "from understudy.ha.backends import zookeeper_farewell\n"
-        "from understudy.ha.backends.zookeeper import open_register\n"
+        "from understudy.ha.backends.zookeeper.register import open_register\n"
         "zookeeper_farewell.CLOSE_S = 20.0\n"  # A busy server may take its time.
         "register = open_register(sys.argv[1], json.loads(sys.argv[2]))\n"
         "latch = register.latch('me', b'note')\n"

@@ -197,7 +197,7 @@ MUTANTS = (
         "        await self._application.update(\n"
         "            term, lambda body: replace(body, segments=(*body.segments, document.key))\n"
         "        )\n        await document.create(term, body)\n",
-        HA + "execution_plan_store.py", HA + "cleanup.py",
+        HA + "execution_plan_store.py", "tests/jobmanager/test_cleanup.py",
     ),
     _mutant(
         "a segment is never full", 8, PLANS,
@@ -231,7 +231,7 @@ MUTANTS = (
         "            await self._storage.delete(dirty)\n"
         "            await self._storage.publish(self.clean_path(result_id), data)\n"
         "        await self._storage.delete(dirty)",
-        HA + "result_store.py", HA + "cleanup.py",
+        HA + "result_store.py", "tests/jobmanager/test_cleanup.py",
     ),
     _mutant(
         "an application is linked before its document is there", 7, "ha/application_store.py",
@@ -390,7 +390,7 @@ MUTANTS = (
         "a TaskManager obeys an older leader", 1, "taskmanager/task_manager.py",
         "if envelope.term < self._highest_term:",
         "if False:",
-        HA + "task_manager.py", WORLDS,
+        "tests/taskmanager/test_task_manager.py", WORLDS,
     ),
     _mutant(
         "a slot is given twice", 3, "core/slots.py",
@@ -421,19 +421,19 @@ MUTANTS = (
         "staged outcomes stay", 5, CLEANUP,
         "for path in (*staged, result.source.path):",
         "for path in (result.source.path,):",
-        HA + "cleanup.py", HA + "cleanup_tasks.py",
+        "tests/jobmanager/test_cleanup.py", "tests/jobmanager/test_cleanup_tasks.py",
     ),
     _mutant(
         "job documents stay", 5, CLEANUP,
         "await self._plans.delete_documents(self._term, self._stored.body.segments)",
         "self._plans.entries.clear()",
-        HA + "cleanup.py", HA + "cleanup_tasks.py",
+        "tests/jobmanager/test_cleanup.py", "tests/jobmanager/test_cleanup_tasks.py",
     ),
     _mutant(
         "all leaders write one tombstone's file", 1, "ha/layout.py",
         "tombstones/{run_id}~{term}.json",
         "tombstones/{run_id}~1.json",
-        HA + "late_leader.py",
+        "tests/jobmanager/test_late_leader.py",
     ),
     _mutant(
         "the file of a later leader's tombstone is swept", 1, "jobmanager/retention.py",
@@ -451,25 +451,25 @@ MUTANTS = (
         "cleanup is tried without bound", 8, "jobmanager/effort.py",
         "if failures > self.attempts:",
         "if False:",
-        HA + "cleanup.py", HA + "cleanup_tasks.py",
+        "tests/jobmanager/test_cleanup.py", "tests/jobmanager/test_cleanup_tasks.py",
     ),
     _mutant(
         "an abandoned cleanup removes the only copy of a result", 7, CLEANUP,
         "if published or path != result.source.path:",
         "if True:",
-        HA + "cleanup_abandoned.py",
+        "tests/jobmanager/test_cleanup_abandoned.py",
     ),
     _mutant(
         "results go though no tombstone could be written", 7, CLEANUP,
         "return self._keep or (written is not None and not written.digest)",
         "return self._keep",
-        HA + "cleanup_abandoned.py",
+        "tests/jobmanager/test_cleanup_abandoned.py",
     ),
     _mutant(
         "what fails is left behind though nobody said so", 8, "jobmanager/effort.py",
         "            if not self._leave:\n                raise\n",
         "",
-        HA + "cleanup_tasks.py", HA + "cleanup_abandoned.py",
+        "tests/jobmanager/test_cleanup_tasks.py", "tests/jobmanager/test_cleanup_abandoned.py",
     ),
     *REDEPLOYMENT,
     *CHECKPOINTS,

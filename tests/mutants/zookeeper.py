@@ -6,9 +6,9 @@ from tests.mutants.mutant import mutant
 
 LEASE = "core/lease.py"
 ELECTION = "ha/latch_election.py"
-REGISTER = "ha/backends/zookeeper.py"
-LATCH = "ha/backends/zookeeper_latch.py"
-SESSION = "ha/backends/zookeeper_session.py"
+REGISTER = "ha/backends/zookeeper/register.py"
+LATCH = "ha/backends/zookeeper/latch.py"
+SESSION = "ha/backends/zookeeper/session.py"
 GUARDIAN = "process/guardian.py"
 
 IN_LINE = "tests/ha/test_latch_election.py"

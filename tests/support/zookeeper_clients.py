@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from tests.support.zookeeper import Server
 from understudy.config import options
-from understudy.ha.backends.zookeeper import ZooKeeperRegister, open_register
+from understudy.ha.backends.zookeeper.register import ZooKeeperRegister, open_register
 
 PATIENCE_S = 30.0
 """How long anything may take before a test gives up; the machine may be busy."""

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from kazoo.protocol.states import WatchedEvent
 
-from understudy.ha.backends.zookeeper_session import Bell
+from understudy.ha.backends.zookeeper.session import Bell
 
 T = TypeVar("T")
 

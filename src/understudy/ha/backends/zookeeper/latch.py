@@ -16,7 +16,7 @@ from kazoo import exceptions
 
 from understudy.clock import SystemClock
 from understudy.errors import LeadershipLost
-from understudy.ha.backends.zookeeper_session import Bell, Session, synced
+from understudy.ha.backends.zookeeper.session import Bell, Session, synced
 
 RACES_MAX = 1_000
 """How often the line may be removed just when this process wants to stand in it."""

@@ -7,7 +7,7 @@ node is deleted and made anew: the nonce, which never comes back, makes it one. 
 paused for an hour can only fail. A key's node without anything below it is none of ours: hands have
 deleted the value, and the key is absent.
 
-``/<root>/<cluster-id>/latch`` is the line of contenders (`zookeeper_latch`). Readers never create
+``/<root>/<cluster-id>/latch`` is the line of contenders (`latch`). Readers never create
 anything; whoever deletes the last node of a cluster deletes its parents too.
 """
 
@@ -30,15 +30,15 @@ from kazoo.protocol.states import WatchedEvent
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError, CorruptDataError
-from understudy.ha.backends import zookeeper_release
 from understudy.ha.backends.names import quoted, unquoted
-from understudy.ha.backends.zookeeper_latch import (
+from understudy.ha.backends.zookeeper import release as zookeeper_release
+from understudy.ha.backends.zookeeper.latch import (
     Parents,
     ZooKeeperLatch,
     contender,
     nodes_in_line,
 )
-from understudy.ha.backends.zookeeper_session import (
+from understudy.ha.backends.zookeeper.session import (
     Bell,
     Identity,
     Session,
@@ -46,7 +46,7 @@ from understudy.ha.backends.zookeeper_session import (
     synced,
     written,
 )
-from understudy.ha.backends.zookeeper_sharing import Followers, Sharing
+from understudy.ha.backends.zookeeper.sharing import Followers, Sharing
 from understudy.ha.register import Conflict, Entry, Release
 
 Step = tuple[Any, ...]

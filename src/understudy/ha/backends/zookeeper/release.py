@@ -1,4 +1,4 @@
-"""Close the ZooKeeper session of a dead process: ``python -I -S zookeeper_release.py < what.json``.
+"""Close the ZooKeeper session of a dead process: ``python -I -S release.py < what.json``.
 
 Standard library only, so that it starts in milliseconds. It goes on with the session by its number
 and password, as a reconnecting client does, and closes it: the ephemeral nodes go at once, where

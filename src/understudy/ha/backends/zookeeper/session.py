@@ -36,7 +36,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from understudy.clock import SystemClock
 from understudy.errors import ConfigurationError
-from understudy.ha.backends.zookeeper_farewell import Farewell
+from understudy.ha.backends.zookeeper.farewell import Farewell
 
 HANDSHAKE_MIN_S = 0.5
 """The shortest time that a server has to accept a connection and a session."""

