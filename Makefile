@@ -15,7 +15,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster test test-all check unit zookeeper failure journeys journeys-all scale s3 s3a spark resume versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo demo-cluster test test-all forget check unit zookeeper failure journeys journeys-all scale s3 s3a spark resume versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -38,10 +38,15 @@ demo-cluster: $(READY)
 	$(BIN)/python examples/demo_cluster.py
 
 # What every change must pass: each kind of test, once, where it can fail differently.
-test: check unit zookeeper journeys spark
+test: forget check unit zookeeper journeys spark
+	@$(BIN)/python -m tests.support.durations
 
 # ... and what takes long: all journeys on each backend, many of everything, one kill after the other.
 test-all: test journeys-all scale resume yarn
+	@$(BIN)/python -m tests.support.durations
+
+forget: $(READY)
+	@$(BIN)/python -m tests.support.durations --clear
 
 check: $(READY)
 	$(BIN)/ruff format --check src tests examples benchmarks
@@ -55,13 +60,13 @@ UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY)
-	$(BIN)/pytest -n $(WORKERS) -m "not zookeeper" $(UNITS)
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "not zookeeper" $(UNITS)
 
 # The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
 # its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on
 # loopback.
 zookeeper: $(READY)
-	$(BIN)/pytest -n $(WORKERS) -m zookeeper tests/contract tests/ha tests/failure
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m zookeeper tests/contract tests/ha tests/failure
 
 # ... and hundreds of them, two at a time; SEED=7 says which.
 failure: $(READY)
@@ -73,34 +78,34 @@ ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py drivers.py 
 	standing_cluster.py zookeeper_command.py)
 
 journeys: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark"
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ON_ZOOKEEPER) --backend zookeeper
-	$(BIN)/pytest -n $(WORKERS) tests/journeys/test_ending.py tests/journeys/test_leader.py tests/journeys/test_drivers.py \
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark"
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile $(ON_ZOOKEEPER) --backend zookeeper
+	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/journeys/test_ending.py tests/journeys/test_leader.py tests/journeys/test_drivers.py \
 		-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when" --backend zookeeper --storage s3
 
 # ... and all of them on ZooKeeper.
 journeys-all: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark" \
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark" \
 		--backend zookeeper
 
 # Many of everything, and idleness.
 scale: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/scale
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/scale
 
 # ... and with all data on S3: a moto server, found by the environment as any other.
 s3: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper --storage s3
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper --storage s3
 
 # ... and with real Spark: local, and on standalone clusters of two workers.
 spark: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/spark/test_spark_streaming.py \
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/spark/test_spark_streaming.py \
 		tests/journeys/spark/test_spark_writes.py
 
 # Of these, the jobs that go on after one kill after the other: checkpoints, queries, savepoints, safe
 # writes.
 resume: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
 
 # A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"
 # tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions.

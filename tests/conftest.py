@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import durations
+
 STARTS_ONE = ("test_zookeeper_", "test_ensembles")
 """Files whose tests start servers of their own."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count the seconds of each test, where a part of the suite is run."""
+    durations.register(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
