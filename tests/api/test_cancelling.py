@@ -26,9 +26,7 @@ class Led:
         self.cancelled = 0
         self._status = status
         running = SimpleNamespace(cancel=self._cancel) if executed else None
-        self.manager = SimpleNamespace(
-            dispatcher=SimpleNamespace(application=running, attention={})
-        )
+        self.term = SimpleNamespace(dispatcher=SimpleNamespace(application=running, attention={}))
 
     async def application(self, wanted: str) -> Any:
         """See `Leading.application`."""

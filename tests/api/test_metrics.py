@@ -28,7 +28,7 @@ from understudy.jobmanager.cleanup import Cleanup
 from understudy.jobmanager.counts import CountingReporter, LeaderCounts
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, Surroundings
 from understudy.jobmanager.effort import CleanupStrategy, CleanupView
-from understudy.jobmanager.job_manager import JobManager, StandbyView
+from understudy.jobmanager.job_manager import JobManager, LeadingTerm, StandbyView
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import (
     ApplicationStatus,
@@ -73,21 +73,20 @@ class Manager:
     me: LeaderRecord
     leader: LeaderRecord | None = None
     waits_for_run: bool = False
-    leadership: Leadership | None = None
-    dispatcher: Dispatcher | None = None
-    resources: ResourceManager | None = None
+    term: LeadingTerm | None = None
     standbys: dict[Incarnation, StandbyView] = field(default_factory=dict)
     counts: LeaderCounts = field(default_factory=LeaderCounts)
 
     def lead(self, term: int) -> None:
         """Lead from now on."""
         vacant = LeaderRecord(holder=Incarnation(""), term=0, session="")
-        self.leadership = Leadership(term, "session", vacant, None, "it died")
-        self.resources = ResourceManager(
+        leadership = Leadership(term, "session", vacant, None, "it died")
+        resources = ResourceManager(
             term, 40.0, cast("Any", Locks()), self.around.clock, lambda: None
         )
         binding = Binding(RunId("run-1"), ephemeral=False, submission=None)
-        self.dispatcher = Dispatcher(self.around, binding, self.leadership, self.resources)
+        dispatcher = Dispatcher(self.around, binding, leadership, resources)
+        self.term = LeadingTerm(leadership, resources, dispatcher)
 
 
 def manager(
@@ -238,13 +237,13 @@ def test_slots_and_drivers_are_summed_over_all_taskmanagers_and_every_state_is_n
     async def story() -> dict[str, float]:
         one = manager()
         one.lead(1)
-        assert one.resources is not None
-        one.resources.serve(cast("Any", Anybody()))
-        registered = [await register(one.resources, who) for who in (ONE, TWO)]
+        assert one.term is not None
+        one.term.resources.serve(cast("Any", Anybody()))
+        registered = [await register(one.term.resources, who) for who in (ONE, TWO)]
         registered[1][0].close()
         await asyncio.sleep(0.1)
         for job in ("served", "served too", "waits"):
-            one.resources.request(cast("Any", job))
+            one.term.resources.request(cast("Any", job))
         return of(one)
 
     actual = run_virtual(story())
@@ -298,8 +297,8 @@ async def cleaning(one: Manager, *entries: JobEntry) -> Cleanup:
     strategy = CleanupStrategy("none", 0, 0.0, 0.0)
     cleanup = Cleanup(stored, plans, stores, 1, strategy, keep_results=False)
     one.lead(1)
-    assert one.dispatcher is not None
-    one.dispatcher.cleanup = cleanup
+    assert one.term is not None
+    one.term.dispatcher.cleanup = cleanup
     return cleanup
 
 
@@ -328,7 +327,7 @@ def test_applications_that_have_ended_or_cannot_be_read_are_counted() -> None:
     async def story() -> dict[str, float]:
         one = manager()
         await cleaning(one)
-        assert one.dispatcher is not None
+        assert one.term is not None
         registry = await one.around.services.registry.read()
         assert registry is not None
         (link,) = registry.applications.values()
@@ -336,9 +335,9 @@ def test_applications_that_have_ended_or_cannot_be_read_are_counted() -> None:
             application_id=cast("Any", "b"), run_id=RunId("r"), name="", started_at=1, ended_at=2,
             status=ApplicationStatus.FAILED, file=GONE,
         )  # fmt: skip
-        one.dispatcher.registry = with_others(registry, link, stone)
-        one.dispatcher.attention["unreadable"] = "its document is damaged"
-        one.dispatcher.attention["leader"] = "its record was damaged"
+        one.term.dispatcher.registry = with_others(registry, link, stone)
+        one.term.dispatcher.attention["unreadable"] = "its document is damaged"
+        one.term.dispatcher.attention["leader"] = "its record was damaged"
         return of(one)
 
     actual = run_virtual(story())

@@ -64,8 +64,8 @@ def test_checkpoints_are_told_of_all_jobs_together_and_the_last_of_those_that_go
         one = manager()
         one.lead(1)
         now = one.around.clock.wall()
-        assert one.dispatcher is not None
-        one.dispatcher.application = running(
+        assert one.term is not None
+        one.term.dispatcher.application = running(
             (recorded(1, (now - 9, 1.0, 10), (now - 3, 0.5, 100)), False),
             (recorded(2, (now - 7, 0.25, 1000)), False),
             (recorded(3, (now - 900, 99.0, 9999), (now, 1, 1), (now, 1, 1)), True),
@@ -91,8 +91,8 @@ def test_of_a_last_checkpoint_nothing_is_told_where_there_is_none() -> None:
     async def story() -> dict[str, float]:
         one = manager()
         one.lead(1)
-        assert one.dispatcher is not None
-        one.dispatcher.application = running((recorded(1), False))
+        assert one.term is not None
+        one.term.dispatcher.application = running((recorded(1), False))
         return of(one)
 
     actual = run_virtual(story())

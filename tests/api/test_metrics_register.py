@@ -261,10 +261,13 @@ def test_ha_status_shows_the_backend_and_all_that_it_tells() -> None:
         await stores.registry.claim(1, ephemeral=False, anew=True)
         one = manager({"high-availability.type": "embedded"}, stores)
         one.lead(1)
-        routes = ClusterRoutes(Leading(cast("Any", one))).routes()
+        leading = Leading(cast("Any", one))
+        routes = ClusterRoutes(leading).routes()
         (handler,) = (handler for _, path, handler in routes if path == "/ha/status")
         request = Request({"type": "http", "method": "GET", "path": "/ha/status", "headers": []})
-        return msgspec.json.decode((await handler(request)).body)
+        assert one.term is not None
+        with leading.answering(one.term):
+            return msgspec.json.decode((await handler(request)).body)
 
     assert SHOWN == run_virtual(story())["register"]
 
@@ -296,8 +299,8 @@ def test_ha_status_shows_the_leaders_backend_also_while_the_stores_do_not_answer
         await stores.registry.claim(1, ephemeral=False, anew=True)
         one = manager({"high-availability.type": "embedded"}, stores)
         one.lead(1)
-        assert one.leadership is not None
-        one.leadership.addresses = ("http://me", "")
+        assert one.term is not None
+        one.term.leadership.addresses = ("http://me", "")
         register.failure = ConnectionResetError("the quorum is lost")
         return await _ask(one, "/ha/status", {})
 

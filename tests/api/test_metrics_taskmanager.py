@@ -304,8 +304,8 @@ def test_each_metric_stands_in_the_document_with_its_type_and_labels() -> None:
         one = manager()
         one.lead(1)
         await one.around.services.register.load("k")
-        assert one.dispatcher is not None
-        one.dispatcher.application = running((recorded(1, (1.0, 1.0, 10)), False))
+        assert one.term is not None
+        one.term.dispatcher.application = running((recorded(1, (1.0, 1.0, 10)), False))
         facts = TaskManagerFacts(None, 4, False, 1.0, 1, (), 0, DriverCounts())
         taskmanager = TaskManagerMetrics(cast("TaskManager", Told(facts)))
         process = ProcessMetrics("jobmanager", "jm-1", one.around.services)

@@ -61,8 +61,8 @@ async def leader(register: Away) -> Manager:
 
 def lead(one: Manager) -> None:
     one.lead(3)
-    assert one.leadership is not None
-    one.leadership.addresses = ("http://me", "")
+    assert one.term is not None
+    one.term.leadership.addresses = ("http://me", "")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -121,3 +121,33 @@ def test_a_leader_of_which_nothing_is_known_says_so_within_a_second() -> None:
 
     assert 503 == status
     assert took < AWAY_S / 2
+
+
+@pytest.mark.parametrize(("path", "expected"), [("/overview", 200), ("/jobs/gone", 503)])
+def test_a_term_that_ends_within_a_request_answers_what_it_knows_and_refuses_nothing(
+    path: str, expected: int
+) -> None:
+    async def story() -> tuple[int, str]:
+        register = Away()
+        one = await leader(register)
+        lead(one)
+        read = one.around.services.registry.read
+
+        async def read_and_lose() -> object:
+            one.term = None
+            return await read()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(one.around.services.registry, "read", read_and_lose)
+            async with (
+                serving.endpoint(one=one) as port,
+                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+            ):
+                answer = await client.get(path)
+        assert one.term is None, "the term did not end within the request"
+        return answer.status_code, answer.headers.get("x-understudy-term", "")
+
+    status, term = asyncio.run(story())
+
+    assert expected == status
+    assert ("3" if expected == 200 else "") == term

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from starlette.responses import Response
 
 from tests.support.memory_storage import MemoryStorage
 from understudy.api.directory import Directory
+from understudy.api.leading import Leading
 from understudy.api.rest import Rest
 from understudy.api.views import ApplicationFacts
 from understudy.clock import SystemClock
@@ -127,7 +129,7 @@ async def _looked_at(note: str, *, buried: bool, pointed: bool) -> tuple[str | N
 
 def _answered(error: Exception) -> int:
     class Led:
-        serves = True
+        term = SimpleNamespace(serves=True)
         leader = None
         waits_for_run = False
         me = LeaderRecord(holder=Incarnation("me"), term=1, session="")
@@ -137,6 +139,6 @@ def _answered(error: Exception) -> int:
 
     rest = Rest.__new__(Rest)
     led: Any = Led()
-    rest._leading = rest._manager = led
+    rest._leading, rest._manager = Leading.__new__(Leading), led
     request = Request({"type": "http", "method": "GET", "path": "/jobs", "headers": []})
     return asyncio.run(rest._endpoint(handler)(request)).status_code  # type: ignore[arg-type]

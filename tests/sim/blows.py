@@ -102,7 +102,7 @@ def cancel(world: World) -> None:
     """Cancel the application, if somebody leads who knows it."""
     for process in world.leading():
         manager = world.managers[process.incarnation]
-        application = manager.dispatcher.application if manager.dispatcher else None
+        application = manager.term.dispatcher.application if manager.term else None
         if application is None:
             continue
 

@@ -240,7 +240,7 @@ class Person:
         world = self._world
         for process in world.leading():
             manager = world.managers[process.incarnation]
-            application = manager.dispatcher.application if manager.dispatcher else None
+            application = manager.term.dispatcher.application if manager.term else None
             if application is None:
                 continue
             world.watch.cancelled = True
@@ -271,7 +271,7 @@ class Person:
             return
         for process in world.leading():
             manager = world.managers[process.incarnation]
-            attention = manager.dispatcher.attention if manager.dispatcher else {}
+            attention = manager.term.dispatcher.attention if manager.term else {}
             if not attention:
                 continue
             words = " ".join((*attention, *attention.values()))

@@ -1,13 +1,14 @@
 """What the JobManager of this process knows while it leads, for all routes.
 
-Whoever asks while leadership ends may meet an `AttributeError`; the endpoint hands such a request
-on to the next leader.
+A request is answered under one term: the endpoint takes the term once (`Leading.answering`), and
+every route reads that snapshot (`Leading.term`), though leadership may end meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -20,11 +21,14 @@ from understudy.api.views import ApplicationFacts, Json
 from understudy.config import options
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.jobmanager.attention import Problems
-from understudy.jobmanager.job_manager import JobManager
+from understudy.jobmanager.job_manager import JobManager, LeadingTerm
 from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
 
 _oldest_s: ContextVar[float] = ContextVar("oldest_s", default=0.0)
 """The age of the oldest that this request was answered with, which has a task of its own."""
+
+_term: ContextVar[LeadingTerm] = ContextVar("term")
+"""The term that this request is answered under."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +59,19 @@ class Leading:
         )
         self._problems: Recent[Problems] = Recent(self._read_problems, self._last_problems)
 
+    @contextlib.contextmanager
+    def answering(self, term: LeadingTerm) -> Iterator[None]:
+        """Answer one request under this term."""
+        token = _term.set(term)
+        try:
+            yield
+        finally:
+            _term.reset(token)
+
     @property
-    def serves(self) -> bool:
-        """Say whether this JobManager leads, and has published its address."""
-        manager = self.manager
-        return bool(
-            manager.dispatcher
-            and manager.resources
-            and manager.leadership
-            and manager.leadership.addresses[0]
-        )
+    def term(self) -> LeadingTerm:
+        """Return the term that the present request is answered under."""
+        return _term.get()
 
     def register(self) -> Json:
         """Return what this JobManager's backend tells of itself, whoever leads."""
@@ -76,19 +83,18 @@ class Leading:
 
     def json(self, body: object, status: int = 200) -> Response:
         """Return an answer in the name of this term, with the age of what it was made from."""
-        leadership = self.manager.leadership
-        response = answers.as_json(body, leadership.term if leadership else 0, status)
+        response = answers.as_json(body, self.term.number, status)
         if age_s := _oldest_s.get():
             response.headers[answers.AGE] = f"{age_s:.3f}"
         return response
 
     async def facts(self) -> tuple[list[ApplicationFacts], dict[str, Tombstone]]:
         """Return all applications: those that are linked, and tombstones by run id."""
-        dispatcher = self.manager.dispatcher
+        dispatcher = self.term.dispatcher
         registry = await self.registry()
         buried = registry.tombstones if registry else {}
         tombstones = {str(run): stone for run, stone in buried.items()}
-        if dispatcher and dispatcher.application:
+        if dispatcher.application:
             live = self.directory.live(dispatcher.application)
             if live.body.run_id in tombstones:
                 return [], tombstones
@@ -115,8 +121,7 @@ class Leading:
         if isinstance(registry, BaseException):
             raise registry
         if isinstance(problems, (OSError, TimeoutError)):
-            dispatcher = self.manager.dispatcher
-            problems = Seen(dict(dispatcher.attention) if dispatcher else {})
+            problems = Seen(dict(self.term.dispatcher.attention))
         if isinstance(problems, BaseException):
             raise problems
         return registry.found, problems.found, round(max(registry.age_s, problems.age_s), 3)
@@ -133,13 +138,13 @@ class Leading:
         return Seen(seen[0], max(0.0, asyncio.get_running_loop().time() - seen[1]))
 
     async def _read_problems(self) -> Problems:
-        dispatcher = self.manager.dispatcher
-        return await dispatcher.problems() if dispatcher else {}
+        term = self.manager.term
+        return await term.dispatcher.problems() if term else {}
 
     def _last_problems(self) -> Seen[Problems] | None:
-        dispatcher = self.manager.dispatcher
-        if dispatcher is None:
+        if self.manager.term is None:
             return None
+        dispatcher = self.manager.term.dispatcher
         at, now = dispatcher.inspector.looked_at, self.manager.around.clock.now()
         if at is None:
             return None
@@ -147,8 +152,8 @@ class Leading:
 
     async def unreadable(self) -> list[Json]:
         """Return the applications of which nothing but their link can be read."""
-        dispatcher, registry = self.manager.dispatcher, await self.registry()
-        if dispatcher is None or dispatcher.application or registry is None:
+        dispatcher, registry = self.term.dispatcher, await self.registry()
+        if dispatcher.application or registry is None:
             return []
         facts = await self.directory.stored(registry)
         return directory.unreadable(registry, facts, await dispatcher.problems())
@@ -164,8 +169,7 @@ class Leading:
 
     async def _say_what_is_damaged(self) -> None:
         """Raise `DataError` where nobody can tell what there is, for the registry is damaged."""
-        dispatcher = self.manager.dispatcher
-        if dispatcher and (why := dispatcher.attention.get("registry")):
+        if why := self.term.dispatcher.attention.get("registry"):
             raise CorruptDataError(why)
 
     async def job(self, wanted: str) -> LinkedJob | BuriedJob:

@@ -60,8 +60,9 @@ class JobManagerMetrics(Collector):
         """See `Collector.collect`."""
         manager = self._leading.manager
         yield from self._terms()
-        if manager.dispatcher is None or manager.resources is None:
+        if manager.term is None:
             return
+        resources, dispatcher = manager.term.resources, manager.term.dispatcher
         standbys = manager.standbys.values()
         yield gauge("understudy_standbys", "Standbys that attend to this leader.", len(standbys))
         yield gauge(
@@ -69,14 +70,14 @@ class JobManagerMetrics(Collector):
             "Standbys with a warm process for main.",
             sum(one.attend.ready for one in standbys),
         )
-        yield from _of_resources(manager.resources)
-        yield from self._of_applications(manager.dispatcher)
-        yield from _of_checkpoints(manager.dispatcher, manager.around.clock.wall())
-        yield from _of_cleanup(manager.dispatcher.cleanup)
+        yield from _of_resources(resources)
+        yield from self._of_applications(dispatcher)
+        yield from _of_checkpoints(dispatcher, manager.around.clock.wall())
+        yield from _of_cleanup(dispatcher.cleanup)
         yield gauge(
             "understudy_attention",
             "What this leader has met that needs a person.",
-            len(manager.dispatcher.attention),
+            len(dispatcher.attention),
         )
 
     def _terms(self) -> Iterator[Metric]:
@@ -116,8 +117,8 @@ class JobManagerMetrics(Collector):
         )
 
     def _term(self) -> Term:
-        leadership = self._leading.manager.leadership
-        return leadership.term if leadership else 0
+        term = self._leading.manager.term
+        return term.number if term else 0
 
     def _of_applications(self, dispatcher: Dispatcher) -> Iterator[Metric]:
         facts = _facts(dispatcher)

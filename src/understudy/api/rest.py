@@ -13,6 +13,7 @@ import importlib
 import logging
 import socket
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -113,26 +114,34 @@ class Rest:
             return response
 
         async def answer(request: Request) -> Response:
-            if self._leading.serves:
-                try:
-                    return await handler(request)
-                except UsageError as error:
-                    return answers.error(400, str(error))
-                except NotFoundError as error:
-                    return answers.error(404, str(error))
-                except DataError as error:
-                    return answers.error(500, str(error))
-                except (OSError, TimeoutError) as error:
-                    return self._unavailable(request, _NO_STORES.format(str(error) or "timeout"))
-                except LeadershipLost as error:
-                    _log.info("a request is handed on: %s", error)
-                except AttributeError:
-                    # Leadership ended in the middle of the answer.
-                    if self._leading.serves:
-                        raise
-            return await self._hand_on(request)
+            term = self._manager.term
+            if term is None or not term.serves:
+                return await self._hand_on(request)
+            with self._leading.answering(term):
+                response = await self._answer(handler, request)
+            refused = response is None or response.status_code >= HTTPStatus.BAD_REQUEST
+            if response is None or (refused and self._manager.term is not term):
+                # A term that has ended refuses what the next one may grant.
+                return await self._hand_on(request)
+            return response
 
         return endpoint
+
+    async def _answer(self, handler: Handler, request: Request) -> Response | None:
+        """Return a route's answer under the request's term; None if that term has ended."""
+        try:
+            return await handler(request)
+        except UsageError as error:
+            return answers.error(400, str(error))
+        except NotFoundError as error:
+            return answers.error(404, str(error))
+        except DataError as error:
+            return answers.error(500, str(error))
+        except (OSError, TimeoutError) as error:
+            return self._unavailable(request, _NO_STORES.format(str(error) or "timeout"))
+        except LeadershipLost as error:
+            _log.info("a request is handed on: %s", error)
+            return None
 
     def _unavailable(self, request: Request, message: str = answers.ELECTION) -> Response:
         """Say that nobody serves; and how it stands with the register, to who asks just that."""

@@ -56,11 +56,11 @@ class ApplicationRoutes:
         status = (await self._leading.application(_id(request))).status
         if status is ApplicationStatus.CANCELED:
             return self._leading.json({}, 202)
-        dispatcher = self._leading.manager.dispatcher
-        if not status.is_terminal and dispatcher and not dispatcher.application:
+        dispatcher = self._leading.term.dispatcher
+        if not status.is_terminal and not dispatcher.application:
             why = "; ".join(dispatcher.attention.values()) or "it is being recovered"
             return answers.error(409, f"The application cannot be cancelled just now: {why}")
-        if status.is_terminal or dispatcher is None or dispatcher.application is None:
+        if status.is_terminal or dispatcher.application is None:
             return answers.error(409, f"The application is {status.value} already.")
         await dispatcher.application.cancel()
         return self._leading.json({}, 202)

@@ -38,8 +38,7 @@ class CleanupRoutes:
         ]
 
     async def _open(self, request: Request) -> Response:
-        dispatcher = self._leading.manager.dispatcher
-        cleanup = dispatcher.cleanup if dispatcher else None
+        cleanup = self._leading.term.dispatcher.cleanup
         now = asyncio.get_running_loop().time()
         views = [_shown(view, now) for view in (cleanup.open.values() if cleanup else ())]
         return self._leading.json({"open": views})
@@ -70,8 +69,7 @@ class CleanupRoutes:
     async def _failing(self, request: Request) -> Cleanup | None:
         """Return the cleanup of this application if it fails; raises `NotFoundError`."""
         found = await self._leading.application(str(request.path_params["application_id"]))
-        dispatcher = self._leading.manager.dispatcher
-        cleanup = dispatcher.cleanup if dispatcher else None
+        cleanup = self._leading.term.dispatcher.cleanup
         if isinstance(found, Tombstone) or cleanup is None or not cleanup.failing:
             return None
         return cleanup if cleanup.application_id == found.body.application_id else None

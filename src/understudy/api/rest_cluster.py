@@ -67,7 +67,6 @@ class ClusterRoutes:
         return self._leading.json({"taskmanagers": self._taskmanager_views()})
 
     def _taskmanager_views(self) -> list[views.Json]:
-        resources = self._leading.manager.resources
         return [
             {
                 **views.taskmanager(
@@ -82,14 +81,12 @@ class ClusterRoutes:
                 "host": one.registration.host,
                 "metrics": one.registration.metrics or None,
             }
-            for one in (resources.taskmanagers.values() if resources else ())
+            for one in self._leading.term.resources.taskmanagers.values()
         ]
 
     async def _ha_status(self, request: Request) -> Response:
         manager = self._leading.manager
-        leadership, dispatcher = manager.leadership, manager.dispatcher
-        assert leadership is not None
-        assert dispatcher is not None
+        leadership = self._leading.term.leadership
         registry, problems, age_s = await self._leading.known()
         me = manager.me
         leader = {

@@ -65,12 +65,12 @@ class JobRoutes:
                 "with a savepoint"
             )
         found = await self._leading.job(_id(request))
-        dispatcher = self._leading.manager.dispatcher
+        application = self._leading.term.dispatcher.application
         if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:
             return answers.error(409, "The job has ended already.")
-        if not dispatcher or not dispatcher.application:
+        if application is None:
             return answers.error(409, "The job's application is not executed just now.")
-        await dispatcher.application.jobs.cancel_job(found.job_id)
+        await application.jobs.cancel_job(found.job_id)
         return self._leading.json({}, 202)
 
     async def _exceptions(self, request: Request) -> Response:

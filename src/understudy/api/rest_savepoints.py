@@ -83,7 +83,7 @@ class SavepointRoutes:
             if await self._find(request, trigger):
                 return self._leading.json({"request-id": trigger}, 202)
             return answers.error(409, "The job has ended already.")
-        application = manager.dispatcher.application if manager.dispatcher else None
+        application = self._leading.term.dispatcher.application
         if application is None:
             return answers.error(409, "The job's application is not executed just now.")
         master = application.jobs.masters[found.job_id]
@@ -109,8 +109,7 @@ class SavepointRoutes:
             job_id, location = found.record.job_id, found.record.savepoint
         else:
             job_id = found.job_id
-            dispatcher = self._leading.manager.dispatcher
-            application = dispatcher.application if dispatcher else None
+            application = self._leading.term.dispatcher.application
             master = application.jobs.masters.get(job_id) if application else None
             if master and (told := master.savepoints.find(trigger)):
                 return told

@@ -21,7 +21,7 @@ from understudy.jobmanager.counts import CountingReporter, LeaderCounts
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.without_application import until_there_is_a_run
-from understudy.model import Incarnation, LeaderRecord
+from understudy.model import Incarnation, LeaderRecord, Term
 from understudy.process.worker import GuardianLink, Holder
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
@@ -39,6 +39,29 @@ class StandbyView:
 
     incarnation: Incarnation
     attend: Attend
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingTerm:
+    """One term of this JobManager, and its components.
+
+    A request holds on to the term that it is answered under. What the request asks of a term that
+    has ended meanwhile raises `LeadershipLost` where it writes.
+    """
+
+    leadership: Leadership
+    resources: ResourceManager
+    dispatcher: Dispatcher
+
+    @property
+    def number(self) -> Term:
+        """Return the fencing token."""
+        return self.leadership.term
+
+    @property
+    def serves(self) -> bool:
+        """Say whether the address of this leader is published."""
+        return bool(self.leadership.addresses[0])
 
 
 class JobManager:
@@ -61,9 +84,8 @@ class JobManager:
         self.around = replace(around, reporter=CountingReporter(around.reporter, self.counts))
         self.leader: LeaderRecord | None = None
         """Who serves, as last retrieved."""
-        self.leadership: Leadership | None = None
-        self.dispatcher: Dispatcher | None = None
-        self.resources: ResourceManager | None = None
+        self.term: LeadingTerm | None = None
+        """The term in which this process leads; None while it stands by."""
         self.standbys: dict[Incarnation, StandbyView] = {}
         self.ended: Ended | None = None
         self.waits_for_run = False
@@ -138,7 +160,6 @@ class JobManager:
     async def _lead(self, leadership: Leadership) -> None:
         """Lead for one term; returns once the run has ended. Raises `LeadershipLost`."""
         _log.info("granted term %d (the last leader: %s)", leadership.term, leadership.reason)
-        self.leadership = leadership
         resources = ResourceManager(
             leadership.term,
             self._adoption_grace_s,
@@ -146,8 +167,8 @@ class JobManager:
             self.around.clock,
             self._changed.set,
         )
-        self.resources = resources
-        self.dispatcher = Dispatcher(self.around, self._binding, leadership, resources)
+        dispatcher = Dispatcher(self.around, self._binding, leadership, resources)
+        self.term = LeadingTerm(leadership, resources, dispatcher)
         silence = asyncio.create_task(resources.give_up_the_silent())
 
         async def publish() -> None:
@@ -157,22 +178,22 @@ class JobManager:
             )
 
         try:
-            self.ended = await self.dispatcher.run(publish)
+            self.ended = await dispatcher.run(publish)
         except BaseExceptionGroup as group:
             raise _first(group) from group
         finally:
             silence.cancel()
             resources.close()
-            self.leadership = self.dispatcher = self.resources = None
+            self.term = None
             self.standbys.clear()
 
     async def _serve(self, link: Link[LinkMessage]) -> None:
         """Serve whoever connects, while leading."""
         hello = await link.receive()
-        if hello is None or self.leadership is None or self.resources is None:
+        if hello is None or self.term is None:
             return
         if isinstance(hello.message, messages.Register):
-            await self.resources.converse(link, hello.sender, hello.message)
+            await self.term.resources.converse(link, hello.sender, hello.message)
         elif isinstance(hello.message, Attend):
             await self._attended(link, hello.sender, hello.message)
 
