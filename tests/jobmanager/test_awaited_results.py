@@ -13,12 +13,14 @@ from tests.ha import ground
 from tests.jobmanager.test_late_leader import context, end_job
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
+from understudy.core.ids import job_id
 from understudy.core.matching import Assignment
+from understudy.errors import CorruptDataError, LostDataError
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import InlineStorage
 from understudy.jobmanager.application_jobs import ApplicationJobs
 from understudy.jobmanager.main_desk import Jobs, MainDesk
-from understudy.model import Incarnation, JobId, JobStatus, Outcome, RunId
+from understudy.model import Incarnation, JobId, JobStatus, Outcome, Pointer, RunId
 from understudy.process.reporter import Silent
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
@@ -180,3 +182,58 @@ def test_a_result_was_delivered_only_to_a_main_that_lives(*, lives: bool) -> Non
         return jobs.delivered
 
     assert ([JOB] if lives else []) == run_virtual(main())
+
+
+ASKED: list[MainMessage] = [
+    messages.Submit(
+        request=1,
+        job_id=job_id(ground.APPLICATION, "job 2", 0),
+        name="job 2",
+        occurrence=0,
+        plan=Pointer(path="plans/2", digest="sha256:0", size=1),
+    ),
+    messages.CancelJob(request=1, job_id=ground.job(1).job_id),
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=["submit", "cancel"])
+@pytest.mark.parametrize("left", [None, b"{"], ids=["gone", "damaged"])
+def test_damage_is_no_answer_to_main(asked: MainMessage, left: bytes | None) -> None:
+    """It would end `main`, and with it a run that a person could have put right."""
+
+    async def main() -> None:
+        durable = Durable()
+        stores = ground.services(durable)
+        await (await ground.opened(stores)).add(1, ground.job(1))
+        stored, _ = await ground.taken_over(stores, 2)
+        shared = context(stores, stored, 2)
+        await shared.plans.claim(2)
+        jobs = ApplicationJobs(
+            ground.record(),
+            shared,
+            unreached_grace_s=5.0,
+            reporter=Silent(),
+            lost_at=None,
+            spawn=asyncio.ensure_future,
+            tell=lambda _: None,
+        )
+        (key,) = stored.body.segments
+        entry = await durable.register.load(key)
+        assert entry is not None
+        await durable.register.swap(key, left, entry.version)
+        ends: tuple[LocalLink[MainMessage], LocalLink[MainMessage]] = link_pair(
+            Incarnation("main"), Incarnation("jm")
+        )
+
+        async with asyncio.TaskGroup() as group:
+            desk = MainDesk(ends[1], jobs, Assignment(ground.APPLICATION), group.create_task)
+            group.create_task(desk.serve())
+            ends[0].send(asked)
+            answer = await ends[0].receive()
+            raise AssertionError(f"main is told: {answer}")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_virtual(main())
+
+    (error,) = raised.value.exceptions
+    assert isinstance(error, LostDataError if left is None else CorruptDataError)

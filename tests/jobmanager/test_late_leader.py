@@ -44,7 +44,7 @@ from understudy.jobmanager.application import Application, ApplicationSettings
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.checkpoint_news import CheckpointNews
 from understudy.jobmanager.cleanup import Cleanup
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.jobmanager.job_master import JobContext, JobMaster
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
@@ -173,10 +173,10 @@ def resources(term: int) -> ResourceManager:
     return ResourceManager(term, 40.0, cast("Locks", NoLocks()), virtual_clock(), lambda: None)
 
 
-async def lead(
+def dispatcher(
     stores: HighAvailabilityServices, term: int, submission: Submission | None = None
-) -> None:
-    """Lead until the address is published, or the term is lost; ``main`` is never executed."""
+) -> Dispatcher:
+    """Return the Dispatcher of a term."""
     around = Surroundings(
         me=Incarnation("me"),
         name="jobmanager",
@@ -192,13 +192,23 @@ async def lead(
     vacant = LeaderRecord(holder=Incarnation(""), term=term - 1, session="")
     leadership = Leadership(term, "session", vacant, None, "it died")
     binding = Binding(ground.RUN if submission else None, ephemeral=False, submission=submission)
+    return Dispatcher(around, binding, leadership, resources(term))
+
+
+async def nobody() -> None:
+    """Publish the address to nobody."""
+
+
+async def lead(
+    stores: HighAvailabilityServices, term: int, submission: Submission | None = None
+) -> None:
+    """Lead until the address is published, or the term is lost; ``main`` is never executed."""
     serves = asyncio.Event()
 
     async def publish() -> None:
         serves.set()
 
-    dispatcher = Dispatcher(around, binding, leadership, resources(term))
-    leading = asyncio.ensure_future(dispatcher.run(publish))
+    leading = asyncio.ensure_future(dispatcher(stores, term, submission).run(publish))
     serving = asyncio.ensure_future(serves.wait())
     await asyncio.wait({leading, serving}, return_when=asyncio.FIRST_COMPLETED)
     serving.cancel()
@@ -313,6 +323,33 @@ def test_a_late_leader_writes_over_no_tombstones_file_of_a_later_one(*, altered:
     came = [run_virtual(main(before)) for before in range(1, 60)]
 
     assert came.index(False) > 20, "each call of the end was paused at"
+
+
+def test_a_late_leader_takes_what_a_later_one_has_cleaned_up_for_no_damage() -> None:
+    """It has lost its term, and neither fails nor calls for a person."""
+
+    async def main(before: int) -> bool:
+        durable = Durable()
+        await ended(durable)
+
+        async def take_over() -> None:
+            await dispatcher(ground.services(durable), 3).run(nobody)
+
+        pause = Pause(before, take_over)
+        late = dispatcher(paused(durable, pause), 2)
+        try:
+            run = await late.run(nobody)
+        except LeadershipLost:
+            assert pause.came
+        else:
+            assert run == Ended(ground.RUN, ApplicationStatus.FINISHED)
+
+        assert not late.attention, f"paused before call {before}"
+        return pause.came
+
+    came = [run_virtual(main(before)) for before in range(1, 100)]
+
+    assert came.index(False) > 30, "each call of the term was paused at"
 
 
 def test_a_late_leader_removes_no_tombstones_file_of_a_later_run_of_the_same_id() -> None:

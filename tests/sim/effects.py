@@ -149,8 +149,9 @@ class Calls:
             if not process.alive and dropped:
                 return
             landed: asyncio.Future[R] = machine.create_future()
-            overdue = not process.alive or world.time.now - sent_at > deadline_s
-            world.overdue = overdue
+            # Whoever waits for a register gives up before its own deadline.
+            given_up = answer.done() or world.time.now - sent_at > deadline_s
+            world.overdue = given_up or not process.alive
             _answer(effect, landed)
             world.overdue = False
             if back_s < 0:

@@ -54,12 +54,16 @@ class Watch:
     world: World
     term: int = 0
     holders: dict[int, Incarnation] = field(default_factory=dict)
+    contenders: dict[int, set[Incarnation | None]] = field(default_factory=dict)
+    """Who believes to hold a term that was minted twice, since its record was removed, and under
+    which nobody has written yet."""
     released: set[int] = field(default_factory=set)
     serving: int = 0
     """The newest term that has recovered all there was, and published its addresses."""
     removed: bool = False
     """The leader's record was removed once: only the registry knows the highest term."""
     documents: dict[str, Known] = field(default_factory=dict)
+    removed_keys: set[str] = field(default_factory=set)
     jobs: dict[JobId, JobEntry] = field(default_factory=dict)
     attempts: dict[JobId, Living] = field(default_factory=dict)
     main: Living | None = None
@@ -175,7 +179,9 @@ class Watch:
             written = max((known.term for known in self.documents.values()), default=0)
             known = self.world.overdue or REGISTRY_KEY in self.world.person.spoilt
             self.demand(known or record.term > written, f"term {record.term} after {written}")
-            if not self.documents:  # Nobody has written under it, so nothing could tell.
+            if record.term > written:  # Nobody has written under it: who does so first holds it.
+                before = self.contenders.get(record.term, {self.holders.get(record.term)})
+                self.contenders[record.term] = {*before, record.holder}
                 self.term, self.holders[record.term] = record.term, record.holder
             return
         later = record.term > self.term
@@ -200,8 +206,12 @@ class Watch:
             late = term < self.serving and not self.world.person.spoilt and kind != "checkpoints"
             told = f"{process.name}: term {term} writes {key}, {self.serving} serves"
             self.demand(not late, told)
+        if process.incarnation in self.contenders.pop(term, ()):
+            self.holders[term] = process.incarnation
         holder = self.holders.get(term)
         self.demand(holder == process.incarnation, f"{process.name} writes under {holder}'s {term}")
+        if key in self.removed_keys and self.world.overdue:
+            return  # Created by a request from before it was removed: nothing needs it any more.
         self.documents[key] = Known(term, body)
         match body:
             case RegistryBody():
@@ -217,6 +227,7 @@ class Watch:
 
     def _removed(self, key: str) -> None:
         self.world.tell(f"{key} is removed")
+        self.removed_keys.add(key)
         known = self.documents.pop(key, None)
         self.kept.removed(key)
         registry = self._the_registry()

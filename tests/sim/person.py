@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.sim.hosts import SimProcess
-from tests.sim.program import Act
+from tests.sim.program import CHECKPOINT_ACTS, Act
 from understudy.errors import DataError, LeadershipLost, NotFoundError
 from understudy.ha import layout
 from understudy.ha.register import Entry
@@ -95,7 +95,7 @@ class Person:
             keys = [key for key in sorted(world.entries) if key.startswith(prefixes)]
             return [key for key in keys if key not in self._broken and self._own(key)]
         if what == "a job's checkpoints":
-            linked = {job.checkpoints for job in world.watch.jobs.values() if not job.result}
+            linked = self._checkpoints_in_use()
             keys = [key for key in sorted(world.entries) if key in linked]
             return [key for key in keys if key not in self._broken and self._own(key)]
         if what in {"the registry", "the leader's record"}:
@@ -166,13 +166,16 @@ class Person:
             return
         left = world.entries.get(key)
         lasts_s = act.lasts_s
+        of_job = act.kind in CHECKPOINT_ACTS
         if key == LEADER_KEY:
             # It stands for the lease: before that is over, nobody may be elected.
             world.watch.removed = True
             lasts_s = max(lasts_s, 1.2 * world.profile.timing.lease_s)
 
         def repair() -> None:
-            if world.entries.get(key) == left:
+            # Of a job that has ended nobody needs it, and nobody is left who would remove it.
+            needed = not of_job or key in self._checkpoints_in_use()
+            if world.entries.get(key) == left and needed:
                 world.tell(f"somebody puts {key} right")
                 self._set(key, None if key == LEADER_KEY else before.value, left)
             self._broken.discard(key)
@@ -180,6 +183,10 @@ class Person:
         self._broken.add(key)
         until = self._until(lasts_s)
         world.time.at(max(until, world.time.now + lasts_s) if key == LEADER_KEY else until, repair)
+
+    def _checkpoints_in_use(self) -> set[str]:
+        """Return the documents of the checkpoints of jobs that have not ended."""
+        return {job.checkpoints for job in self._world.watch.jobs.values() if not job.result}
 
     def _set(self, key: str, value: bytes | None, over: Entry | None) -> None:
         world = self._world

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from understudy.core.job import JobState, Phase
 from understudy.core.recovery import Inventory
 from understudy.core.slots import Placement
 from understudy.core.takeover import Takeover
-from understudy.errors import DataError, NotFoundError, ResultUnavailable
+from understudy.errors import DataError, LostDataError, NotFoundError, ResultUnavailable
 from understudy.ha.result_store import read_outcome
 from understudy.jobmanager.checkpoint_news import CheckpointNews
 from understudy.jobmanager.job_master import JobContext, JobMaster
@@ -41,6 +41,8 @@ from understudy.process.persist import persist
 from understudy.process.reporter import Reporter
 from understudy.rpc import messages
 from understudy.rpc.messages import LinkMessage, Submit
+
+R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -190,7 +192,7 @@ class ApplicationJobs:
             submitted_at=self.context.clock.wall(),
             deployment=self.context.deployment,
         )
-        await persist("store a job", lambda: plans.add(term, entry))
+        await _write("store a job", lambda: plans.add(term, entry))
         self._employ(job.submitted(entry.job_id), entry)
         return entry
 
@@ -204,7 +206,7 @@ class ApplicationJobs:
         def change(entry: JobEntry) -> JobEntry:
             return entry if entry.result else replace(entry, plan=plan, deployment=deployment)
 
-        return await persist(
+        return await _write(
             "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
         )
 
@@ -246,7 +248,7 @@ class ApplicationJobs:
         if self._entry(job_id).result:
             return
         plans, term = self.context.plans, self.context.term
-        await persist(
+        await _write(
             "note that a job is to be cancelled",
             lambda: plans.update(term, job_id, lambda e: replace(e, cancel_requested=True)),
         )
@@ -482,6 +484,14 @@ class ApplicationJobs:
             displaced=list(done.displaced),
             term=self.context.term,
         )
+
+
+async def _write(what: str, operation: Callable[[], Awaitable[R]]) -> R:
+    """Change what is stored of the jobs; raises `DataError` where that is damaged, or gone."""
+    try:
+        return await persist(what, operation)
+    except NotFoundError as error:
+        raise LostDataError(str(error)) from error
 
 
 def _occupied(state: JobState) -> bool:

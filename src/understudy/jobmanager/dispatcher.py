@@ -7,6 +7,7 @@ be recovered from is named and left in place; it never stops the rest.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import random
@@ -164,6 +165,8 @@ class Dispatcher:
             return await self._wait_for_a_person(publish, damaged)
         self.registry = registry = await self._note_grant(registry)
         recovered = await services.applications.recover(term, registry)
+        if recovered.damaged:
+            await self._refuse_if_deposed()
         for application, why in recovered.damaged.items():
             link = registry.applications[application]
             self.attention[application] = attention.application_needs(link, why)
@@ -269,16 +272,17 @@ class Dispatcher:
                 await self._execute(stored, plans, self.cleanup, publish)
             else:
                 await publish()
+            self._resources.broadcast(messages.Release(application_id=body.application_id))
+            tombstone = await self.cleanup.finish()
         except (DataError, NotFoundError, BaseExceptionGroup) as error:
             damage = attention.damage_in(error)
             if damage is None:
                 raise
+            await self._refuse_if_deposed()
             link = Link(document=stored.key, run_id=body.run_id)
             self.attention[body.application_id] = attention.application_needs(link, str(damage))
             self.application = None
             return await self._wait_for_application(publish, body.application_id)
-        self._resources.broadcast(messages.Release(application_id=body.application_id))
-        tombstone = await self.cleanup.finish()
         await self._sweep(finally_=not self._is_left_behind(tombstone))
         await self._around.locks.sweep(frozenset({self._around.me}))
         if around.configuration.get(options.SHUTDOWN_ON_FINISH):
@@ -483,6 +487,14 @@ class Dispatcher:
     async def problems(self) -> Problems:
         """Return what needs a person: what this leader met, and what a look at the data shows."""
         return {**await self.inspector.problems(), **self.attention}
+
+    async def _refuse_if_deposed(self) -> None:
+        """Raise `LeadershipLost` where a newer term has cleaned up what is missing here."""
+        registry, term = self._around.services.registry, self._leadership.term
+        with contextlib.suppress(DataError):
+            highest = await persist("look which term is the newest", registry.highest_term)
+            if highest > term:
+                raise LeadershipLost(f"term {highest} is newer than {term}")
 
     async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> Ended:
         damaged = functools.partial(attention.is_damaged, self._around.services, application)

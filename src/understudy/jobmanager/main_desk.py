@@ -7,13 +7,7 @@ from typing import Any, Protocol
 
 from understudy.core import matching
 from understudy.core.matching import Assignment
-from understudy.errors import (
-    DataError,
-    JobNameError,
-    NotFoundError,
-    ResultUnavailable,
-    TooLargeError,
-)
+from understudy.errors import JobNameError, NotFoundError, ResultUnavailable, TooLargeError
 from understudy.model import JobId, JobStatus, Outcome
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
@@ -24,7 +18,10 @@ class Jobs(Protocol):
     """What the desk needs of an application."""
 
     async def submit(self, request: Submit) -> bool:
-        """Take a job in, durably; False where it is new and came without a plan."""
+        """Take a job in, durably; False where it is new and came without a plan.
+
+        Raises `DataError` where what is stored of the jobs is damaged, or gone.
+        """
         ...
 
     async def past(self, job_id: JobId) -> dict[JobId, Outcome]:
@@ -48,7 +45,7 @@ class Jobs(Protocol):
         ...
 
     async def cancel_job(self, job_id: JobId) -> None:
-        """Cancel a job, durably; raises `NotFoundError`."""
+        """Cancel a job, durably; raises `NotFoundError`, or `DataError` as `submit` does."""
         ...
 
     def kept(self, job_id: JobId) -> tuple[str, str]:
@@ -77,7 +74,10 @@ class MainDesk:
         self._gone = False
 
     async def serve(self) -> messages.MainEnded | None:
-        """Answer requests; return what ``main`` said at its end, None if it said nothing."""
+        """Answer requests; return what ``main`` said at its end, None if it said nothing.
+
+        Raises `DataError` where what is stored of the application is damaged, or gone.
+        """
         ended: messages.MainEnded | None = None
         while (envelope := await self._link.receive()) is not None:
             match envelope.message:
@@ -102,14 +102,12 @@ class MainDesk:
             await work
         except (
             NotFoundError,
-            DataError,
             ResultUnavailable,
             JobNameError,
             TooLargeError,
         ) as error:
-            code = error.code
-            if isinstance(error, DataError | TooLargeError):
-                code = "result-unavailable"
+            # Damage is no answer, and no fault of ``main``: the application waits for a person.
+            code = "result-unavailable" if isinstance(error, TooLargeError) else error.code
             self._link.send(messages.Refusal(request=request, code=code, message=str(error)))
 
     async def _submit(self, request: Submit) -> None:
