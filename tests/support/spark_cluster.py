@@ -24,6 +24,7 @@ import pytest
 from pyspark.find_spark_home import _find_spark_home
 
 from tests.support.zookeeper import LOOPBACK, free_port, launch
+from understudy.spark import properties
 from understudy.spark.java import VECTOR_MODULE, Java, find_java
 
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -177,6 +178,7 @@ class SparkCluster:
     Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
     With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
     All listen at ``host``; ``prefix`` stands before their command lines (a network namespace).
+    ``conf``, which may hold secrets, is in a file that only its owner can read.
     """
 
     def __init__(
@@ -200,7 +202,9 @@ class SparkCluster:
         self._started = 0
         self._daemons: list[Daemon] = []
         self._seats = [_Seat(0, 0) for _ in range(2 if ha else 1)]
-        self._conf = {**CONF, **self._recovery(ha), **(conf or {})}
+        self._options = {**CONF, **self._recovery(ha)}
+        self._conf = conf or {}
+        self._settings = directory / "settings"
         self._java = find_java()
         self._prefix = (*prefix,)
 
@@ -282,6 +286,7 @@ class SparkCluster:
         """Start Masters and Workers; return when the leading Master knows all Workers."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(LOGGING)
+        properties.write(self._settings, self._conf)
         if not self._java.has_vector_module:
             self._java = _without_vector_module(self._java, self.directory / "java")
         for seat in self._seats:
@@ -435,9 +440,10 @@ class SparkCluster:
         }
         command = [
             *(*self._prefix, self._java.program, *QUICK_JVM),
-            *(f"-D{key}={text}" for key, text in self._conf.items()),
+            *(f"-D{key}={text}" for key, text in self._options.items()),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
-            *("-cp", str(Path(home) / "jars" / "*"), main, "--host", self.host, *line),
+            *("-cp", str(Path(home) / "jars" / "*"), main, "--host", self.host),
+            *("--properties-file", str(self._settings), *line),
         ]
         log = self.directory / f"{name}.log"
         with log.open("ab") as output:

@@ -14,8 +14,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -51,6 +52,9 @@ ORPHANS_END_S = 10.0
 
 ORPHANS_LOOK_S = 0.1
 
+STARTS = 3
+"""What fails by chance alone rarely does twice; what fails three times does not by chance."""
+
 LOST_S = 2.0
 """A context that its cluster has ended says so to its jobs a moment before it is stopped."""
 
@@ -62,6 +66,8 @@ LOST_WORDS = (
     "YARN application",
 )
 """What the errors of jobs say whose cluster has ended their Spark application."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -196,7 +202,9 @@ class PerAttempt:
         handler, self._path = signal.getsignal(signal.SIGINT), list(sys.path)
         self._starts = assignment.tag
         try:
-            self._root = _session(conf)
+            self._root = start(
+                lambda: _session(conf), lambda error: self._may_start_again(error, assignment.tag)
+            )
         except Py4JError as error:
             if self._manager.answers():
                 raise  # The settings are wrong, and would be again.
@@ -289,6 +297,13 @@ class PerAttempt:
             self._root = None
             sys.path[:] = self._path
 
+    def _may_start_again(self, error: Py4JError, tag: Tag) -> bool:
+        """Say so, and end what the context that has not started has left on the cluster."""
+        if not self._manager.may_start_again(error):
+            return False
+        self._end(tag)
+        return True
+
     def _end(self, tag: Tag) -> None:
         """End the application of a tag, if the cluster knows one: its context has not started."""
         for one in self._manager.applications():
@@ -321,6 +336,19 @@ class PerAttempt:
                 time.sleep(ORPHANS_LOOK_S)
         except Py4JError as error:
             _log.warning("the cluster was not asked for what dead drivers have left: %s", error)
+
+
+def start(make: Callable[[], T], may_start_again: Callable[[Py4JError], bool]) -> T:
+    """Return what ``make`` has started; try again where that has failed by chance."""
+    for left in reversed(range(STARTS)):
+        try:
+            return make()
+        except Py4JError as error:
+            if not left or not may_start_again(error):
+                raise
+            why = str(error).partition("\n\tat ")[0]  # Without the stack of the JVM.
+            _log.warning("the SparkContext has not started, and is started again: %s", why)
+    raise AssertionError("the last try returns or raises")
 
 
 def _session(conf: Any) -> SparkSession:

@@ -9,11 +9,9 @@ import base64
 import contextlib
 import io
 import json
-import os
 import shutil
 import sys
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +21,12 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, Run
 from tests.journeys.spark.conftest import APPS, left_behind
+from tests.support.command_lines import Watcher
 from tests.support.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.spark
 
 SECRET, PASSWORD, OPTION = "secret-of-the-cluster", "pass word\\of a store", "secret-of-java"
-LOOK_S = 0.1
-"""Spark's launcher, which ends first, lives for a quarter of a second and longer."""
 
 KNOT = base64.b64decode(
     "yv66vgAAAD0AEwoAAgADBwAEDAAFAAYBABBqYXZhL2xhbmcvT2JqZWN0AQAGPGluaXQ+AQADKClWCAAIAQAFdGllZCAK"
@@ -110,45 +107,7 @@ def repository(place: Path) -> Path:
     return settings
 
 
-class Watcher:
-    """Reads all command lines of this host, again and again."""
-
-    def __init__(self) -> None:
-        self.kinds: set[str] = set()
-        """What was seen: its main class, or its program."""
-        self.found: set[str] = set()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> Watcher:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        words = [word.encode() for word in (SECRET, PASSWORD, OPTION)]
-        while not self._over.wait(LOOK_S):
-            for pid in os.listdir("/proc"):
-                with contextlib.suppress(OSError):
-                    line = Path(f"/proc/{pid}/cmdline").read_bytes() if pid.isdigit() else b""
-                    self.kinds.update(kind for kind in KINDS if kind.encode() in line)
-                    ours = not any(daemon in line for daemon in DAEMONS)
-                    if ours and any(word in line for word in words):
-                        self.found.add(line.replace(b"\0", b" ").decode(errors="replace"))
-
-
-DAEMONS = (b"spark.deploy.master.Master", b"spark.deploy.worker.Worker")
-"""The test's own Master and Workers are given theirs like this."""
-
-KINDS = (
-    "launcher.Main",
-    "deploy.SparkSubmit",
-    "CoarseGrainedExecutorBackend",
-    "understudy.driver.",
-)
+KINDS = ("launcher.Main", "deploy.SparkSubmit", "CoarseGrainedExecutorBackend", "understudy.driver")
 
 
 def test_code_and_environment_reach_executors_of_each_job_and_secrets_no_command_line(
@@ -181,7 +140,7 @@ def test_code_and_environment_reach_executors_of_each_job_and_secrets_no_command
         f"{home}/brought.py,{home}/library.zip,{home}/gauge-1.0-py3-none-any.whl",
         *(str(home / "cluster_code.py"), str(home)),
     ]
-    with Watcher() as watcher:
+    with Watcher((SECRET, PASSWORD, OPTION), KINDS) as watcher:
         run = Run(line, tmp_path, tmp_path / "stderr.log")
         try:
             run.running("one")

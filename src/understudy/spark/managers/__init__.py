@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JError
+
 from understudy.core.executors import Application, Capacity, Tag
 from understudy.spark.managers import standalone, yarn
 
@@ -36,6 +38,10 @@ class ClusterManager(Protocol):
         """End an application whose driver is dead, with its executors."""
         ...
 
+    def may_start_again(self, error: Py4JError) -> bool:
+        """Say whether a context did not start by chance alone, and the next one may."""
+        ...
+
 
 class Unknown:
     """A cluster that is not asked: executors are marked by their environment, and that is all."""
@@ -58,6 +64,10 @@ class Unknown:
 
     def end(self, application_id: str) -> None:
         """See `ClusterManager.end`."""
+
+    def may_start_again(self, error: Py4JError) -> bool:
+        """See `ClusterManager.may_start_again`."""
+        return False
 
 
 _KINDS: dict[str, Callable[[Any, Mapping[str, str]], ClusterManager]] = {

@@ -84,6 +84,10 @@ class Standalone:
             unregister = getattr(messages, "DeployMessages$UnregisterApplication")
             found[0].send(unregister(application_id))
 
+    def may_start_again(self, error: Py4JError) -> bool:
+        """See `ClusterManager.may_start_again`."""
+        return False
+
     def _read_page(self) -> dict[str, Any] | None:
         """Return what stands on the page of the Master that leads; None where it is not served."""
         if self._page is None:

@@ -48,6 +48,11 @@ kills: that must not hold up a driver. Spark's own client is not changed."""
 NO_LABEL = ""
 """The nodes without a label: where executors run unless a person asks for others."""
 
+FILTER_WORDS = ("SparkUI.$anonfun$attachAllHandlers", "AmIpFilter")
+"""Spark adds YARN's filter to the pages of its UI when the ApplicationMaster says so, and at that
+moment starts these pages, without a lock between the two. Now and then the start of a SparkContext
+fails by that: "No filter named …AmIpFilter", or "ConcurrentModificationException"."""
+
 ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
 _log = logging.getLogger(__name__)
@@ -121,6 +126,10 @@ class Yarn:
             self._remove_staged(application_id)
         except Py4JError as error:
             _log.warning("YARN does not end %s: %s", application_id, _said(error))
+
+    def may_start_again(self, error: Py4JError) -> bool:
+        """See `ClusterManager.may_start_again`."""
+        return any(word in str(error) for word in FILTER_WORDS)
 
     def _remove_staged(self, application_id: str) -> None:
         if self._settings.get(PRESERVE, "false").strip().lower() == "true":
