@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
 
-from understudy.config import Configuration
-from understudy.config.configuration import redact
-from understudy.config.secrets import masked
+from understudy.config import Configuration, secrets
+from understudy.config.configuration import learn_secrets, redact
+from understudy.config.secrets import WithoutSecrets, masked, masked_words
 from understudy.errors import ConfigurationError
 
 SECRET = "hunter22hunter22"
@@ -84,3 +85,62 @@ def test_long_text_is_looked_through_in_time() -> None:
         masked(text)
 
     assert time.monotonic() - began < 30
+
+
+@pytest.fixture
+def ignorant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a test learns be forgotten after it."""
+    monkeypatch.setattr(secrets, "_learnt", type(secrets._learnt)())
+
+
+CONFIGURED = (
+    {"fs.s3a.secret.key": SECRET},
+    {"security.ssl.internal.key-password": SECRET},
+    {"env.java.opts.all": f"-Xmx1g -Dpassword={SECRET} -Dx=1"},
+    {"env.java.opts.all": f"-Dpassword='{SECRET}'"},
+    {"spark.jdbc": f"postgresql://me:{SECRET}@db:5432/x"},
+    {"spark.url": f"https://host/path?token={SECRET}&x=1"},
+    {"spark.args": f"--db-password {SECRET} --year 2013"},
+)
+
+
+@pytest.mark.parametrize("settings", CONFIGURED)
+@pytest.mark.usefixtures("ignorant")
+def test_a_configured_secret_is_hidden_in_log_lines_wherever_it_stands(
+    settings: dict[str, str],
+) -> None:
+    learn_secrets(settings)
+    told = logging.LogRecord("x", logging.INFO, "x", 1, "the store said %r", (SECRET,), None)
+
+    assert "the store said '******'" == WithoutSecrets("%(message)s").format(told)
+
+
+@pytest.mark.usefixtures("ignorant")
+def test_a_secret_in_an_exception_of_a_log_line_is_hidden() -> None:
+    learn_secrets({"db.password": SECRET})
+    error = ValueError(f"login with {SECRET}")
+    told = logging.LogRecord("x", logging.INFO, "x", 1, "it failed", (), (type(error), error, None))
+
+    assert "ValueError: login with ******" in WithoutSecrets("%(message)s").format(told)
+
+
+@pytest.mark.usefixtures("ignorant")
+def test_a_secret_is_hidden_as_it_stands_in_an_address() -> None:
+    learn_secrets({"db.password": "p/ss w+rd@1"})
+
+    assert "at ****** and ******" == masked("at p/ss w+rd@1 and p%2Fss%20w%2Brd%401")
+
+
+@pytest.mark.usefixtures("ignorant")
+def test_further_keys_and_what_is_no_secret() -> None:
+    learn_secrets({"spark.pin": SECRET, "x.token.enabled": "true", "x.secret": "abc"}, ("PIN",))
+
+    assert "true abc ******" == masked(f"true abc {SECRET}")
+
+
+@pytest.mark.usefixtures("ignorant")
+def test_the_words_of_a_command_are_hidden_after_their_flag() -> None:
+    words = ["app.py", "--db-password", SECRET, "--token=" + SECRET, "--password", "-x", "2013"]
+    hidden = ["app.py", "--db-password", "******", "--token=******", "--password", "-x", "2013"]
+
+    assert hidden == masked_words(words)

@@ -155,7 +155,8 @@ def test_single_processes_form_a_cluster_and_survive_their_leader(
 
 
 def test_the_printed_command_shows_no_secret(start: Start) -> None:
-    run = start("three.py", options=("--conf", "spark.hadoop.fs.s3a.secret.key=hush"))
+    secret = ("--conf", "spark.hadoop.fs.s3a.secret.key=hush")
+    run = start("three.py", "slow", "--db-password", "hunter22", options=secret)
     run.running("second job")
     run.process.terminate()
     run.finish()
@@ -164,7 +165,9 @@ def test_the_printed_command_shows_no_secret(start: Start) -> None:
     assert "goes on where it stopped" in said
     assert "spark.hadoop.fs.s3a.secret.key=******" in said
     assert "fill in the secrets" in said
+    assert "--db-password '******'" in said
     assert "hush" not in said
+    assert "hunter22" not in said
 
 
 def test_the_first_interrupt_cancels_and_cleans_up(

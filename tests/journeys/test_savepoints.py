@@ -22,6 +22,11 @@ NAMED = ("-D", "high-availability.cluster-id=first")
 TRIGGER = "0123456789abcdef0123456789abcdef"
 
 
+def allowed(place: Path) -> tuple[str, str]:
+    """Return what lets REST write savepoints."""
+    return ("-D", f"execution.checkpointing.savepoint-allowed-dirs={place}/kept")
+
+
 def post(run: Run, path: str, body: dict[str, Any]) -> tuple[int, Any]:
     """Post to the leader; return the status and the answer."""
     data = json.dumps(body).encode()
@@ -121,7 +126,7 @@ def test_it_does_not_matter_how_the_places_are_named(start: Start, place: Path) 
 def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "3", options=(*NAMED, *impatient()))
+    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)))
     run.until_line("steps.txt", lambda line: line == "waits")
     job = job_of(run)
     body = {"target-directory": str(place / "kept"), "triggerId": TRIGGER}
@@ -143,7 +148,7 @@ def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
 def test_a_job_that_is_being_stopped_is_stopped_by_the_next_leader(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "3", options=(*NAMED, *impatient()))
+    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)))
     run.until_line("steps.txt", lambda line: line == "waits")
     job = job_of(run)
     leader = run.standby_is_ready()["leader"]["pid"]
@@ -337,6 +342,10 @@ def test_what_cannot_be_done_is_refused_and_the_job_goes_on(start: Start, place:
     nowhere = command(place, "stop", "--savepoint", "counter", code=1)
     drained = post(run, f"/jobs/{job}/stop", {"targetDirectory": str(place), "drain": True})
     odd = post(run, f"/jobs/{job}/savepoints", {"target-directory": str(place), "triggerId": "x"})
+    elsewhere = [
+        post(run, f"/jobs/{job}/{route}", {key: str(place), "triggerId": TRIGGER})
+        for route, key in (("savepoints", "target-directory"), ("stop", "targetDirectory"))
+    ]
     missing = post(run, f"/jobs/{'0' * 32}/savepoints", {"target-directory": str(place)})
     run.release()
     code = run.finish()
@@ -346,4 +355,6 @@ def test_what_cannot_be_done_is_refused_and_the_job_goes_on(start: Start, place:
     assert "there is no job 'nobody'" in unknown.stderr or "no 'nobody'" in unknown.stderr
     assert "execution.checkpointing.savepoint-dir" in nowhere.stderr
     assert (400, 400, 404) == (drained[0], odd[0], missing[0])
+    assert [400, 400] == [code for code, _ in elsewhere]
+    assert all("savepoint-allowed-dirs" in told["errors"][0] for _, told in elsewhere)
     assert ["from 0", "waits", "other"] == run.lines("steps.txt")

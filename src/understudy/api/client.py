@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -24,12 +24,15 @@ from understudy.errors import (
     DataError,
     NoLeaderError,
     NotFoundError,
+    StorageError,
     UnderstudyError,
     UnreachableError,
 )
+from understudy.ha import permits
+from understudy.ha.layout import cluster_directory, standalone_directory
 from understudy.ha.retrieval import serving_leader
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.standalone import WHOEVER
+from understudy.ha.standalone import WHOEVER, ConfiguredLeader
 from understudy.model import LeaderRecord, Tombstone
 
 TRIES_MAX = 50
@@ -78,6 +81,25 @@ class ClusterClient:
     async def patch(self, path: str) -> Json:
         """Ask the leader, or the next one, to change something that may be asked twice."""
         return await self._ask_the_next("PATCH", path)
+
+    @contextlib.asynccontextmanager
+    async def permit(self, trigger: str, directory: str) -> AsyncIterator[None]:
+        """Let a request name a directory that is not configured: see `understudy.ha.permits`.
+
+        Who cannot write to the storage is no user who runs the cluster; the leader says so then.
+        """
+        services = self._services
+        storage, cluster = services.storage, services.locations.cluster
+        if isinstance(services.backend, ConfiguredLeader):
+            told = await self.get("/ha/status", awaits_leader=True)
+            cluster = standalone_directory(cluster_directory(told["cluster_id"]))
+        with contextlib.suppress(OSError, StorageError):
+            await permits.grant(storage, cluster, trigger, directory)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError, StorageError):
+                await permits.withdraw(storage, cluster, trigger)
 
     async def _ask_the_next(self, method: str, path: str, body: Json | None = None) -> Json:
         """Ask whoever leads; where nobody does, wait until somebody leads what is unfinished."""

@@ -7,7 +7,6 @@ What is asked for is answered at once with an id, under which its status is foun
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import uuid
 from typing import Any
@@ -19,11 +18,12 @@ from starlette.responses import Response
 from understudy.api import answers
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
+from understudy.api.savepoint_places import refuse_disposal, refuse_target
 from understudy.api.views import Json
-from understudy.config import Configuration, options
+from understudy.config import options
 from understudy.config.secrets import masked
 from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
-from understudy.ha import savepoints
+from understudy.ha import permits, savepoints
 from understudy.jobmanager.savepoint_coordinator import name_of
 from understudy.model import Failure, JobStatus, Savepoint
 
@@ -77,8 +77,10 @@ class SavepointRoutes:
                 "there is no directory for the savepoint: give one, or set "
                 f"{options.SAVEPOINT_DIR.key}"
             )
-        if not target.startswith("/") and ":" not in target:
+        if not target.startswith("/") and "://" not in target:
             raise UsageError(f"{target}: give an absolute path or a URL for the savepoint")
+        if directory and not await self._is_permitted(trigger, directory):
+            refuse_target(directory, manager.around.configuration)
         if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:
             if await self._find(request, trigger):
                 return self._leading.json({"request-id": trigger}, 202)
@@ -92,6 +94,12 @@ class SavepointRoutes:
         except (CheckpointError, TooLargeError) as error:
             return answers.error(409, str(error))
         return self._leading.json({"request-id": wanted.trigger, "location": wanted.location}, 202)
+
+    async def _is_permitted(self, trigger: str, directory: str) -> bool:
+        """Say whether a command of the user who runs the cluster has named the directory."""
+        services = self._leading.manager.around.services
+        cluster = services.locations.cluster
+        return await permits.is_granted(services.storage, cluster, trigger, directory)
 
     async def _status(self, request: Request) -> Response:
         trigger = str(request.path_params["trigger"])
@@ -126,7 +134,7 @@ class SavepointRoutes:
         path, trigger = _text(body, "savepoint-path"), _trigger_of(body)
         if not path:
             raise UsageError("savepoint-path is missing: which savepoint is to be removed?")
-        refuse_elsewhere(path, self._leading.manager.around.configuration)
+        refuse_disposal(path, self._leading.manager.around.configuration)
         if trigger not in self._disposals:
             while len(self._disposals) >= DISPOSALS_MAX:
                 self._disposals.pop(next(iter(self._disposals)))
@@ -146,33 +154,6 @@ class SavepointRoutes:
             return self._leading.json(_completed({}))
         failure = Failure(type=type(error).__name__, message=str(error))
         return self._leading.json(_completed({"failure-cause": _cause(failure)}))
-
-
-def refuse_elsewhere(path: str, configuration: Configuration) -> None:
-    """Raise `UsageError` for what lies below no configured directory: anybody may have asked.
-
-    The command removes a savepoint itself, as the person who calls it; it may lie anywhere.
-    """
-    chosen = (
-        configuration.find(options.SAVEPOINT_DIR),
-        configuration.find(options.CHECKPOINTS_DIR),
-    )
-    asked = _whole(path)
-    if not any(asked.startswith(f"{_whole(one).rstrip('/')}/") for one in chosen if one):
-        raise UsageError(
-            f"{path}: lies below none of the directories that REST may remove savepoints from: "
-            f"set {options.SAVEPOINT_DIR.key}, or use `understudy savepoint --dispose`"
-        )
-
-
-def _whole(address: str) -> str:
-    """Return an address without links and detours; of a URL, with no ``..`` in it."""
-    scheme, separator, path = address.partition("://")
-    if separator and scheme.lower() not in {"file", "local"}:
-        if ".." in path.split("/"):
-            raise UsageError(f"{address}: give it without '..'")
-        return address
-    return os.path.realpath(path if separator else address)
 
 
 def _completed(operation: Json) -> Json:

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from understudy.application.environment import Environment, current
 from understudy.clock import SystemClock
+from understudy.config.configuration import learn_secrets
 from understudy.core.matching import Assignment
 from understudy.errors import UnreachableError
 from understudy.ha.format import digest
@@ -220,6 +221,7 @@ def _serve() -> NoReturn:
     if envelope is None or not isinstance(envelope.message, RunMain):
         sys.exit(0)
     run = envelope.message
+    learn_secrets(run.conf)
     _prepare(run)
     assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
     current.set(Environment(ClusterLink(link, run), assignment))

@@ -19,6 +19,7 @@ from understudy.cli.commands import (
     token,
     zookeeper,
 )
+from understudy.config.secrets import masked
 from understudy.errors import UnderstudyError, UsageError
 from understudy.process.reporter import printable_lines
 from understudy.version import VERSION
@@ -63,11 +64,11 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except UnderstudyError as error:
-        typer.echo(f"understudy: {printable_lines(str(error))}", err=True)
+        typer.echo(f"understudy: {printable_lines(masked(str(error)))}", err=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except OSError as error:  # The register or the storage, once all patience is over.
         said = str(error) or "there was no answer in time"
-        typer.echo(f"understudy: {printable_lines(said)}", err=True)
+        typer.echo(f"understudy: {printable_lines(masked(said))}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

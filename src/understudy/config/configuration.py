@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from understudy.config import flink, options, security, zookeeper
+from understudy.config import flink, options, secrets, security, zookeeper
 from understudy.config.option import Option, local_path
 from understudy.config.secrets import HIDDEN, masked
 from understudy.errors import ConfigurationError
@@ -264,6 +264,16 @@ def redact(settings: Mapping[str, str], further: Iterable[str] = ()) -> dict[str
     """
     parts = tuple(part.lower() for part in further)
     return {key: _shown(key, text, parts) for key, text in settings.items()}
+
+
+def learn_secrets(settings: Mapping[str, str], further: tuple[str, ...] = ()) -> None:
+    """Let this process hide the secrets of these settings wherever it shows text."""
+    parts = tuple(part.lower() for part in further)
+    secrets.learn(
+        text
+        for key, value in settings.items()
+        for text in ((value,) if _is_secret(key, parts) else secrets.secrets_in(value))
+    )
 
 
 def quoted(text: str) -> str:

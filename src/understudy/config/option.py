@@ -131,6 +131,15 @@ def _shared_place(text: str) -> str:
     return _place(text) if text.startswith("/") or "://" in text else _text(text)
 
 
+def _shared_places(text: str) -> tuple[str, ...]:
+    found = tuple(_shared_place(word) for word in _words(text))
+    if not all(word.startswith("/") or "://" in word for word in found):
+        raise ValueError("absolute paths or URLs, with commas between")
+    if any(".." in word.split("/") or "::" in word for word in found):
+        raise ValueError("paths and URLs without '..' and '::'")
+    return found
+
+
 def _hex_id(text: str) -> str:
     if not _HEX_32.fullmatch(text.lower()):
         raise ValueError("32 hexadecimal digits")
@@ -287,6 +296,7 @@ PLACE = Kind("String", _place)
 """A local path or a URL."""
 SHARED_PLACE = Kind("String", _shared_place)
 """The same where several processes must mean one place: a relative path is no such."""
+SHARED_PLACES = Kind("List of paths and URLs", _shared_places, takes_lists=True)
 HEX_ID = Kind("String (32 hexadecimal digits)", _hex_id)
 BOOLEAN = Kind("Boolean", _boolean)
 INTEGER = Kind("Integer", _integer)

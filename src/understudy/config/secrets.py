@@ -1,15 +1,25 @@
-"""Hiding secrets in text by what they look like, wherever they stand.
+"""Hiding secrets in text by what they look like, and by what they are, wherever they stand.
 
 A key tells that its value is a secret only where somebody has given it one. In Java options,
 command lines, URLs and messages there are others: ``-Djavax.net.ssl.keyStorePassword=…``,
-``?token=…``, ``user:password@host``. What looks like none of these is not found.
+``?token=…``, ``user:password@host``. What looks like none of these is found only where this
+process was told that it is a secret: see `learn`.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import quote, unquote
 
 HIDDEN = "******"
+
+LEARNT_CHARS_MIN = 4
+"""A shorter value is part of too many words to be hidden wherever it stands."""
+
+_NO_SECRETS = {"true", "false", "none", "null", HIDDEN}
+"""Values of keys that only look like those of secrets, such as ``….credentials.enabled``."""
 
 _WORDS = (
     r"passw(?:or)?d|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|"
@@ -23,8 +33,10 @@ _ASSIGNED = re.compile(
 )
 _PARAMETER = re.compile(r"([?&;](?:sig|auth|key|jwt)=)([^\s&;\"'#]+)", re.IGNORECASE)
 _FLAG = re.compile(rf"(--?[\w-]{{0,40}}(?:{_WORDS})\s+)([^\s\-][^\s]*)", re.IGNORECASE)
+_FLAG_ALONE = re.compile(rf"--?[\w-]{{0,40}}(?:{_WORDS})", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/?#\s\"'@:]{0,200}:[^/?#\s\"']{1,400}@")
+_PASSWORD = re.compile(r"://[^/?#\s\"'@:]{0,200}:([^/?#\s\"']{1,400})@")
 _AWS = re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")
 _PEM = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)",
@@ -32,9 +44,66 @@ _PEM = re.compile(
 )
 
 
+class _Learnt:
+    """The secrets that this process was told."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, values: Iterable[str]) -> None:
+        new = {one for value in values for one in (value, quote(value, safe=""), unquote(value))}
+        new = {
+            one for one in new if len(one) >= LEARNT_CHARS_MIN and one.lower() not in _NO_SECRETS
+        }
+        if new <= self._values:
+            return
+        self._values |= new
+        longest_first = sorted(self._values, key=len, reverse=True)
+        self._pattern = re.compile("|".join(re.escape(one) for one in longest_first))
+
+    def hidden(self, text: str) -> str:
+        return self._pattern.sub(HIDDEN, text) if self._pattern else text
+
+
+_learnt = _Learnt()
+
+
+def learn(values: Iterable[str]) -> None:
+    """Hide these values from now on wherever this process shows text through `masked`."""
+    _learnt.add(values)
+
+
+def secrets_in(text: str) -> Iterator[str]:
+    """Yield what is a password or the like in Java options, command lines and URLs."""
+    for found in _ASSIGNED.finditer(text):
+        yield found[2].strip("\"'")
+    for pattern in (_PARAMETER, _FLAG):
+        yield from (found[2] for found in pattern.finditer(text))
+    yield from (found[1] for found in _PASSWORD.finditer(text))
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line as `masked` has them; what follows ``--password`` too."""
+    return [
+        HIDDEN
+        if before is not None and _FLAG_ALONE.fullmatch(before) and not word.startswith("-")
+        else masked(word)
+        for before, word in zip([None, *words], words, strict=False)
+    ]
+
+
+class WithoutSecrets(logging.Formatter):
+    """Hides secrets in each line: others' errors quote what they were given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter.format``."""
+        return masked(super().format(record))
+
+
 def masked(text: str) -> str:
-    """Return text in which what looks like a secret is hidden; all else is as it was."""
-    text = _PEM.sub(HIDDEN, text)
+    """Return text in which what is or looks like a secret is hidden; all else is as it was."""
+    text = _learnt.hidden(_PEM.sub(HIDDEN, text))
     text = _USER.sub(rf"\1{HIDDEN}@", text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
     text = _ASSIGNED.sub(rf"\1{HIDDEN}", text)

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from understudy.clock import SystemClock
+from understudy.config.configuration import learn_secrets
+from understudy.config.secrets import WithoutSecrets, masked
 from understudy.core.executors import Assignment, Launch, Tag
 from understudy.driver.attempt import Attempt, Interrupted
 from understudy.driver.checkpointing import LinkRecorder
@@ -288,12 +290,15 @@ def main() -> NoReturn:
     link: BlockingLink[DriverMessage] = channels.inherited(channels.driver_codec)
     guardian = GuardianLink.from_environment()
     timeout_s = float(os.environ.pop(HEARTBEAT_S, "30"))
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(WithoutSecrets("%(levelname)s %(message)s"))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     envelope = link.receive()
     if envelope is None or not isinstance(envelope.message, StartSession):
         sys.exit(0)
     message = envelope.message
+    learn_secrets(message.conf)
     own_directory.make(Path(message.scratch), levels=2)
     os.environ[IN_DRIVER] = "1"
     session = open_session(message.kind)
@@ -303,7 +308,7 @@ def main() -> NoReturn:
         logging.getLogger(__name__).warning("%s", error)
         os._exit(JVM_LOST)
     except UnderstudyError as error:
-        sys.exit(str(error))  # A sentence says more than where it was raised.
+        sys.exit(masked(str(error)))  # A sentence says more than where it was raised.
     start_pulse(guardian, SystemClock(), timeout_s, session.pulse)
     driver = Driver(link, session, open_storage(message.storage), SystemClock(), message.wait_s)
     driver.serve()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from understudy.errors import CorruptDataError, DataError, ForeignDataError, NotFoundError
-from understudy.ha import layout
+from understudy.ha import layout, permits
 from understudy.ha.documents import Document
 from understudy.ha.format import Format, digest
 from understudy.ha.register import Register
@@ -160,6 +160,7 @@ class ApplicationStore:
         """Delete all that the application kept in storage; absent is fine."""
         path = layout.application_directory(self._cluster, body.directory)
         await self._storage.delete_tree(path)
+        await permits.withdraw_all(self._storage, self._cluster)
         await self._storage.prune(path.rpartition("/")[0])
 
 

@@ -6,6 +6,8 @@
     ``locks/<incarnation>``     liveness locks of the processes of this host
     ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``blobs/``,
                                 ``checkpoints/`` and ``tables/`` of one application
+    ``permits/<trigger>``       a directory that a person has named for a savepoint, while a
+                                command of theirs asks for it
     ``code/<digest>/``          artifacts laid out for Python's path, shared by this host
     ``tombstones/<run>~<term>.json``
                                 what remains of an application for a time, as the leader of
@@ -99,6 +101,11 @@ def checkpoints_path(cluster: str, directory: str, lineage: str) -> str:
 def tables_path(cluster: str, directory: str) -> str:
     """Return where the DataFrames lie that jobs of one application hand on."""
     return f"{cluster}/applications/{directory}/tables"
+
+
+def permit_path(cluster: str, trigger: str) -> str:
+    """Return what lets a request name a directory that is not configured."""
+    return f"{cluster}/permits/{trigger}"
 
 
 def tombstone_path(cluster: str, run_id: str, term: Term) -> str:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from understudy.clock import Clock
 from understudy.config import Configuration, options
+from understudy.config.configuration import learn_secrets
 from understudy.core import recovery
 from understudy.core.recovery import Answer, Bygone, Continue, Submit
 from understudy.core.restart import Strategy
@@ -314,6 +315,7 @@ class Dispatcher:
     ) -> None:
         around = self._around
         record = await around.services.applications.record(stored.body)
+        learn_secrets(record.profile.conf, around.configuration.get(options.REDACTED_KEYS))
         application = Application(
             stored,
             record,

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace as replace_struct
 
 from understudy.clock import Clock
+from understudy.config.configuration import learn_secrets
 from understudy.config.options import DRIVER_START
 from understudy.core import drivers
 from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
@@ -326,6 +327,7 @@ class DriverPool:
         self.counts.starts += 1
         if self._until is not None:
             process.until(self._until)
+        learn_secrets(prepare.profile.conf)
         link.send(
             messages.StartSession(
                 kind=self._settings.kind,

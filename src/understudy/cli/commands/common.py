@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from understudy.config import Configuration, options
-from understudy.config.configuration import load_configuration
+from understudy.config.configuration import learn_secrets, load_configuration
+from understudy.config.secrets import masked
 from understudy.core.lease import Timing
 
 DEFAULT_CLUSTER_ID = "default"
@@ -34,8 +35,9 @@ def configured(directory: Path | None, overrides: list[str] | None) -> Configura
     """Read and check the configuration; warnings go to stderr."""
     configuration = load_configuration(directory, overrides or [])
     Timing.of(configuration)
+    learn_secrets(configuration.settings, configuration.get(options.REDACTED_KEYS))
     for warning in configuration.warnings:
-        typer.echo(f"understudy: {warning}", err=True)
+        typer.echo(f"understudy: {masked(warning)}", err=True)
     return configuration
 
 

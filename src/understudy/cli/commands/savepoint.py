@@ -71,8 +71,8 @@ def savepoint(
         return
     if job is None:
         raise UsageError("name a job: understudy savepoint JOB [DIR], or --dispose PATH")
-    body = {"target-directory": checked_address(directory)} if directory else {}
-    _take(configuration, job, "savepoints", body, as_json=as_json)
+    named = ("target-directory", checked_address(directory)) if directory else None
+    _take(configuration, job, "savepoints", named, as_json=as_json)
 
 
 def stop(
@@ -94,8 +94,8 @@ def stop(
     if directory and _is_address(job) and not _is_address(directory):
         job, directory = directory, job  # As Flink has it.
     configuration = configured(config_dir, overrides)
-    body = {"targetDirectory": checked_address(directory)} if directory else {}
-    _take(configuration, job, "stop", body, as_json=as_json)
+    named = ("targetDirectory", checked_address(directory)) if directory else None
+    _take(configuration, job, "stop", named, as_json=as_json)
 
 
 def _is_address(text: str) -> bool:
@@ -110,13 +110,24 @@ def checked_address(path: str) -> str:
 
 
 def _take(
-    configuration: Configuration, job: str, route: str, body: JsonObject, *, as_json: bool
+    configuration: Configuration,
+    job: str,
+    route: str,
+    named: tuple[str, str] | None,
+    *,
+    as_json: bool,
 ) -> None:
+    """Take a savepoint and print where it lies; ``named``: what the directory is called, and it."""
     cluster_id, found = _find(configuration, job)
     trigger = uuid.uuid4().hex
 
     async def ask(client: ClusterClient) -> JsonObject:
-        asked = await client.post(f"/jobs/{found['jid']}/{route}", {**body, "triggerId": trigger})
+        path, body = f"/jobs/{found['jid']}/{route}", {"triggerId": trigger}
+        if named:
+            async with client.permit(trigger, named[1]):
+                asked = await client.post(path, {**body, named[0]: named[1]})
+        else:
+            asked = await client.post(path, body)
         return await _completed(client, found["jid"], trigger, asked.get("location", ""))
 
     operation = asyncio.run(with_client(configuration, cluster_id, ask))

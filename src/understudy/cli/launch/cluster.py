@@ -32,6 +32,7 @@ from understudy.cli.launch.spec import ApplicationSpec, WorkerSpec, guarded, new
 from understudy.cli.launch.standalone import remove_leftovers
 from understudy.cli.launch.story import Event, Story
 from understudy.config import Configuration, options
+from understudy.config.secrets import masked
 from understudy.core.ids import application_id
 from understudy.errors import Conflict, DataError, UnderstudyError
 from understudy.ha.latch import HasLatch
@@ -246,6 +247,7 @@ class LocalCluster:
 
     def log(self, text: str) -> None:
         """Keep what a process logs beside what the application prints; show what matters."""
+        text = masked(text)
         with contextlib.suppress(OSError):  # The disk is full: the cluster goes on.
             self._logs.append(self._log_name, CLUSTER, text)
         if not _ROUTINE.match(text):

@@ -16,6 +16,7 @@ from understudy.cli.launch.compose import open_services
 from understudy.cli.launch.story import Story
 from understudy.config import options
 from understudy.config.configuration import redact
+from understudy.config.secrets import masked_words
 from understudy.errors import UnderstudyError
 from understudy.ha.registry import application_document
 from understudy.model import ApplicationStatus
@@ -51,9 +52,10 @@ def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
         command += ["--conf", f"{key}={value}"]
     if spec.py_files:
         command += ["--py-files", ",".join(spec.py_files)]
-    command += [spec.app, *spec.args]
+    words = masked_words([spec.app, *spec.args])
+    command += words
     typer.echo(f"  {shlex.join(command)}", err=True)
-    if (shown, conf) != (settings, spec.conf):
+    if (shown, conf, words) != (settings, spec.conf, [spec.app, *spec.args]):
         typer.echo("understudy: fill in the secrets, which are not shown", err=True)
 
 

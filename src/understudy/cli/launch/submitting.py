@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from understudy.cli.launch.spec import ApplicationSpec
 from understudy.config import Configuration, options
-from understudy.config.configuration import quoted
+from understudy.config.configuration import learn_secrets, quoted
 from understudy.core.matching import NAME_BYTES_MAX
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
@@ -34,6 +34,7 @@ def application_spec(app: str, args: Iterable[str], said: SparkSubmit) -> Applic
     settings = dict(said.conf)
     title = _checked_title(said.name or settings.get("spark.app.name") or title)
     settings["spark.app.name"] = title
+    learn_secrets(settings)
     spec = ApplicationSpec(target, tuple(args), str(Path.cwd()), title, said.py_files, settings)
     source_files(spec)  # Refuse now what could not be stored later.
     return spec

@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import time
+import traceback
+import types
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +30,8 @@ from understudy.cli.launch.spec import WorkerSpec, received, telling_ready
 from understudy.cli.launch.story import Event, Story
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
-from understudy.config.secrets import masked
+from understudy.config.configuration import learn_secrets
+from understudy.config.secrets import WithoutSecrets, masked
 from understudy.core.lease import Timing
 from understudy.errors import UnderstudyError
 from understudy.ha.register import Releasable
@@ -141,24 +144,31 @@ async def run(spec: WorkerSpec, role: Role) -> int:
                     parts.reporter.close()
 
 
-class _WithoutSecrets(logging.Formatter):
-    """Hides in each line what looks like a secret: others' errors quote what they were given."""
+def _without_secrets(
+    kind: type[BaseException], error: BaseException, frames: types.TracebackType | None
+) -> None:
+    sys.stderr.write(masked("".join(traceback.format_exception(kind, error, frames))))
 
-    def format(self, record: logging.LogRecord) -> str:
-        return masked(super().format(record))
+
+def _learn_secrets(spec: WorkerSpec, configuration: Configuration) -> None:
+    conf = spec.application.conf if spec.application else {}
+    learn_secrets({**spec.settings, **conf}, configuration.get(options.REDACTED_KEYS))
 
 
 def main(role: Role) -> None:
     """Run the worker that the environment describes; does not return."""
     spec = received()
-    level = Configuration(spec.settings).get(options.LOG_LEVEL).upper()
+    configuration = Configuration(spec.settings)
+    _learn_secrets(spec, configuration)
+    sys.excepthook = _without_secrets
+    level = configuration.get(options.LOG_LEVEL).upper()
     logging.basicConfig(
         level={"WARN": "WARNING"}.get(level, level),
         stream=sys.stderr,
     )
     line = f"%(asctime)s {spec.name} %(levelname)s %(message)s"
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(_WithoutSecrets(line))
+        handler.setFormatter(WithoutSecrets(line))
     for noisy in ("asyncio", "httpx", "httpcore", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from understudy.config.option import BOOLEAN, POSITIVE, SHARED_PLACE, TEXT, Option, choice
+from understudy.config.option import (
+    BOOLEAN,
+    POSITIVE,
+    SHARED_PLACE,
+    SHARED_PLACES,
+    TEXT,
+    Option,
+    choice,
+)
 
 CHECKPOINTS_DIR = Option(
     "execution.checkpointing.dir",
@@ -21,6 +29,14 @@ SAVEPOINT_DIR = Option(
     "Below which directory savepoints are written that are asked for without one: a path or a URL "
     "that all JobManagers reach.",
     "same",
+)
+SAVEPOINT_ALLOWED_DIRS = Option(
+    "execution.checkpointing.savepoint-allowed-dirs",
+    SHARED_PLACES,
+    "",
+    "Below which directories REST may write savepoints and remove them: absolute paths or URLs, "
+    "with commas between; beside execution.checkpointing.savepoint-dir. Where neither is set, REST "
+    "takes only those that a command asks for of the user who runs the cluster.",
 )
 NUM_RETAINED = Option(
     "execution.checkpointing.num-retained",
