@@ -1,8 +1,8 @@
-"""Hiding secrets in text by what they look like, wherever they stand.
+"""Hides secrets in text by patterns, wherever they appear.
 
-A key tells that its value is a secret only where somebody has given it one. In Java options,
-command lines, URLs and messages there are others: ``-Djavax.net.ssl.keyStorePassword=…``,
-``?token=…``, ``user:password@host``. What looks like none of these is not found.
+`configuration.redact` hides values by their keys. This module finds secrets in Java options,
+command lines, URLs and messages: ``-Djavax.net.ssl.keyStorePassword=…``, ``?token=…``,
+``user:password@host``. A secret that matches no pattern stays visible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PEM = re.compile(
 
 
 def masked(text: str) -> str:
-    """Return text in which what looks like a secret is hidden; all else is as it was."""
+    """Return the text with everything that looks like a secret hidden."""
     text = _PEM.sub(HIDDEN, text)
     text = _USER.sub(rf"\1{HIDDEN}@", text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
