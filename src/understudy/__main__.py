@@ -1,4 +1,4 @@
-"""``python -m understudy``."""
+"""Runs the command line: ``python -m understudy``."""
 
 from understudy.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Time as the rest of Understudy sees it: two readings, so that tests can supply them.
+"""The clock interface: two readings that tests can replace.
 
 Waiting goes through the event loop, which a simulation replaces as a whole.
 """
@@ -10,10 +10,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now(self) -> float:
-        """Return seconds that also pass while the machine sleeps; for deadlines of holding."""
+        """Return monotonic seconds that also count system sleep; for leases and deadlines."""
         ...
 
     def wall(self) -> float:
@@ -25,11 +25,11 @@ class SystemClock:
     """The kernel's clocks: CLOCK_BOOTTIME where there is one (Linux), else the monotonic clock."""
 
     def now(self) -> float:
-        """See `Clock.now`."""
+        """Read the boot-time (or monotonic) clock."""
         return time.clock_gettime(_HOLDING_CLOCK)
 
     def wall(self) -> float:
-        """See `Clock.wall`."""
+        """Read the system's wall clock."""
         return time.time()
 
 

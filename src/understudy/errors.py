@@ -1,49 +1,49 @@
 """Every error that Understudy raises on purpose, in one tree.
 
 UnderstudyError
-├── UsageError                 a command that cannot be meant (exit code 2, nothing was started)
+├── UsageError                 an invalid command (exit code 2, nothing was started)
 │   └── ConfigurationError     an option that is unknown, of the wrong type, or contradicts another
-├── SubmissionError            what ``execute`` refuses before anything has run
-│   ├── JobNameError           the name is missing, too long, or used twice by its configured id
+├── SubmissionError            ``execute`` refused the job before anything ran
+│   ├── JobNameError           the name is missing, too long, or its configured id was used before
 │   ├── PlanError              the function or its arguments cannot be stored as an execution plan
 │   └── PlanVersionError       a stored plan was written by another Python, cloudpickle or PySpark
-├── InvalidValueError          a job returned something that is not JSON, or too much of it
+├── InvalidValueError          a job returned a value that is not JSON or is too large
 ├── StartTimeSettingError      a job asked for a Spark setting that only a new driver can have
 ├── JobFailed                  the job ended without a result; carries the remote traceback
-│   └── JobCanceled            ... because somebody cancelled it
-├── ResultUnavailable          the job ended, but a third party removed or damaged what it returned
-├── LeadershipLost             a newer term owns the document: whoever sees this leads no longer
-├── Conflict                   somebody else wrote the key since it was read (never leaves ``ha``)
-├── DataError                  durable data that cannot be taken for what it should be
+│   └── JobCanceled            ... because somebody cancelled the job
+├── ResultUnavailable          the job ended, but a third party removed or damaged its result
+├── LeadershipLost             a newer term owns the document: this process leads no longer
+├── Conflict                   somebody else wrote the key since the read (never leaves ``ha``)
+├── DataError                  stored data that cannot be used
 │   ├── CorruptDataError       truncated, altered, or not in the format at all
-│   ├── ForeignDataError       sound, but of another kind, cluster or application
+│   ├── ForeignDataError       intact, but of another kind, cluster or application
 │   ├── NewerFormatError       written by a later Understudy
-│   ├── UnreadableDataError    there, but no file, or the file system does not give it out
-│   └── LostDataError          gone though it was there, or an older copy lies in its place
-├── CheckpointError            what a job would resume from, or keep, is not as it should be
-├── TooLargeError              a value would pass a backend's or an option's limit
+│   ├── UnreadableDataError    present, but not a file, or not readable
+│   └── LostDataError          gone although it was stored, or replaced by an older copy
+├── CheckpointError            a checkpoint or savepoint is missing, damaged or does not fit
+├── TooLargeError              a value exceeds a limit of a backend or an option
 ├── NotFoundError              no such application, job, key or file
-├── NoLeaderError              nobody leads the cluster just now
-├── UnreachableError           a peer did not answer; what was asked may or may not have been done
-├── SessionLost                the JVM of a session was killed, or its cluster is away
+├── NoLeaderError              the cluster has no leader at the moment
+├── UnreachableError           a peer did not answer; the request may or may not have been executed
+├── SessionLost                the JVM of a session was killed, or its cluster is gone
 ├── ExecutorsUnavailable       the Spark cluster gave a job no executors for too long
-└── StorageError               the storage or file system does not keep what it promises
+└── StorageError               the storage or file system breaks its guarantees
 
-Each class has a ``code``: stable, for REST answers and ``--json``. Errors of third parties are
-translated in the one file that imports that party, and chained.
+Each class has a stable ``code`` for REST answers and ``--json``. Errors of third parties are
+translated in the one file that imports that library, and chained.
 """
 
 from __future__ import annotations
 
 
 class UnderstudyError(Exception):
-    """The root of the tree: everything that Understudy raises on purpose."""
+    """Base class of all errors that Understudy raises on purpose."""
 
     code = "error"
 
 
 class UsageError(UnderstudyError):
-    """A command that cannot be meant; nothing was started."""
+    """An invalid command; nothing was started."""
 
     code = "usage"
 
@@ -55,7 +55,7 @@ class ConfigurationError(UsageError):
 
 
 class SubmissionError(UnderstudyError):
-    """What ``execute`` refuses before anything has run."""
+    """``execute`` refused the job before anything ran."""
 
     code = "submission"
 
@@ -79,7 +79,7 @@ class PlanVersionError(SubmissionError):
 
 
 class InvalidValueError(UnderstudyError):
-    """A job returned something that is not exactly JSON, or more than ``job.result.max-size``."""
+    """A job returned a value that is not exactly JSON or exceeds ``job.result.max-size``."""
 
     code = "invalid-value"
 
@@ -98,8 +98,8 @@ class JobFailed(UnderstudyError):  # noqa: N818 -- the public name; Flink's word
         job_name: its name.
         error_type: the class of the exception that ended it, as the driver named it.
         remote_traceback: the traceback as the driver printed it; empty if the driver was lost.
-        checkpoint: where its last completed checkpoint lies, if that is retained; else None.
-        savepoint: where the savepoint lies with which it was stopped, if it was; else None.
+        checkpoint: the location of its last completed checkpoint if retained, else None.
+        savepoint: the location of the savepoint that it was stopped with, else None.
     """
 
     code = "job-failed"
@@ -130,43 +130,43 @@ class JobFailed(UnderstudyError):  # noqa: N818 -- the public name; Flink's word
 
 
 class JobCanceled(JobFailed):
-    """A job ended without a result since somebody cancelled it."""
+    """A job ended without a result because somebody cancelled it."""
 
     code = "job-canceled"
 
 
 class ResultUnavailable(UnderstudyError):  # noqa: N818
-    """The job ended, but what it returned was removed or damaged by a third party."""
+    """The job ended, but a third party removed or damaged its result."""
 
     code = "result-unavailable"
 
 
 class LeadershipLost(UnderstudyError):  # noqa: N818
-    """A newer term owns the document, or the lease ran out: whoever sees this must stop."""
+    """A newer term owns the document, or the lease expired: this process must stop leading."""
 
     code = "leadership-lost"
 
 
 class Conflict(UnderstudyError):  # noqa: N818
-    """Somebody else wrote the key since it was read. Never leaves ``understudy.ha``."""
+    """Somebody else wrote the key since the read. Never leaves ``understudy.ha``."""
 
     code = "conflict"
 
 
 class DataError(UnderstudyError):
-    """Durable data that cannot be taken for what it should be; it is left where it is."""
+    """Stored data that cannot be used; it stays where it is."""
 
     code = "data"
 
 
 class CorruptDataError(DataError):
-    """Truncated, altered, or not in the format at all."""
+    """Data that is truncated, altered, or not in the format at all."""
 
     code = "corrupt-data"
 
 
 class ForeignDataError(DataError):
-    """Sound data of another kind, cluster or application."""
+    """Intact data of another kind, cluster or application."""
 
     code = "foreign-data"
 
@@ -178,25 +178,25 @@ class NewerFormatError(DataError):
 
 
 class UnreadableDataError(DataError):
-    """Something is there that the file system does not give out, or that is not a file."""
+    """Something is stored there, but it is not readable or not a file."""
 
     code = "unreadable-data"
 
 
 class LostDataError(DataError):
-    """Data that was there is gone, or an older copy of it lies in its place."""
+    """Stored data is gone, or an older copy replaced it."""
 
     code = "lost-data"
 
 
 class CheckpointError(UnderstudyError):
-    """What a job would resume from, or wants to keep, is not as it should be."""
+    """A checkpoint or savepoint is missing, damaged or does not fit."""
 
     code = "checkpoint"
 
 
 class TooLargeError(UnderstudyError):
-    """A value would pass a backend's or an option's limit; it was not sent."""
+    """A value exceeds a limit of a backend or an option; it was not sent."""
 
     code = "too-large"
 
@@ -208,19 +208,19 @@ class NotFoundError(UnderstudyError):
 
 
 class NoLeaderError(UnderstudyError):
-    """Nobody leads the cluster just now; asking again later may help."""
+    """The cluster has no leader at the moment; a later retry may succeed."""
 
     code = "no-leader"
 
 
 class UnreachableError(UnderstudyError):
-    """A peer did not answer. What was asked may or may not have been done."""
+    """A peer did not answer; the request may or may not have been executed."""
 
     code = "unreachable"
 
 
 class SessionLost(UnderstudyError):  # noqa: N818
-    """The JVM of a session was killed, or its cluster is away: no fault of settings or of a job."""
+    """The JVM of a session was killed, or its cluster is gone; the job did not cause this."""
 
     code = "session-lost"
 
@@ -232,6 +232,6 @@ class ExecutorsUnavailable(UnderstudyError):  # noqa: N818
 
 
 class StorageError(UnderstudyError):
-    """The storage or file system does not keep what it promises."""
+    """The storage or file system breaks its guarantees."""
 
     code = "storage"

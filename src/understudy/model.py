@@ -1,7 +1,7 @@
-"""The nouns: frozen records that cross rooms, processes and failovers, JSON both ways.
+"""The data model: immutable records that processes exchange and store as JSON.
 
-Times are seconds since 1970 (wall clock, for people only); no decision is taken from them.
-Digests are ``sha256:`` and 64 hexadecimal digits; ids of applications and jobs 32, as in Flink.
+Times are seconds since 1970 (wall clock, for people only); no decision depends on them.
+A digest is ``sha256:`` and 64 hexadecimal digits; an application or job id has 32, as in Flink.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ ApplicationId = NewType("ApplicationId", str)
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", str)
 Incarnation = NewType("Incarnation", str)
-"""One start of one process: 32 hexadecimal digits, never used twice."""
+"""Identifies one start of one process: 32 hexadecimal digits, never reused."""
 
 Term = int
-"""The fencing token: grows with every grant of leadership, one holder each."""
+"""The fencing token: grows with each grant of leadership; each term has one holder."""
 
 NULL = msgspec.Raw(b"null")
 
@@ -67,11 +67,11 @@ _TERMINAL_APPLICATION = {ApplicationStatus(status.value) for status in _TERMINAL
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The base of all nouns: immutable, compared by value, fields named at the call."""
+    """Base class of all records: immutable, compared by value, built with keyword arguments."""
 
 
 class Pointer(Record, frozen=True):
-    """Where bytes lie in storage, and what they must hash to."""
+    """A reference to bytes in storage: their path, digest and size."""
 
     path: str
     digest: str
@@ -79,7 +79,7 @@ class Pointer(Record, frozen=True):
 
 
 class Failure(Record, frozen=True):
-    """Why something ended badly: the exception's class, its message, its traceback, its job."""
+    """Why something failed: the exception's class, message and traceback, and the job."""
 
     type: str
     message: str
@@ -89,10 +89,10 @@ class Failure(Record, frozen=True):
 
 
 class Artifact(Record, frozen=True):
-    """A file that an application needs, kept in its BlobStore.
+    """A file that an application needs, stored in its BlobStore.
 
-    ``name`` is its path below the code directory; ``on_path`` says that the file itself (a zip of
-    modules) must be put on Python's path.
+    ``name`` is the path below the code directory; ``on_path`` says that the file itself (a zip of
+    modules) goes on Python's path.
     """
 
     name: str
@@ -102,45 +102,45 @@ class Artifact(Record, frozen=True):
 
 
 class SessionProfile(Record, frozen=True):
-    """All that a driver must be started with; a driver serves one profile only."""
+    """The settings that a driver is started with; a driver serves one profile only."""
 
     conf: dict[str, str] = {}
     code: str = ""
-    """Digest of the artifact list that is on the driver's Python path."""
+    """Digest of the artifact list on the driver's Python path."""
     cwd: str = ""
 
     @property
     def digest(self) -> str:
-        """Return the name of the profile: equal for equal settings."""
+        """Return the profile's identifier, equal for equal settings."""
         encoded = msgspec.json.encode(self, order="sorted")
         return hashlib.sha256(encoded).hexdigest()[:16]
 
 
 class SparkApplication(Record, frozen=True):
-    """What a running SparkContext is found by; all empty without one."""
+    """Where to find a running SparkContext; all fields are empty without one."""
 
     ui: str = ""
     application_id: str = ""
-    """As the cluster manager knows it."""
+    """The id that the cluster manager gave."""
     event_log: str = ""
 
 
 class StartFrom(Record, frozen=True):
-    """A savepoint that an application is started from; it is matched to a job by name."""
+    """A savepoint that an application starts from; the job is matched by name."""
 
     path: str
     """The savepoint's directory: an absolute path or a URL."""
     digest: str
-    """Of its manifest."""
+    """Digest of the manifest."""
     job_name: str
     claim: bool = False
-    """The job owns it: it is removed once the job has taken it over."""
+    """The job owns the savepoint: it is removed once the job has taken it over."""
     may_be_left: bool = False
     """``main`` need not submit a job of that name."""
 
 
 class ApplicationRecord(Record, frozen=True):
-    """How to execute an application again: the ApplicationStore's entry (FLIP-560)."""
+    """What is needed to execute an application again: the ApplicationStore's entry (FLIP-560)."""
 
     application_id: ApplicationId
     run_id: RunId
@@ -148,7 +148,7 @@ class ApplicationRecord(Record, frozen=True):
     target: str
     """``module:function``, or the script's name below the code directory."""
     script: str
-    """Where the script lay when it was submitted (for ``__file__``); empty for a function."""
+    """The script's path at submission (for ``__file__``); empty for a function."""
     args: tuple[str, ...] = ()
     cwd: str = ""
     artifacts: tuple[Artifact, ...] = ()
@@ -161,65 +161,65 @@ class ApplicationRecord(Record, frozen=True):
 
 
 class CheckpointKind(enum.Enum):
-    """What a checkpoint is a point of."""
+    """What a checkpoint covers."""
 
     BATCH = "batch"
     """A micro-batch that a streaming query has committed to its own Spark checkpoint."""
     TABLE = "table"
-    """A DataFrame that was written whole."""
+    """A DataFrame that is completely written."""
     HANDLE = "handle"
-    """Another one, which later jobs of the application read."""
+    """A DataFrame that is completely written and that later jobs of the application read."""
     STATE = "state"
     """A small JSON value."""
     WRITE = "write"
-    """Rows that are about to be published, or were, outside of what is ours."""
+    """A safe write: rows that are published, or about to be, to a target of the user's."""
 
 
 class Checkpoint(Record, frozen=True):
-    """A point that a job can resume from; it counts once the register holds it.
+    """A point that a job can resume from; it is valid once the register holds it.
 
-    Of each (kind, name) the latest is what a restarted job goes on from.
+    A restarted job resumes from the latest checkpoint of each (kind, name).
     """
 
     kind: CheckpointKind
     name: str
-    """The query's, the DataFrame's, the table's; empty for what needs none."""
+    """Name of the query, DataFrame or table; empty where the kind needs none."""
     attempt: int
     number: int = 0
-    """From the job's counter, which starts at 1; 0 until it is recorded."""
+    """The number from the job's counter, which starts at 1; 0 until the checkpoint is recorded."""
     location: str = ""
-    """Where its bytes lie: a path of our storage, or a URL or path of the user's."""
+    """Location of the bytes: a path in our storage, or a URL or path of the user's."""
     digest: str = ""
-    """What its manifest, its value or its batch's log must hash to."""
+    """Digest of the manifest, the value or the batch's log."""
     batch_id: int = -1
     query_id: str = ""
     offsets: msgspec.Raw = NULL
-    """Where each source of the query had come to, as Spark writes it: JSON."""
+    """The position of each source of the query, in Spark's JSON."""
     rows: int = 0
     size: int = 0
     """Bytes."""
     duration_s: float = 0.0
     completed_at: float = 0.0
     note: msgspec.Raw = NULL
-    """What its kind needs besides, as JSON."""
+    """Further data of this kind, as JSON."""
     failure: Failure | None = None
-    """Why it came to nothing; such a one is never among those that are completed."""
+    """Why the checkpoint failed; a failed one is never among the completed ones."""
 
 
 class Savepoint(Record, frozen=True):
     """A self-contained copy of what a job can resume from; it outlives job and cluster."""
 
     trigger: str
-    """The id under which it was asked for, 32 hexadecimal digits."""
+    """Id of the request, 32 hexadecimal digits."""
     location: str
-    """Its directory; it is there, and whole, once ``completed_at`` says so."""
+    """The savepoint's directory, complete once ``completed_at`` is set."""
     directory: str = ""
-    """Below which it was wanted."""
+    """The requested parent directory."""
     then: JobStatus | None = None
-    """How the job is to end once it is durable; None where the job goes on."""
+    """Final status of the job once the savepoint is durable; None if the job keeps running."""
     number: int = 0
     digest: str = ""
-    """Of its manifest."""
+    """Digest of the manifest."""
     size: int = 0
     duration_s: float = 0.0
     completed_at: float = 0.0
@@ -227,85 +227,85 @@ class Savepoint(Record, frozen=True):
 
     @property
     def is_pending(self) -> bool:
-        """True until it is durable, or has failed."""
+        """True until the savepoint is durable or has failed."""
         return not self.completed_at and self.failure is None
 
 
 class Checkpoints(Record, frozen=True):
-    """All that the register holds of one job's checkpoints; see ``core.checkpoints``."""
+    """The register's record of one job's checkpoints; ``core.checkpoints`` maintains it."""
 
     application_id: ApplicationId
     job_id: JobId
     counter: int = 0
-    """The last number that was given."""
+    """The last assigned number."""
     heard: tuple[int, int] = (0, 0)
-    """The attempt that was heard last, and the number of the last that it told."""
+    """The last report received: its attempt and its sequence number."""
     completed: tuple[Checkpoint, ...] = ()
-    """Those that are retained, in the order of their numbers."""
+    """The retained checkpoints, ordered by number."""
     completed_total: int = 0
     failed_total: int = 0
     failed: Checkpoint | None = None
-    """The last that failed."""
+    """The last failed checkpoint."""
     restored_total: int = 0
     restored: Checkpoint | None = None
-    """The latest that an attempt began with, when, and the savepoint where it is of one."""
+    """The latest restored checkpoint; below, when, and the savepoint that it came from."""
     restored_at: float = 0.0
     restored_from: str = ""
     savepoints: tuple[Savepoint, ...] = ()
     started_from: str = ""
-    """The savepoint that the job began with."""
+    """The savepoint that the job started from."""
     directory: str = ""
-    """Where the files of a job lie that began with a savepoint."""
+    """The checkpoint directory of a job that started from a savepoint."""
 
 
 class Intent(Record, frozen=True):
-    """What an attempt will do and where, durable before it starts."""
+    """What an attempt will do and where; durable before the attempt starts."""
 
     attempt: int
     taskmanager: Incarnation
     driver: Incarnation
     term: Term
     staged: str
-    """Storage path at which the attempt stages its outcome before it reports it."""
+    """Storage path at which the attempt stages its outcome before reporting."""
     placed_at: float = 0.0
     deployment: int = 1
-    """Whose code it runs."""
+    """The deployment whose code the attempt runs."""
     checkpoints: str = ""
-    """Where its checkpoints lie, if a person has said that; else ``layout`` says it."""
+    """The checkpoint directory that a person configured; empty for the default in ``layout``."""
 
 
 class Restarts(Record, frozen=True):
-    """What the restart strategy has counted for one job or one ``main``."""
+    """The restart strategy's counters for one job or one ``main``."""
 
     failures: int = 0
     losses: int = 0
     ages: tuple[float, ...] = ()
-    """With ``failure-rate``: how long before the start of the next attempt each counted failure
-    was, in seconds in which the job ran or waited for its delay; the oldest first."""
+    """With ``failure-rate``: the age of each counted failure when the next attempt starts, oldest
+    first, in seconds in which the job ran or waited for its delay."""
 
 
 class JobResultEntry(Record, frozen=True):
-    """The commit of a job's result: one fenced register write decides it."""
+    """The commit of a job's result, made by one fenced register write."""
 
     status: JobStatus
     attempt: int
     source: Pointer
-    """The staged bytes from which the result file is published."""
+    """The staged bytes that become the result file."""
     clean: bool = False
     cleaned: bool = False
-    """The job's own things (plan, staged outcomes) are gone."""
+    """The job's own files (plan, staged outcomes) are removed."""
     reason: str = ""
     start_time: float = 0.0
     end_time: float = 0.0
     checkpoint: str = ""
-    """Where its last completed checkpoint lies, if that is retained."""
+    """Location of the last completed checkpoint, if it is retained."""
     savepoint: str = ""
     counts: tuple[int, ...] = ()
-    """Of its checkpoints, see ``core.checkpoints.Counts``; empty where it took none."""
+    """Checkpoint totals (``core.checkpoints.Counts``); empty if the job took none."""
 
 
 class JobEntry(Record, frozen=True):
-    """A job as the ExecutionPlanStore keeps it: the assignment, the plan, the intent, the end."""
+    """A job in the ExecutionPlanStore: its assignment, plan, intent and result."""
 
     job_id: JobId
     name: str
@@ -313,25 +313,25 @@ class JobEntry(Record, frozen=True):
     plan: Pointer
     submitted_at: float
     deployment: int = 1
-    """Whose code the plan is of; 0 where there is none, since its result was discarded."""
+    """The deployment whose code the plan holds; 0 if the plan is gone with a discarded result."""
     kind: str = "batch"
     attempt: int = 0
     intent: Intent | None = None
     restarts: Restarts = Restarts()
     displaced: bool = False
-    """It gave way to another job that ``main`` reached first after a failover."""
+    """The job gave way to another one that ``main`` reached first after a failover."""
     cancel_requested: bool = False
     stop_requested: JobStatus | None = None
-    """As what it is to end once the savepoint is taken that was asked for with it."""
+    """Final status to set once the savepoint is durable."""
     checkpoints: str = ""
-    """Register key of the document that holds its checkpoints; empty before the first."""
+    """Register key of the job's checkpoint document; empty before the first checkpoint."""
     begun_after: int = 0
-    """The last attempt before a person discarded the result: the next one began from nothing."""
+    """The last attempt before a person discarded the result; the next one started from scratch."""
     result: JobResultEntry | None = None
 
 
 class Outcome(Record, frozen=True):
-    """How one attempt ended; staged durably before it is reported, then the job's result."""
+    """How one attempt ended: staged in storage before it is reported, then the job's result."""
 
     job_id: JobId
     job_name: str
@@ -342,7 +342,7 @@ class Outcome(Record, frozen=True):
     start_time: float
     end_time: float
     value: msgspec.Raw = NULL
-    """What the function returned, as JSON text: integers beyond 64 bits survive."""
+    """The function's return value as JSON text, which keeps integers beyond 64 bits."""
     failure: Failure | None = None
     retryable: bool = False
     """The restart strategy may try again: an exception of the function, or a lost driver."""
@@ -372,32 +372,32 @@ class ApplicationResult(Record, frozen=True):
 
 
 class ApplicationDocument(Record, frozen=True):
-    """An unfinished or not yet cleaned application, as the register holds it."""
+    """An application in the register, unfinished or not yet cleaned."""
 
     application_id: ApplicationId
     run_id: RunId
     name: str
     directory: str
-    """Where its things lie in storage; named by a nonce, never used twice."""
+    """The application's directory in storage; its name is a nonce, never reused."""
     record: Pointer
     status: ApplicationStatus
     created_at: float
     executions: int = 0
-    """How often ``main`` was started."""
+    """Number of executions of ``main`` so far."""
     timestamps: dict[str, float] = {}
     deployment: int = 1
-    """Whose code is executed: grows when a person deploys other code over the unfinished run."""
+    """Number of the deployed code; grows when a person deploys other code for an unfinished run."""
     restarts: Restarts = Restarts()
     segments: tuple[str, ...] = ()
-    """Register keys of the documents that hold its jobs, 200 to a segment."""
+    """Register keys of the documents that hold the jobs, 200 jobs to a segment."""
     cancel_requested: bool = False
     cleanup_abandoned: bool = False
-    """A person wants what cannot be cleaned up to be left behind."""
+    """A person asked to leave behind whatever cannot be cleaned up."""
     left_behind: tuple[str, ...] = ()
-    """The storage paths of what was."""
+    """Storage paths that were left behind."""
     result: ApplicationResultEntry | None = None
     tombstone: Pointer | None = None
-    """Its tombstone's file; without a digest where a person has accepted that there is none."""
+    """The tombstone's file; without a digest if a person accepted its loss."""
 
 
 class Segment(Record, frozen=True):
@@ -408,7 +408,7 @@ class Segment(Record, frozen=True):
 
 
 class Link(Record, frozen=True):
-    """What makes a document real: the registry names its key."""
+    """The registry's entry for a document: a document without one does not count."""
 
     document: str
     run_id: RunId
@@ -425,12 +425,12 @@ class Tombstone(Record, frozen=True):
     ended_at: float
     file: Pointer
     left_behind: tuple[str, ...] = ()
-    """Storage paths of what a person abandoned when it could not be cleaned up."""
+    """Storage paths that a person abandoned because cleanup failed."""
     jobs: dict[str, int] = {}
 
 
 class LeadershipSpan(Record, frozen=True):
-    """One term: who held it, from when to when, and why it ended."""
+    """One term: its holder, its start and end, and why it ended."""
 
     term: Term
     holder: str
@@ -442,21 +442,21 @@ class LeadershipSpan(Record, frozen=True):
 
 
 class RegistryBody(Record, frozen=True):
-    """The one document of a cluster that lives as long as its id: what is real, what was."""
+    """The cluster's root document: its current applications and its ended runs."""
 
     cluster_id: str
     incarnation: str
     ephemeral: bool = False
-    """The id was minted for one run: nothing at all is to remain."""
+    """The cluster id was generated for one run: nothing remains afterwards."""
     applications: dict[ApplicationId, Link] = {}
     tombstones: dict[RunId, Tombstone] = {}
     ended: dict[RunId, ApplicationStatus] = {}
-    """How runs ended whose tombstones are gone, oldest first: no clock lets them run again."""
+    """Final status of runs whose tombstones are removed, oldest first; they never run again."""
     history: tuple[LeadershipSpan, ...] = ()
 
 
 class JobRecord(Record, frozen=True):
-    """A job in a tombstone's file: what a person may still ask about it."""
+    """A job in a tombstone's file: what people can still query."""
 
     job_id: JobId
     name: str
@@ -468,7 +468,7 @@ class JobRecord(Record, frozen=True):
     failure: Failure | None = None
     note: str = ""
     checkpoint: str = ""
-    """Where its last completed checkpoint lies, if that was retained."""
+    """Location of the last completed checkpoint, if it was retained."""
     savepoint: str = ""
     counts: tuple[int, ...] = ()
     kind: str = "batch"
@@ -478,24 +478,24 @@ class JobRecord(Record, frozen=True):
 
 
 class TombstoneFile(Record, frozen=True):
-    """The file that goes with a tombstone."""
+    """The content of a tombstone's file."""
 
     result: ApplicationResult
     jobs: tuple[JobRecord, ...] = ()
     configuration: dict[str, str] = {}
-    """With which it was submitted, secrets hidden."""
+    """The configuration at submission, with secrets hidden."""
 
 
 class LeaderRecord(Record, frozen=True):
-    """Who leads: the lease, and under which addresses the leader serves once it has recovered."""
+    """Who leads: the lease, and the addresses at which the leader serves after its recovery."""
 
     holder: Incarnation
-    """Empty after a release: nobody leads, and the next may take over at once."""
+    """Empty after a release: nobody leads, and a standby may take over at once."""
     term: Term
     session: str
     """Flink's leader session id, a UUID: new with every grant."""
     renewals: int = 0
-    """Changes with every renewal; standbys time the change, not what a clock said."""
+    """Changes with every renewal; standbys time the change, never a clock value in the record."""
     lease_s: float = 15.0
     name: str = ""
     pid: int = 0
@@ -507,5 +507,5 @@ class LeaderRecord(Record, frozen=True):
     rpc: str = ""
     """Empty until the leader has recovered and serves."""
     settings: dict[str, str] = {}
-    """What all processes of the cluster must share."""
+    """Settings that all processes of the cluster must share."""
     since: float = 0.0

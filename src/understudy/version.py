@@ -1,4 +1,4 @@
-"""The version of this package."""
+"""The version of the installed package."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -1,8 +1,8 @@
-"""Every option once: its key, type, default and meaning; and how settings become typed values.
+"""Every option once: its key, type, default and meaning; and the parsing of settings.
 
-``option`` knows the types, ``options`` declares what there is, ``flink`` what Flink has and this
-does not, ``configuration`` reads, checks and redacts. `docs/configuration.md` is generated from
-here.
+``option`` defines the types, ``options`` declares the options, ``flink`` lists Flink's keys that
+are not options here, ``configuration`` reads, checks and redacts. `docs/configuration.md` is
+generated from here.
 """
 
 from understudy.config.configuration import Configuration

@@ -1,4 +1,4 @@
-"""Settings become a configuration: known keys, right types, relations that hold, secrets hidden."""
+"""The configuration: settings with known keys, right types, valid relations and hidden secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 CONFIG_FILE = "config.yaml"
 REDACTED = HIDDEN
 KILL_MARGIN_S = 2.0
-"""What a guardian may need to kill and reap a tree once its time is over."""
+"""How long a guardian may need to kill and reap a process tree."""
 
 STANDALONE = "NONE"
 """The ``high-availability.type`` of a cluster without high availability."""
@@ -33,16 +33,16 @@ _STANDALONE_ONLY = (
 )
 
 RATE_FAILURES_MAX = 100
-"""Failures that failure-rate remembers for a job: the register holds 200 jobs to a document."""
+"""Most failures that failure-rate stores for a job: a document in the register holds 200 jobs."""
 
 RESULT_BYTES_MAX = 32 << 20
-"""What ``job.result.max-size`` may be: a value travels to ``main`` in one message of the wire."""
+"""Upper bound of ``job.result.max-size``: a value reaches ``main`` in one message of the wire."""
 
 SHOWN_CHARS_MAX = 80
-"""Of a key or a value that is refused, so much is shown."""
+"""Longest part of a refused key or value that a message shows."""
 
 NESTED_MAX = 50
-"""Deeper than any key; a YAML file may contain itself."""
+"""Deepest nesting, deeper than any key: a YAML file may contain itself."""
 
 _SECRET_PARTS = (
     "password",
@@ -63,19 +63,19 @@ _SECRET_PARTS = (
     "client.authorization",
 )
 _USERINFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*@")
-"""The beginning of an address that says who asks: ``https://user:password@host``."""
+"""The beginning of a URL that contains credentials: ``https://user:password@host``."""
 
 _BY_KEY = {option.key: option for option in options.OPTIONS}
 
 
 class Configuration:
-    """Settings that were checked as a whole; immutable."""
+    """Settings that are checked as a whole; immutable."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         """Check the settings; raises `ConfigurationError` that names key, value and way out."""
         self.warnings: list[str] = []
         self._written: dict[str, str] = {}
-        """Key → the deprecated spelling that a person used for it."""
+        """Key → the deprecated spelling that the user wrote."""
         self.settings = self._resolved(dict(settings or {}))
         self._values = {key: self._parsed(key, text) for key, text in self.settings.items()}
         self._check_relations()
@@ -87,7 +87,7 @@ class Configuration:
         return value
 
     def find(self, option: Option[T]) -> T | None:
-        """Return the value of an option, None where it is unset and has no default."""
+        """Return the value of an option, None if it is unset and has no default."""
         if option.key in self._values:
             value: T = self._values[option.key]  # type: ignore[assignment]
             return value
@@ -98,17 +98,17 @@ class Configuration:
         return Configuration({**self.settings, **settings})
 
     def passed_on(self, prefix: str) -> dict[str, str]:
-        """Return the settings with a prefix that are not ours to read."""
+        """Return the settings with a prefix, which another program reads."""
         return {key: text for key, text in self.settings.items() if key.startswith(prefix)}
 
     def redacted(self) -> dict[str, str]:
-        """Return what was set, with the values of secrets hidden."""
+        """Return the settings, with the values of secrets hidden."""
         further = self.get(options.REDACTED_KEYS)
         return redact(self.settings, further)
 
     @property
     def is_standalone(self) -> bool:
-        """Say whether there is one JobManager, and nobody to follow it."""
+        """Return whether the cluster has one JobManager without standbys."""
         return self.get(options.HA_TYPE).upper() == STANDALONE
 
     @property
@@ -221,7 +221,7 @@ class Configuration:
             ]
 
     def _check_failure_rate(self) -> None:
-        """Refuse a rate that could never be reached: a function that always raises must end."""
+        """Reject a rate that can never be reached: a function that always raises must end."""
         failures = self.get(options.RATE_FAILURES)
         if failures > RATE_FAILURES_MAX:
             raise ConfigurationError(
@@ -247,7 +247,7 @@ def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Conf
             raise ConfigurationError(f"-D {quoted(masked(override))}: expected key=value")
         given[key.strip()] = text
     settings = {} if directory is None else _read_file(directory / CONFIG_FILE)
-    # An override wins over the file, whichever spelling either of them has.
+    # An override wins over the file, in either spelling.
     overridden = {flink.SUCCESSORS.get(key, key) for key in given}
     kept = {
         key: text
@@ -258,9 +258,9 @@ def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Conf
 
 
 def redact(settings: Mapping[str, str], further: Iterable[str] = ()) -> dict[str, str]:
-    """Hide the values of keys that look like secrets (Flink's list and Spark's), and in addresses.
+    """Hide the values of keys that look like secrets (Flink's list and Spark's), and in URLs.
 
-    An address that holds a user or a password is hidden; of ``notify.url``, all but the host is.
+    A URL with a user or a password is hidden; of ``notify.url`` only the host is shown.
     """
     parts = tuple(part.lower() for part in further)
     return {key: _shown(key, text, parts) for key, text in settings.items()}
@@ -277,26 +277,26 @@ def learn_secrets(settings: Mapping[str, str], further: tuple[str, ...] = ()) ->
 
 
 def quoted(text: str) -> str:
-    """Return text as it may be shown in an error: on one line, and not much of it."""
+    """Return text for an error message: quoted on one line, and shortened."""
     if len(text) <= SHOWN_CHARS_MAX:
         return repr(text)
     return f"{text[:SHOWN_CHARS_MAX]!r}… ({len(text):,} characters)"
 
 
 def state_home() -> Path:
-    """Return where Understudy keeps its state: below $XDG_STATE_HOME, or ~/.local/state."""
+    """Return Understudy's state directory, below $XDG_STATE_HOME or ~/.local/state."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "understudy"
 
 
 def _is_secret(key: str, further: tuple[str, ...]) -> bool:
-    # It names a file, which is no secret: whoever has to mend it must see which.
+    # The secret file's path is not a secret; whoever repairs the file must see the path.
     built_in = () if key == options.SECRET_FILE.key else _SECRET_PARTS
     return any(part in key.lower() for part in (*built_in, *further))
 
 
 def _shown(key: str, text: str, further: tuple[str, ...]) -> str:
-    """Return a value as it may be shown."""
+    """Return a value for display, with secrets hidden."""
     if _is_secret(key, further) or _USERINFO.search(text):
         return REDACTED
     if key != options.NOTIFY_URL.key:
@@ -311,7 +311,7 @@ def _shown(key: str, text: str, further: tuple[str, ...]) -> str:
 
 
 def _check_passed_on(key: str, text: str) -> None:
-    """Raise `ConfigurationError` for what cannot be handed to another process."""
+    """Raise `ConfigurationError` for text that cannot be passed to another process."""
     for part in (key, text):
         if "\0" in part or _is_no_text(part):
             raise ConfigurationError(
@@ -332,7 +332,7 @@ def _nearest(key: str) -> str:
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Leaves settings the text that they are: ``off`` is no boolean, ``1:30`` no number."""
+    """A YAML loader that keeps values as text: ``off`` is not a boolean, ``1:30`` not a number."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 -- declared so by PyYAML
         first: [(tag, pattern) for tag, pattern in resolvers if tag.endswith((":null", ":merge"))]

@@ -1,4 +1,4 @@
-"""Generate the option tables: ``python -m understudy.config.docs docs/configuration.md``."""
+"""Generates the option tables: ``python -m understudy.config.docs docs/configuration.md``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ They do nothing, and a warning says why.
 
 
 def render() -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     rows = [
         f"| `{option.key}` | {option.kind.name} | {_default(option.default)} | {option.meaning} "
         f"| {_flink(option.flink)} |"

@@ -1,4 +1,4 @@
-"""Flink's keys that are not options here: those with a successor, and those without a meaning."""
+"""Flink's keys that are not options here: deprecated keys, and keys without a meaning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SUCCESSORS = {
     ),
     "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
 }
-"""Deprecated spelling → the key that it acts as."""
+"""Deprecated key → its successor."""
 
 _SPARK = "Spark's own settings decide this: use spark.* keys"
 _JAVA_OPTS = "use spark.driver.extraJavaOptions"
@@ -179,11 +179,11 @@ PREFIXES_WITHOUT_MEANING = {
     "web.": "there is no web dashboard yet",
     "yarn.": "JobManagers on YARN are not built; point spark.master at YARN instead",
 }
-"""Families of keys that do nothing here, and why."""
+"""Prefixes of keys that do nothing here, and why."""
 
 
 def reason_without_meaning(key: str) -> str | None:
-    """Say why a key of Flink's does nothing here; None for a key that Flink does not have."""
+    """Return why a key of Flink's does nothing here; None for any other key."""
     if key in WITHOUT_MEANING:
         return WITHOUT_MEANING[key]
     for prefix, reason in PREFIXES_WITHOUT_MEANING.items():

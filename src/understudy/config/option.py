@@ -1,4 +1,4 @@
-"""What an option is, and how its text becomes a value. The syntax is Flink's."""
+"""The types of options, and the parsers of their text. The syntax is Flink's."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 T = TypeVar("T")
 
 SAME = "same"
-"""What an option says of Flink where key, default and meaning are Flink's."""
+"""The Flink note of an option whose key, default and meaning are Flink's."""
 
 INFINITE = 2**31 - 1
-"""What ``infinite`` stands for, as in Flink."""
+"""The value of ``infinite``, as in Flink."""
 
 _DURATION_UNITS_S = {
     "d": 86400.0,
@@ -58,14 +58,14 @@ _SIZE_UNITS = {
     "tebibytes": 1 << 40,
 }
 _DURATION_MAX_S = 100_000 * 86400.0
-"""Longer than anything is meant to run, and short enough for every clock and timer."""
+"""Longest duration: longer than any run, and short enough for every clock and timer."""
 
 _SIZE_DIGITS_MAX = 18
 _TEXT_CHARS_MAX = 4096
-"""The kernel takes no longer path."""
+"""Longest text: the kernel accepts no longer path."""
 
 ZOOKEEPER_PORT = 2181
-"""The port of a server of ZooKeeper that names none."""
+"""The default port of a ZooKeeper server."""
 
 _WORD = re.compile(r"[!-~]+")
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])(?::([0-9]{1,5}))?")
@@ -77,27 +77,27 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """A type of option: its name in the documentation, and how its text is read."""
+    """A type of option: its name in the documentation, and its parser."""
 
     name: str
     parse: Callable[[str], T]
     """Raises ``ValueError`` with what was expected."""
     takes_lists: bool = False
-    """A list in a file is its items with commas between."""
+    """The file may hold a list; its items are joined with commas."""
     takes_maps: bool = False
-    """A mapping in a file is its pairs, name:value, with commas between."""
+    """The file may hold a mapping; its pairs name:value are joined with commas."""
 
 
 @dataclass(frozen=True)
 class Option(Generic[T]):
-    """One option. ``default`` is text, read like a person's; None means unset."""
+    """One option. ``default`` is text that is parsed like a user's; None means unset."""
 
     key: str
     kind: Kind[T]
     default: str | None
     meaning: str
     flink: str = ""
-    """Empty where Flink has no such key; else ``same``, or how the default or meaning differs."""
+    """Empty if Flink has no such key; else ``same``, or how the default or meaning differs."""
 
     def parse(self, text: str) -> T:
         """Return the typed value, or raise ``ValueError`` with what was expected."""
@@ -113,21 +113,21 @@ def _text(text: str) -> str:
 
 
 def local_path(path: str) -> str:
-    """Return a path of this host as Spark spells it, absolute and normalised.
+    """Return a path of this host in Spark's spelling, absolute and normalised.
 
-    So what is recorded of a place is known again, whoever tells of it.
+    Recorded locations are compared with those that Spark and users name.
     """
-    return os.path.abspath(re.sub("^/+", "/", path))  # noqa: PTH100 -- `..` is to go
+    return os.path.abspath(re.sub("^/+", "/", path))  # noqa: PTH100 -- removes `..`
 
 
 def _place(text: str) -> str:
-    """Return a URL as it is, and a local path as everybody spells it."""
+    """Return a URL unchanged, and a local path normalised."""
     path = _text(text).removeprefix("file://").removeprefix("local://")
     return local_path(path) if path and "://" not in path else path
 
 
 def _shared_place(text: str) -> str:
-    """Return the same of what means the same in every directory; a relative path stays."""
+    """Return a URL or absolute path as `_place` does; a relative path stays unchanged."""
     return _place(text) if text.startswith("/") or "://" in text else _text(text)
 
 
@@ -295,7 +295,7 @@ TEXT = Kind("String", _text)
 PLACE = Kind("String", _place)
 """A local path or a URL."""
 SHARED_PLACE = Kind("String", _shared_place)
-"""The same where several processes must mean one place: a relative path is no such."""
+"""A local path or a URL that several processes share; a relative path stays unresolved."""
 SHARED_PLACES = Kind("List of paths and URLs", _shared_places, takes_lists=True)
 HEX_ID = Kind("String (32 hexadecimal digits)", _hex_id)
 BOOLEAN = Kind("Boolean", _boolean)

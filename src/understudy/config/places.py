@@ -1,4 +1,4 @@
-"""Hosts and ports as they stand in a ``Host`` header, in one spelling for each host."""
+"""Parsing of ``Host`` headers into hosts and ports, with one spelling for each host."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:(?P<port>[0-9
 
 @dataclass(frozen=True)
 class Place:
-    """A host and its port, None where none was said."""
+    """A host and its port; None if no port is given."""
 
     host: str
     port: int | None
 
 
 def place_of(text: str) -> Place | None:
-    """Return what is named, None for what is no host."""
+    """Parse a host with or without a port; return None if the text is not a host."""
     found = _HOST.fullmatch(text.strip())
     if found is None:
         return None
@@ -27,7 +27,7 @@ def place_of(text: str) -> Place | None:
 
 
 def spelled(host: str) -> str:
-    """Return a name or address in the one spelling in which hosts are compared."""
+    """Return a name or address in the normalised spelling in which hosts are compared."""
     name = host.lower().removesuffix(".")
     try:
         address = ipaddress.ip_address(name)

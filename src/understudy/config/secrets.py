@@ -1,9 +1,9 @@
-"""Hiding secrets in text by what they look like, and by what they are, wherever they stand.
+"""Hides secrets in text by patterns and by known values, wherever they appear.
 
-A key tells that its value is a secret only where somebody has given it one. In Java options,
-command lines, URLs and messages there are others: ``-Djavax.net.ssl.keyStorePassword=…``,
-``?token=…``, ``user:password@host``. What looks like none of these is found only where this
-process was told that it is a secret: see `learn`.
+`configuration.redact` hides values by their keys. This module finds secrets in Java options,
+command lines, URLs and messages: ``-Djavax.net.ssl.keyStorePassword=…``, ``?token=…``,
+``user:password@host``. A secret that matches no pattern is hidden only where this process has been
+given its value: see `learn`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class WithoutSecrets(logging.Formatter):
 
 
 def masked(text: str) -> str:
-    """Return text in which what is or looks like a secret is hidden; all else is as it was."""
+    """Return the text with every known secret, and everything that looks like one, hidden."""
     text = _learnt.hidden(_PEM.sub(HIDDEN, text))
     text = _USER.sub(rf"\1{HIDDEN}@", text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)

@@ -1,7 +1,7 @@
-"""Which settings of addresses, secrets and certificates cannot stand beside each other.
+"""Checks of addresses, secrets and certificates: which settings contradict each other.
 
-Whoever reaches a process of the cluster without having to prove anything could run code there. So
-nothing is opened to others, and no port to any other user of this host, without a secret.
+A client that reaches a process of the cluster without authentication could run code there. So no
+address beyond loopback, and no port for other users of this host, opens without a secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-l
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?")
 _NUMBER = re.compile(r"(.*\.)?([0-9]+|0[xX][0-9A-Fa-f]*)\.?")
-"""What the system reads as an address though it is not written like one: ``0`` is 0.0.0.0."""
+"""Text that the system accepts as an address although it is not one: ``0`` is 0.0.0.0."""
 
 _SHOWN_CHARS_MAX = 80
 
@@ -32,7 +32,7 @@ _PUBLISHED: tuple[tuple[Option[str], Option[str]], ...] = (
     (options.REST_ADDRESS, options.REST_BIND_ADDRESS),
     (options.TASKMANAGER_HOST, options.TASKMANAGER_BIND_HOST),
 )
-"""What others are told, and where the process listens."""
+"""Pairs of a published address and the address at which the process listens."""
 
 _HOSTS: tuple[Option[str], ...] = (
     options.BIND_HOST,
@@ -53,11 +53,11 @@ _FAMILIES: tuple[tuple[Option[bool], tuple[Option[str], ...], tuple[Option[str],
         (options.REST_KEYSTORE, options.REST_KEY_PASSWORD),
     ),
 )
-"""The switch of a family, what it cannot be without, and what means nothing without it."""
+"""The switch of each TLS family, the options that it requires, and its optional ones."""
 
 
 def check(configuration: Configuration) -> None:
-    """Raise `ConfigurationError` for what leaves a door open, or half closed."""
+    """Raise `ConfigurationError` for settings that leave an endpoint open or half secured."""
     for option in _HOSTS:
         text = configuration.settings.get(option.key)
         if text is not None:
@@ -98,7 +98,7 @@ def check(configuration: Configuration) -> None:
 
 
 def is_everywhere(address: str) -> bool:
-    """Say whether an address to listen at stands for all addresses of the host."""
+    """Return whether a listen address stands for all addresses of the host."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -107,7 +107,7 @@ def is_everywhere(address: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a name or address is reached from its own host only, and is another on each."""
+    """Return whether a name or address is loopback, which means another process on each host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -115,10 +115,10 @@ def is_loopback(host: str) -> bool:
 
 
 def links_over_tcp(configuration: Configuration) -> bool:
-    """Say whether a JobManager of this configuration listens on TCP.
+    """Return whether a JobManager with this configuration listens on TCP.
 
-    On loopback only with a secret: a Unix socket reaches as far, and is closed to other users.
-    Without high availability the others must conclude it too, from where they are to find it.
+    On loopback it does only with a secret: a Unix socket reaches as far, and excludes other users.
+    Without high availability the other processes derive this too, from the JobManager's address.
     """
     host = configuration.find(options.BIND_HOST)
     if host and (configuration.find(options.SECRET_FILE) or not is_loopback(host)):
@@ -128,7 +128,7 @@ def links_over_tcp(configuration: Configuration) -> bool:
 
 
 def _without_secret(configuration: Configuration) -> Iterator[Option[str]]:
-    """Yield the options that may not be what they are without a secret."""
+    """Yield the options whose values require a secret."""
     if links_over_tcp(configuration):
         bound = configuration.find(options.BIND_HOST)
         yield options.BIND_HOST if bound and not is_loopback(bound) else options.RPC_ADDRESS
@@ -173,7 +173,7 @@ def _check_family(
                 )
         return
     if switch.key in configuration.settings:
-        return  # Switched off on purpose: the rest may stay, as in Flink.
+        return  # Switched off explicitly: the other options may stay set, as in Flink.
     for option in (*needed, *further):
         if option.key in configuration.settings:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""What must hold among the options of ``high-availability.type: zookeeper``."""
+"""Checks of the options of ``high-availability.type: zookeeper``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TYPE = "zookeeper"
 
 
 def is_chosen(configuration: Configuration) -> bool:
-    """Say whether the register is in ZooKeeper."""
+    """Return whether the register is in ZooKeeper."""
     return configuration.get(options.HA_TYPE).lower() == TYPE
 
 
 def check(configuration: Configuration) -> None:
-    """Raise `ConfigurationError` for a quorum that is missing, or would not be used."""
+    """Raise `ConfigurationError` if the quorum is missing or unused, or options contradict."""
     quorum = configuration.settings.get(options.ZK_QUORUM.key)
     if quorum and options.HA_TYPE.key not in configuration.settings:
-        # Never run without the high availability that a person believes to have.
+        # Never run without the high availability that the user expects.
         raise ConfigurationError(
             f"{options.ZK_QUORUM.key} is set, but {options.HA_TYPE.key} is not: set it to {TYPE}"
         )

@@ -1,8 +1,8 @@
-"""The life of one application: when ``main`` runs, when it ends, and how.
+"""The life cycle of one application: when ``main`` runs, and when and how the application ends.
 
 ``step(state, event, …) -> (state, commands)``. An application ends once ``main`` has ended *and*
-every job has a result; how it ends is decided by ``main``, by jobs nobody waited for, by a person
-who cancels, and by ``execution.terminate-application-on-any-job-terminated-exceptionally``.
+every job has a result. Its status depends on ``main``, on jobs that nobody waited for, on
+cancellation, and on ``execution.terminate-application-on-any-job-terminated-exceptionally``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from understudy.model import ApplicationStatus, Failure, JobId, JobStatus, Resta
 
 
 class Main(enum.Enum):
-    """Where the execution of ``main`` is."""
+    """The state of ``main``'s execution."""
 
     IDLE = enum.auto()
     RUNNING = enum.auto()
@@ -28,21 +28,21 @@ class Main(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What the application needs to know of a job."""
+    """A job as the application sees it."""
 
     reached: bool
     status: JobStatus | None = None
-    """Its final status; None while it goes on."""
+    """The final status; None before the job has ended."""
     awaited: bool = False
-    """``main`` has received its result or its exception."""
+    """``main`` has received the job's result or exception."""
     failure: Failure | None = None
     dropped: bool = False
-    """Cancelled because of how ``main`` or the application ended, not by a person."""
+    """Cancelled because ``main`` or the application ended, not by a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that the life of an application depends on."""
+    """The complete state of one application."""
 
     main: Main = Main.IDLE
     jobs: Mapping[JobId, JobView] = field(default_factory=dict)
@@ -94,12 +94,12 @@ class MainRaised:
 
     failure: Failure
     cancelled: bool = False
-    """It did not catch that one of its jobs was cancelled: that is no failure."""
+    """``main`` did not catch that one of its jobs was cancelled, which is not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class MainLost:
-    """The process of ``main`` died without saying how it ended; it is reaped."""
+    """The process of ``main`` died without reporting its end, and is reaped."""
 
     failure: Failure
     ran_s: float
@@ -107,7 +107,7 @@ class MainLost:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The application cannot go on: no driver can be started with its settings."""
+    """The application cannot continue: no driver starts with its settings."""
 
     failure: Failure
 
@@ -119,7 +119,7 @@ class BackoffOver:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """A person wants the application to end as CANCELED."""
+    """A person requested that the application end as CANCELED."""
 
 
 Event = (
@@ -146,14 +146,14 @@ class RunMain:
 
 @dataclass(frozen=True, slots=True)
 class PauseMain:
-    """Wait, then say ``BackoffOver``."""
+    """Wait, then answer ``BackoffOver``."""
 
     delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class StopMain:
-    """End the process of ``main`` and say ``MainLost`` when it is reaped."""
+    """Stop the process of ``main``, and answer ``MainLost`` when it is reaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class CancelJobs:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """The application has ended like this: write its result."""
+    """The application has ended with this status: write its result."""
 
     status: ApplicationStatus
     failure: Failure | None
@@ -196,7 +196,7 @@ def status_of(state: State) -> ApplicationStatus:
 def step(
     state: State, event: Event, strategy: Strategy, policy: bool | None, chance: float
 ) -> Step:
-    """Take in one event; ``policy`` is the terminate-application option, None if unset."""
+    """Apply one event; ``policy`` is the terminate-application option, None if unset."""
     if state.ended:
         return state, []
     commands: list[Command] = []
@@ -213,7 +213,7 @@ def step(
         case MainReturned():
             state, commands = _main_returned(state, policy)
         case MainRaised() if state.main is Main.STOPPING:
-            state = replace(state, main=Main.ENDED)  # It was told to end, and did.
+            state = replace(state, main=Main.ENDED)  # It ended as requested.
         case Broken():
             state, commands = _fail(state, event.failure)
         case MainRaised():
@@ -238,7 +238,7 @@ def _with_job(state: State, job_id: JobId, view: JobView) -> State:
 
 
 def _run(state: State) -> Step:
-    # What an earlier execution has received, this one has not.
+    # This execution has not received the results that an earlier one did.
     jobs = {
         job_id: replace(view, reached=False, awaited=False) for job_id, view in state.jobs.items()
     }
@@ -248,7 +248,7 @@ def _run(state: State) -> Step:
 def _execute(state: State, policy: bool | None) -> Step:
     if state.cancelled:
         return replace(state, main=Main.ENDED), []
-    if policy:  # Jobs may have ended under an earlier leader that could not draw the conclusion.
+    if policy:  # Jobs may have ended under an earlier leader that was lost before applying this.
         ended = [view for view in state.jobs.values() if not view.dropped]
         for view in ended:
             if view.status is JobStatus.FAILED:
@@ -262,7 +262,7 @@ def _reached(state: State, job_id: JobId) -> Step:
     view = state.jobs.get(job_id, JobView(reached=True))
     state = _with_job(state, job_id, replace(view, reached=True))
     if view.status is None and (state.cancelled or state.failure):
-        # ``main`` has not been stopped yet when it submitted the job.
+        # ``main`` submitted the job before it was stopped.
         return state, [CancelJobs((job_id,), _FAILED if state.failure else "cancelled")]
     return state, []
 
@@ -345,7 +345,7 @@ def _concluded(state: State, commands: list[Command], policy: bool | None) -> St
 
 
 def _unawaited(state: State) -> Failure | None:
-    """Return the failure of a job that ``main`` submitted and never asked about."""
+    """Return the failure of a job that ``main`` submitted but whose result it never requested."""
     for view in state.jobs.values():
         if view.status is JobStatus.FAILED and view.reached and not view.awaited:
             return view.failure or _JOB_FAILED

@@ -1,7 +1,7 @@
-"""Which checkpoints a job has, how they are numbered, and which of them are retained.
+"""A job's checkpoints: recording, numbering and retention.
 
-What Flink keeps in a CompletedCheckpointStore and a CheckpointIDCounter is one body here, so that
-taking the next number and recording what it numbers is one write (FLIP-144 has two).
+One record combines Flink's CompletedCheckpointStore and CheckpointIDCounter, so that one write
+both takes the next number and records its checkpoint (FLIP-144 needs two).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from understudy.core.writes import is_under_way
 from understudy.model import NULL, Checkpoint, CheckpointKind, Checkpoints, Failure, JobStatus
 
 Slot = tuple[CheckpointKind, str]
-"""Of each slot the latest checkpoint is what a restarted job goes on from."""
+"""A series of checkpoints: a restarted job resumes from the latest one of each slot."""
 
 OFFSETS_BYTES_LIGHT = 1024
-"""Of a query's checkpoint that a newer one has replaced, offsets up to here are kept."""
+"""Largest offsets that a superseded checkpoint of a query keeps."""
 
 FAILURE_CHARS_MAX = 500
-"""Of what a checkpoint failed with, so much is recorded: all of it is in the job's log."""
+"""Longest failure message that is stored; the job's log has the full text."""
 
 SAVEPOINTS_MAX = 20
-"""Of so many a job's document remembers how they were taken; the savepoints stay."""
+"""Savepoints that a job's document lists; older savepoints themselves stay."""
 
 
 class Retention(enum.Enum):
-    """What becomes of the checkpoints of a job that has ended, in Flink's words."""
+    """Whether the checkpoints of an ended job are retained, in Flink's words."""
 
     DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
     RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
@@ -39,38 +39,38 @@ class Retention(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What an attempt tells at once."""
+    """One report of checkpoints from an attempt."""
 
     attempt: int
     sequence: int
-    """Numbers what this attempt tells, from 1; it tells everything in this order."""
+    """Number of this report within the attempt, from 1; reports are sent in this order."""
     checkpoints: tuple[Checkpoint, ...]
 
 
 class Counts(NamedTuple):
-    """How many checkpoints a job has taken, savepoints among them; kept in its result."""
+    """How many checkpoints a job has taken, including savepoints; stored in its result."""
 
     completed: int = 0
     failed: int = 0
     restored: int = 0
-    """Attempts that went on from some."""
+    """Attempts that resumed from a checkpoint."""
     last: int = 0
-    """The number of the last that was completed, savepoints left out."""
+    """Number of the last completed checkpoint, without savepoints."""
 
 
 def slot(checkpoint: Checkpoint) -> Slot:
-    """Return which checkpoints are superseded by this one."""
+    """Return the slot of a checkpoint: it supersedes the earlier ones in the same slot."""
     return checkpoint.kind, checkpoint.name
 
 
 def hear(
     body: Checkpoints, told: Sequence[Telling], num_retained: int
 ) -> tuple[Checkpoints, list[tuple[Checkpoint, ...]]]:
-    """Take in what was told; return the new body, and of each telling what it told, with numbers.
+    """Apply reports; return the new body, and the checkpoints of each report with their numbers.
 
-    What was heard before is told again, since an answer was lost: it changes nothing. It must not
-    be taken for new, though what superseded it is all that is retained: an older batch would become
-    the latest. Its number is 0 where that is not known any more.
+    A report that was received before is sent again when an answer was lost, and changes nothing. It
+    must not count as new, even if only its successors are retained: an older batch would become the
+    latest. Its checkpoints have number 0 if their numbers are no longer known.
     """
     numbered = []
     for one in told:
@@ -85,7 +85,7 @@ def hear(
 
 
 def failed(body: Checkpoints, count: int, last: Checkpoint | None) -> Checkpoints:
-    """Count some that came to nothing; each gets a number, and the last one is remembered."""
+    """Count failed checkpoints; each gets a number, and the last one is stored."""
     if not count:
         return body
     counter = body.counter + count
@@ -98,15 +98,15 @@ def failed(body: Checkpoints, count: int, last: Checkpoint | None) -> Checkpoint
 
 
 def lightened(one: Checkpoint) -> Checkpoint:
-    """Leave out large offsets: of what a newer one has replaced they will not be asked for."""
+    """Drop the large offsets of a superseded checkpoint, which nobody needs any more."""
     is_light = len(bytes(one.offsets)) <= OFFSETS_BYTES_LIGHT
     return one if is_light else replace(one, offsets=NULL)
 
 
 def counts(body: Checkpoints, *, over: bool = False) -> Counts:
-    """Return what is to be known of a job's checkpoints when nothing else is left of them.
+    """Return the totals of a job's checkpoints, which remain after the checkpoints are gone.
 
-    ``over`` says that the job has ended: a savepoint that is still being taken has failed then.
+    ``over`` says that the job has ended: a pending savepoint then counts as failed.
     """
     done = [one.number for one in body.completed if not is_under_way(one)]
     return Counts(
@@ -119,16 +119,16 @@ def counts(body: Checkpoints, *, over: bool = False) -> Counts:
 
 
 def in_words(failure: Failure) -> str:
-    """Return in one line what something came to nothing of."""
+    """Return a failure as one line of text."""
     return f"{failure.type}: {failure.message}" if failure.message else failure.type
 
 
 def record(
     body: Checkpoints, taken: Sequence[Checkpoint], num_retained: int
 ) -> tuple[Checkpoints, tuple[Checkpoint, ...]]:
-    """Number what was taken; return the new body, and what was taken with its numbers.
+    """Record and number checkpoints; return the new body and the numbered checkpoints.
 
-    What is recorded already keeps its number: it was told twice, since an answer was lost.
+    A checkpoint that is already recorded keeps its number: it is repeated when an answer was lost.
     """
     known = {_identity(one): one for one in body.completed}
     counter = body.counter
@@ -154,7 +154,7 @@ def record(
 
 
 def latest(body: Checkpoints | None) -> tuple[Checkpoint, ...]:
-    """Return what a restarted job goes on from: the latest of each slot, in order of number."""
+    """Return the checkpoints that a restarted job resumes from: the latest per slot, by number."""
     found: dict[Slot, Checkpoint] = {}
     for one in body.completed if body else ():
         found[slot(one)] = one
@@ -162,9 +162,9 @@ def latest(body: Checkpoints | None) -> tuple[Checkpoint, ...]:
 
 
 def has_advanced(body: Checkpoints, attempt: int, given: Sequence[Checkpoint]) -> bool:
-    """Say whether an attempt has completed anything that says more than what it was given.
+    """Return whether an attempt has completed a checkpoint that differs from those it was given.
 
-    A loop that saves the same state again before it dies has not come further.
+    A loop that saves the same state again before it dies has made no progress.
     """
     before = {slot(one): (one.batch_id, one.digest) for one in given}
     return any(
@@ -176,7 +176,7 @@ def has_advanced(body: Checkpoints, attempt: int, given: Sequence[Checkpoint]) -
 
 
 def restored(body: Checkpoints, now: float) -> Checkpoints:
-    """Note that an attempt begins with the latest checkpoints, where there are any."""
+    """Record that an attempt starts from the latest checkpoints, if there are any."""
     if not body.completed:
         return body
     return replace(
@@ -189,7 +189,7 @@ def restored(body: Checkpoints, now: float) -> Checkpoints:
 
 
 def is_retained(retention: Retention, status: JobStatus) -> bool:
-    """Say whether the checkpoints of a job that ended so are kept (Flink: CheckpointProperties)."""
+    """Return whether a job's checkpoints stay after this end (Flink: CheckpointProperties)."""
     match retention:
         case Retention.NO_EXTERNALIZED_CHECKPOINTS:
             return False
@@ -202,7 +202,7 @@ def is_retained(retention: Retention, status: JobStatus) -> bool:
 def _retained(completed: list[Checkpoint], num_retained: int) -> tuple[Checkpoint, ...]:
     last = {slot(one): one.number for one in completed}
     needed = set(last.values())
-    # A state that was replaced is deleted at once: nothing of it is left to be remembered.
+    # A superseded state is deleted at once, so its checkpoint is not listed either.
     newest = {
         one.number for one in completed[-num_retained:] if one.kind is not CheckpointKind.STATE
     }

@@ -1,7 +1,7 @@
-"""Which drivers a TaskManager should have: one in each slot, and some warm ones to spare.
+"""Which drivers a TaskManager should have: one per slot, plus warm spares.
 
-A spare takes the place of a driver that was lost or retired; then a new spare is started. Drivers
-are started one after the other, as each takes all cores of a small machine for some seconds.
+A spare replaces a driver that was lost or retired; then a new spare is started. Drivers start one
+after the other, as each start uses all cores of a small machine for some seconds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ STARTING_MAX = 1
 
 FAILED_MAX = 3
 KILLED_MAX = 20
-"""With their pauses it takes a quarter of an hour until a run is given up for so many."""
+"""With the pauses between them, this many kills take a quarter of an hour before a run fails."""
 
 START_PAUSE_MAX_S = 60
 
 
 class DriverState(enum.Enum):
-    """Where a driver is; the value is what REST shows."""
+    """The state of a driver; REST shows the value."""
 
     STARTING = "starting"
     WARM = "warm"
@@ -32,7 +32,7 @@ class DriverState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A driver and its slot (from 1), None for a spare."""
+    """A driver, its slot (from 1; None for a spare) and its state."""
 
     driver: Incarnation
     slot: int | None
@@ -55,7 +55,7 @@ class Start:
 
 
 def arrange(seats: Iterable[Seat], slots: int, spares: int) -> list[Promote | Start]:
-    """Return what brings the drivers to what they should be; warm spares move first."""
+    """Return the actions that fill slots and spares; warm spares move first."""
     seats = list(seats)
     living = [seat for seat in seats if seat.state is not DriverState.ENDING]
     # A driver that is ending keeps its seat until it is reaped: its memory is still in use.
@@ -78,20 +78,20 @@ def arrange(seats: Iterable[Seat], slots: int, spares: int) -> list[Promote | St
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """How starting drivers has gone since one was warm."""
+    """Failed driver starts since a driver was last warm."""
 
     failed: int = 0
-    """Ended by themselves, or were never ready: mostly the settings are wrong."""
+    """Drivers that exited by themselves or were never ready, mostly because of wrong settings."""
     killed: int = 0
-    """Killed from outside, or with their JVM: mostly an accident, or too little memory."""
+    """Drivers killed from outside or with their JVM, mostly by accident or for lack of memory."""
 
 
 def start_pause_s(starts: Starts) -> float:
-    """Return how long to wait before a driver is started again after such starts."""
+    """Return the pause before the next start after these failures."""
     in_a_row = starts.failed + starts.killed
     return 0.0 if in_a_row == 0 else float(min(2 ** (in_a_row - 1), START_PAUSE_MAX_S))
 
 
 def hopeless(starts: Starts) -> bool:
-    """Say whether no driver can be expected to start any more."""
+    """Return whether so many starts failed that none is expected to succeed."""
     return starts.failed >= FAILED_MAX or starts.failed + starts.killed >= KILLED_MAX

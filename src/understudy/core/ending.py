@@ -1,11 +1,11 @@
-"""The order of dirty and clean (FLIP-194, FLIP-560): what is to be done next, as one function.
+"""The order of dirty and clean results (FLIP-194, FLIP-560): the next steps, as one function.
 
 job ends → dirty job result → job cleanup
-→ (all jobs dirty, ``main`` ended) dirty application result → tombstone's file, pointed to
+→ (all jobs dirty, ``main`` ended) dirty application result → tombstone's file and its pointer
 → job results clean → application cleanup → application result clean → bury → documents deleted
 
-Each step may be repeated, and is known by what is durable; so a new leader goes on from the
-results alone, wherever the old one stopped.
+Each step is idempotent and visible in durable state; so a new leader continues from the results
+alone, wherever the old one stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from understudy.model import ApplicationDocument, JobEntry, JobId
 
 
 class Kind(enum.Enum):
-    """The steps of an application's end, in their order. The value is the label people see."""
+    """The steps of an application's end, in order. The value is the label that people see."""
 
     WRITE_TOMBSTONE = "write what remains of the application"
     MARK_JOBS_CLEAN = "mark the job results clean"
@@ -36,7 +36,7 @@ class CleanJob:
 
 @dataclass(frozen=True, slots=True)
 class EndApplication:
-    """Do one step of the application's end."""
+    """Execute one step of the application's end."""
 
     kind: Kind
 
@@ -49,9 +49,9 @@ def next_tasks(
     jobs: Iterable[JobEntry],
     done: frozenset[Kind] = frozenset(),
 ) -> list[Task]:
-    """Return what may be done now: job cleanups in any order, else one step of the application.
+    """Return the tasks that are due: job cleanups in any order, else one step of the application.
 
-    ``done`` are steps this leader has done that leave no durable trace of their own.
+    ``done`` are completed steps of this leader that leave no durable trace.
     """
     jobs = list(jobs)
     cleanups: list[Task] = [

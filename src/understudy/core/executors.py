@@ -1,8 +1,8 @@
-"""Executors of a Spark cluster: what a job may take, why it waits, and what a dead driver left.
+"""Executors of a Spark cluster: a job's share, why it waits, and what a dead driver left.
 
 On a cluster (any ``spark.master`` but ``local…``) each attempt is a Spark application of its own,
-unless ``taskmanager.executors.keep-idle`` lets the next job take over the one before. Nothing here
-asks a cluster: `spark.managers` does.
+unless ``taskmanager.executors.keep-idle`` lets the next job reuse the previous one. This module
+queries no cluster: `spark.managers` does.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ DYNAMIC_MAX = "spark.dynamicAllocation.maxExecutors"
 TAG_PREFIX = "understudy:"
 
 HOLDERS_SHOWN = 3
-"""A sentence names this many applications that hold cores: the largest."""
+"""A message names this many applications that hold cores: the largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Marks a Spark application as ours; the cluster manager stores the tag with it."""
+    """A label that marks a Spark application as ours; the cluster manager stores it."""
 
     cluster: str
-    """The incarnation of the Understudy cluster: two clusters never share one."""
+    """Incarnation of the Understudy cluster, unique to it."""
     run_id: str
     job_id: str
     attempt: int
@@ -42,7 +42,7 @@ class Tag:
 
     @staticmethod
     def decode(text: str) -> Tag | None:
-        """Return what `encode` has made; None for anything else."""
+        """Parse the output of `encode`; return None for anything else."""
         parts = [unquote(part) for part in text.removeprefix(TAG_PREFIX).split("/")]
         if not text.startswith(TAG_PREFIX) or len(parts) != 4 or not parts[3].isdecimal():
             return None
@@ -51,37 +51,37 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The attempt that a session is opened for."""
+    """The attempt for which a session opens."""
 
     tag: Tag
     job_name: str
     application_name: str
     slots: int = 0
-    """How many jobs the Understudy cluster runs at once; 0 where that is not known."""
+    """How many jobs the Understudy cluster runs at once; 0 if unknown."""
 
     @property
     def title(self) -> str:
-        """Return the name of its Spark application, as Spark's UIs and cluster managers show it."""
+        """Return the Spark application's name, shown in Spark's UIs and by cluster managers."""
         return f"{self.application_name} / {self.label}"
 
     @property
     def label(self) -> str:
-        """Return job and attempt: the description of its Spark jobs."""
+        """Return job and attempt, the description of the attempt's Spark jobs."""
         return f"{self.job_name} #{self.tag.attempt}"
 
     @property
     def group(self) -> str:
-        """Return the group of its Spark jobs."""
+        """Return the job group of the attempt's Spark jobs."""
         return f"{self.tag.job_id}#{self.tag.attempt}"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a driver's session is started with."""
+    """The parameters that a driver's session starts with."""
 
     conf: Mapping[str, str]
     scratch: str
-    """Directory for files that go with the driver."""
+    """Directory for files that are deleted with the driver."""
     descriptors: tuple[int, ...] = ()
     """Inherited by the JVM: the liveness locks."""
     python_path: tuple[str, ...] = ()
@@ -89,12 +89,12 @@ class Launch:
     keep_idle_s: float = 0.0
     """How long executors stay after a job, for the next one."""
     tag: Tag = Tag("", "", "", 0)
-    """Which cluster and run the driver is of; no job yet."""
+    """The driver's cluster and run, still without a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A Spark application, and how many cores the cluster has given it."""
+    """A Spark application and the number of cores that it holds."""
 
     application_id: str
     name: str
@@ -103,15 +103,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a Spark cluster has."""
+    """The cores of a Spark cluster and who holds them."""
 
     cores: int
     free: int | None
-    """None where the cluster does not say what is in use."""
+    """None if the cluster does not report its use."""
     holders: tuple[Holder, ...] = ()
 
     def held_by(self, application_id: str) -> int:
-        """Return how many cores an application has."""
+        """Return how many cores an application holds."""
         return sum(one.cores for one in self.holders if one.application_id == application_id)
 
 
@@ -125,7 +125,7 @@ class Application:
 
 
 def cores_wanted(conf: Mapping[str, str]) -> int | None:
-    """Return how many cores a person wants for one job at least; None where nothing is set."""
+    """Return the configured minimum of cores for one job; None if nothing is set."""
     each = _number(conf, EXECUTOR_CORES) or 1
     if limit := _number(conf, CORES_MAX):
         return limit
@@ -137,23 +137,23 @@ def cores_wanted(conf: Mapping[str, str]) -> int | None:
 
 
 def jobs_at_once(capacity: Capacity, conf: Mapping[str, str]) -> int:
-    """Return how many jobs the cluster can carry at once, each with the cores that it must have."""
+    """Return how many jobs the cluster can run at once, each with its minimum of cores."""
     least = cores_wanted(conf) or _number(conf, EXECUTOR_CORES) or 1
     return max(1, capacity.cores // (least + master_cores(conf)))
 
 
 def master_cores(conf: Mapping[str, str]) -> int:
-    """Return how many cores a Spark application holds beside its executors: YARN's do."""
+    """Return how many cores a Spark application holds besides its executors, as on YARN."""
     on_yarn = conf.get("spark.master", "").startswith("yarn")
     return (_number(conf, YARN_MASTER_CORES) or 1) if on_yarn else 0
 
 
 def limits(capacity: Capacity, conf: Mapping[str, str], slots: int) -> dict[str, str]:
-    """Return what a job's Spark application gets beside a person's settings.
+    """Return settings that limit a job's Spark application, in addition to the user's settings.
 
-    Without a limit, a job on a standalone cluster takes all cores, and the next job waits for the
-    end of the first: each job gets its share of the cores. ``spark.executor.instances``, which a
-    standalone cluster ignores, is said in cores.
+    Without a limit, a job on a standalone cluster takes all cores, and the next job waits until it
+    ends; so each job gets a share of the cores. ``spark.executor.instances``, which a standalone
+    cluster ignores, is converted to cores.
     """
     if _number(conf, CORES_MAX):
         return {}
@@ -168,7 +168,7 @@ def limits(capacity: Capacity, conf: Mapping[str, str], slots: int) -> dict[str,
 
 
 def why_without(capacity: Capacity | None, application_id: str, cluster: str) -> str:
-    """Say why an application has no executors; empty where it has cores, and executors start."""
+    """Explain why an application has no executors; empty if it holds cores."""
     if capacity is None:
         return f"waits for executors: {cluster} has given none, and does not say why"
     if capacity.held_by(application_id):
@@ -198,7 +198,7 @@ def orphans(applications: Iterable[Application], tag: Tag) -> list[Application]:
     """Return the applications whose drivers are known dead when the tag's attempt begins.
 
     These are earlier attempts of the same job (an attempt begins only after the last one is known
-    dead), and whatever an earlier run of the same cluster has left.
+    dead), and all applications of earlier runs of the same cluster.
     """
     return [
         one
@@ -212,7 +212,7 @@ def orphans(applications: Iterable[Application], tag: Tag) -> list[Application]:
 
 
 def is_dynamic(conf: Mapping[str, str]) -> bool:
-    """Say whether Spark itself decides how many executors a job has."""
+    """Return whether Spark itself decides how many executors a job has."""
     return conf.get(DYNAMIC, "false").strip().lower() == "true"
 
 

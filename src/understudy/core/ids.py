@@ -1,4 +1,4 @@
-"""Ids that follow from what they name: whoever computes one gets the same."""
+"""Deterministic ids: digests of what they name, so that every process computes the same id."""
 
 from __future__ import annotations
 

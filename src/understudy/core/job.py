@@ -1,12 +1,12 @@
-"""The life of one job, as its JobMaster lives it: from submission, or recovery, to its result.
+"""The life cycle of one job in its JobMaster: from submission, or recovery, to its result.
 
-``step(state, event, …) -> (state, commands)``. The rules that matter:
+``step(state, event, …) -> (state, commands)``. The main rules:
 
 - an intent is stored before an attempt is deployed, so that a later leader knows where to look;
 - a new attempt starts only when the last one is known dead *and* has left no staged outcome;
-- an outcome proves that the function has ended, not that the attempt is dead: processes that it
-  has started may write on. Only FINISHED needs no proof, as nothing of the job follows it;
-- a recovered attempt goes on whether or not ``main`` has reached the job again, but a new
+- an outcome proves that the function has ended, not that the attempt is dead: processes that the
+  function started may still write. Only FINISHED needs no proof, as nothing of the job follows;
+- a recovered attempt continues whether or not ``main`` has reached the job again, but a new
   attempt starts only for a job that was reached;
 - cancelling, displacing and stopping with a savepoint wait for proof of death before anything else
   happens to the job: after the savepoint nothing is committed any more.
@@ -95,7 +95,7 @@ __all__ = [
 
 
 class Phase(enum.Enum):
-    """Where a job is; finer than the status that users see."""
+    """The internal state of a job, finer than the status that users see."""
 
     IDLE = enum.auto()
     WAITING = enum.auto()
@@ -114,7 +114,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """All that the JobMaster of one job must remember."""
+    """The complete state of one job's JobMaster."""
 
     job_id: JobId
     phase: Phase = Phase.IDLE
@@ -123,34 +123,34 @@ class JobState:
     restarts: Restarts = Restarts()
     reached: bool = False
     recovered: bool = False
-    """The current attempt was started by an earlier leader."""
+    """An earlier leader started the current attempt."""
     adopted: bool = False
-    """... it ran on under this leader, and ``main`` has reached it."""
+    """... the attempt continues under this leader, and ``main`` has reached the job."""
     cancelled: bool = False
     why_cancelled: str = "cancelled"
     displaced: bool = False
     ends_as: JobStatus | None = None
-    """How it is to end once its savepoint is durable, if somebody wants that."""
+    """Final status once the requested savepoint is durable; None without such a request."""
     source: Pointer | None = None
-    """The outcome of an attempt that had finished by itself when it was to be stopped for that."""
+    """Outcome of an attempt that finished by itself before it was stopped for the savepoint."""
     ran_s: float = 0.0
-    """How long the attempt that ended had run; kept while its outcome is looked for."""
+    """Run time of the ended attempt; needed until the search for its outcome ends."""
     lost: str = ""
-    """Why the attempt counts as dead; kept while its outcome is looked for."""
+    """Why the attempt counts as dead; needed until the search for its outcome ends."""
     status: JobStatus | None = None
-    """The final status, once it is being recorded."""
+    """The final status, from the moment when its recording begins."""
 
 
 Step = tuple[JobState, list[Command]]
 
 
 def submitted(job_id: JobId) -> JobState:
-    """Return the state of a job that ``main`` has just submitted for the first time."""
+    """Return the initial state of a newly submitted job."""
     return JobState(job_id, reached=True)
 
 
 def recovered(entry: JobEntry) -> JobState:
-    """Return the state of a job that an earlier leader left."""
+    """Return the state of a job that an earlier leader left, from its stored entry."""
     state = JobState(entry.job_id, attempt=entry.attempt, restarts=entry.restarts, recovered=True)
     if entry.result:
         return replace(state, phase=Phase.DONE, status=entry.result.status)
@@ -201,7 +201,7 @@ def holds_slot(state: JobState) -> bool:
 
 
 def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> Step:
-    """Take in one event; ``chance`` in [0, 1) draws the jitter of a backoff."""
+    """Apply one event; ``chance`` in [0, 1) determines the jitter of a backoff."""
     match event:
         case Reached():
             adopted = state.recovered and state.phase is Phase.RUNNING
@@ -222,10 +222,10 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
             return _look(state, event.reason, 0.0)
         case Ended() if event.attempt == state.attempt and _awaits_end(state):
             if not event.dead and _needs_proof(state, event):
-                return state, [StopAttempt(state.attempt)]  # Answered once all of it is dead.
+                return state, [StopAttempt(state.attempt)]  # Answered once everything is dead.
             return _ended(state, event, strategy, chance)
         case Lost() if event.attempt == state.attempt and state.phase is Phase.PLACING:
-            return replace(state, lost=event.reason), []  # Seen once the intent is stored.
+            return replace(state, lost=event.reason), []  # Handled once the intent is stored.
         case Lost() if event.attempt == state.attempt and _awaits_end(state):
             return _look(state, event.reason, event.ran_s)
         case Looked() if state.phase is Phase.CHECKING:
@@ -261,7 +261,7 @@ def _awaits_end(state: JobState) -> bool:
 
 
 def _needs_proof(state: JobState, ended: Ended) -> bool:
-    """Say whether anything follows this end that an attempt must not live beside."""
+    """Return whether the next step requires that the attempt is dead."""
     saved = state.ends_as is not None and not state.cancelled
     return saved or ended.status is not JobStatus.FINISHED
 
@@ -280,14 +280,14 @@ def _place(state: JobState, placement: Placement) -> Step:
 
 
 def _deploy(state: JobState) -> Step:
-    if state.cancelled:  # The intent is durable, but nobody was told: the attempt is dead.
+    if state.cancelled:  # The intent is durable, but was never sent: the attempt is dead.
         return _record(state, JobStatus.CANCELED, None, f"{state.why_cancelled} before it started")
     if state.ends_as:
         return _save(replace(state, placement=None))
     if state.displaced:
         state = replace(state, phase=Phase.SUSPENDED, placement=None)
         return state, [ReturnSlot(), RecordDisplaced()]
-    if state.lost:  # Where it was to go is dead: nobody would ever answer.
+    if state.lost:  # The target is dead: nobody would ever answer.
         return _look(state, state.lost, 0.0)
     assert state.placement is not None
     return replace(state, phase=Phase.DEPLOYING), [Deploy(state.attempt, state.placement)]
@@ -350,7 +350,7 @@ def _pause(state: JobState, decision: Again, reason: str) -> Step:
 
 
 def _stop(state: JobState) -> Step:
-    """End what runs, with proof of death, on the way to CANCELED or SUSPENDED."""
+    """Stop the attempt, with proof of death, on the way to the requested state."""
     match state.phase:
         case Phase.DEPLOYING | Phase.RUNNING | Phase.RECONCILING:
             return replace(state, phase=Phase.STOPPING), [StopAttempt(state.attempt)]
@@ -360,17 +360,17 @@ def _stop(state: JobState) -> Step:
             if state.ends_as:
                 return _save(state)
             return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
-    # PLACING, CHECKING, SAVING: the next event sees the wish. RECORDING, DONE: too late.
+    # PLACING, CHECKING, SAVING: the next event handles the request. RECORDING, DONE: too late.
     return state, []
 
 
 def _save(state: JobState) -> Step:
-    """Take the savepoint with which the job is to end: nothing of it lives any more."""
+    """Take the savepoint with which the job ends: its attempt is dead."""
     return replace(state, phase=Phase.SAVING), [ReturnSlot(), TakeSavepoint()]
 
 
 def _saved(state: JobState, *, durable: bool) -> Step:
-    """End the job with its savepoint; without one it goes on as if nobody had asked."""
+    """End the job with its savepoint; if that failed, continue as if nobody had requested it."""
     if state.source:
         return _record(state, JobStatus.FINISHED, state.source, "")
     if state.cancelled:
@@ -393,6 +393,6 @@ def _record(state: JobState, status: JobStatus, source: Pointer | None, reason: 
 def _recorded(state: JobState) -> Step:
     if state.phase is Phase.RECORDING:
         return replace(state, phase=Phase.DONE), []
-    if state.phase is Phase.SUSPENDED and state.reached:  # Reached while it was being stopped.
+    if state.phase is Phase.SUSPENDED and state.reached:  # Reached while the attempt stopped.
         return replace(state, phase=Phase.WAITING, displaced=False), [RequestSlot()]
     return state, []

@@ -1,4 +1,4 @@
-"""What a JobMaster hears of its job (`Event`), and what it is told to do (`Command`)."""
+"""The inputs (`Event`) and outputs (`Command`) of a job's state machine in `core.job`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The job was reached and nothing holds it back: run it, if it does not run already."""
+    """The job was reached and nothing holds it back: run it if it does not run already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class IntentStored:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The TaskManager says that it runs the attempt."""
+    """The TaskManager reports that it runs the attempt."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The TaskManager did not take the attempt: it never started."""
+    """The TaskManager rejected the attempt, which never started."""
 
     attempt: int
     reason: str
@@ -64,12 +64,12 @@ class Ended:
     start_time: float = 0.0
     end_time: float = 0.0
     dead: bool = False
-    """Nothing of the attempt lives any more: neither its process, nor what that has started."""
+    """The attempt's process and all processes that it started are dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The attempt is known dead, and has reported nothing."""
+    """The attempt is known dead and has reported no outcome."""
 
     attempt: int
     reason: str
@@ -78,11 +78,11 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The staged outcome of a dead attempt, or None."""
+    """The search for a dead attempt's staged outcome is over: the outcome, or None."""
 
     found: Ended | None
     advanced: bool = False
-    """It had completed a checkpoint that says more than what it began with."""
+    """The attempt had completed a checkpoint that goes beyond the one it started from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +92,35 @@ class BackoffOver:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Somebody wants the job to end as CANCELED."""
+    """Somebody requested that the job end as CANCELED."""
 
     reason: str = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Somebody wants the job to end like this once a savepoint of it is durable."""
+    """Somebody requested that the job end with this status once a savepoint is durable."""
 
     status: JobStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The savepoint with which the job was to end is durable, or has failed."""
+    """The savepoint with which the job ends is durable, or has failed."""
 
     durable: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Unrestorable:
-    """What the job was to begin with cannot be had."""
+    """The job cannot be restored from its checkpoint or savepoint."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Displace:
-    """The job gives way to another one: stop it, keep what it needs to go on."""
+    """The job gives way to another one: stop it, keep what it needs to resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class RequestSlot:
 
 @dataclass(frozen=True, slots=True)
 class ReturnSlot:
-    """Take back the request, or give back the slot."""
+    """Withdraw the request, or release the slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +181,21 @@ class Deploy:
 
 @dataclass(frozen=True, slots=True)
 class StopAttempt:
-    """End the attempt, and say ``Ended`` or ``Lost`` when it is proved dead."""
+    """Stop the attempt, and answer ``Ended`` or ``Lost`` when it is proved dead."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class LookForOutcome:
-    """Look in storage for what the dead attempt staged."""
+    """Look in storage for the dead attempt's staged outcome, and answer ``Looked``."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait before the next attempt."""
+    """Wait before the next attempt, and answer ``BackoffOver``."""
 
     delay_s: float
     reason: str
@@ -203,12 +203,12 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class TakeSavepoint:
-    """The job stands still: write the savepoint with which it is to end, and say ``Saved``."""
+    """Write the savepoint with which the stopped job ends, and answer ``Saved``."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """Commit the result: from a staged outcome, or (source None) as ``status`` with a reason."""
+    """Commit the result: the staged outcome, or without a source ``status`` and a reason."""
 
     status: JobStatus
     source: Pointer | None
@@ -217,7 +217,7 @@ class RecordResult:
 
 @dataclass(frozen=True, slots=True)
 class RecordDisplaced:
-    """Note durably that the attempt was stopped and the job may be resumed."""
+    """Store that the attempt was stopped and that the job may be resumed."""
 
 
 Command = (

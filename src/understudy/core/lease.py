@@ -1,13 +1,13 @@
 """Who may lead: the lease over a register entry, as a pure state machine.
 
-The rules are those of client-go's ``leaderelection``, made tight. Only what was observed locally
-counts: a standby times the moment at which it *saw* the record change, never the time written in
-it, and a leader counts its deadline from the moment at which it *sent* the renewal that was
-acknowledged. With ``lease > renew_deadline > retry × 1.2`` a leader has stopped before a standby
-may start, as long as their clocks run at the same rate within ``lease / renew_deadline``.
+The rules are those of client-go's ``leaderelection``, made strict. Only local observations count:
+a standby times the moment at which it *saw* the record change, never a time written in the record,
+and a leader counts its deadline from the moment at which it *sent* the acknowledged renewal. With
+``lease > renew_deadline > retry × 1.2`` a leader stops before a standby may start, if the rates of
+their clocks differ by less than ``lease / renew_deadline``.
 
-Safety does not rest on this: a term is minted by compare-and-swap, and every document is fenced
-by it. The lease keeps two leaders from working at once; the term keeps the older one from writing.
+Safety does not depend on the lease: compare-and-swap creates each term, and every document is
+fenced by it. The lease avoids two active leaders; the term stops the older one from writing.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from understudy.errors import ConfigurationError
 from understudy.model import Incarnation, LeaderRecord, Term
 
 TICK_SHARE, TICK_MAX_S = 0.25, 1.5
-"""What a session is shorter than it seems: a server tells the others that it has heard of a client
-half a tick later, and a tick is at most half of the shortest session, 2 s by default."""
+"""By how much a session may be shorter than its timeout: a server reports a client's activity to
+the others half a tick late, and a tick is at most half of the shortest session, 2 s by default."""
 
 ACT_SHARE, RENEW_SHARE = 0.9, 0.1
-"""Of what is left of a session, how much a leader acts without an acknowledgement, and how often
-it asks for one."""
+"""Shares of the remaining session: how long a leader acts without an acknowledgement, and how
+often it requests one."""
 
 STOP_S, STOP_SHARE = 0.6, 0.3
-"""How long a leader may take to stop, at least; of a short session not more than this share."""
+"""Minimum time for a leader to stop, and its maximum share of a short session."""
 
 JITTER_FACTOR = 1.2
-"""A standby's retry period is stretched by up to this, so that standbys do not run in step."""
+"""A standby's retry period is stretched by up to this factor, so that standbys desynchronise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Timing:
 
     @staticmethod
     def of_session(session_s: float) -> Timing:
-        """Return the periods of a leader who is known by a session with that timeout.
+        """Return the periods of a leader that holds a session with this timeout.
 
-        It acts until shortly before the backend can have ended the session, counted from the
-        sending of what was acknowledged last; so a quorum that is lost for less costs nothing.
+        The leader acts until shortly before the backend can end the session, counted from the
+        sending of the last acknowledged request; a shorter loss of the quorum has no effect.
         """
         lease_s = session_s - min(TICK_SHARE * session_s, TICK_MAX_S)
         stop_s = max((1 - ACT_SHARE) * lease_s, min(STOP_S, STOP_SHARE * lease_s))
@@ -71,7 +71,7 @@ class Timing:
 
     @staticmethod
     def of(configuration: Configuration) -> Timing:
-        """Return the configured periods; raises `ConfigurationError` where they contradict."""
+        """Return the configured periods; raises `ConfigurationError` if they contradict."""
         if zookeeper.is_chosen(configuration):
             return Timing.of_session(configuration.get(options.ZK_SESSION_TIMEOUT))
         return Timing(
@@ -83,17 +83,17 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """This process holds a term: until when it may act, and what it has written."""
+    """This process holds a term, and may act until a deadline."""
 
     term: Term
     deadline: float
-    """Local time up to which this process may act: sending of the last acknowledged renewal,
+    """Local time until which this process may act: when it sent the last acknowledged renewal,
     plus the renew deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The record of somebody else (or of nobody), and when it was first seen like this."""
+    """The record in the register, and when this process first saw it in this form."""
 
     record: LeaderRecord
     at: float
@@ -101,19 +101,19 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one contender knows."""
+    """The state of one contender."""
 
     me: Incarnation
     timing: Timing
     observed: Observed | None = None
     leading: Leading | None = None
     dead: frozenset[Incarnation] = frozenset()
-    """Holders of whose death there is proof: they need not be waited for."""
+    """Holders that are proven dead: nobody waits for their leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Put this record in place of the one that was seen."""
+    """Replace the observed record with this one."""
 
     record: LeaderRecord
     sent_at: float
@@ -121,13 +121,13 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Look again at this local time, or when the record changes."""
+    """Decide again at this local time, or when the record changes."""
 
     until: float
 
 
 def observe(state: State, record: LeaderRecord | None, floor: Term, now: float) -> State:
-    """Take in the record that was read; ``floor`` is the highest term seen anywhere else."""
+    """Apply a record that was read; ``floor`` is the highest term seen anywhere else."""
     if record is None:
         record = LeaderRecord(holder=Incarnation(""), term=floor, session="")
     elif record.term < floor:
@@ -140,12 +140,12 @@ def observe(state: State, record: LeaderRecord | None, floor: Term, now: float) 
 
 
 def proven_dead(state: State, holder: Incarnation) -> State:
-    """Take in the proof that a holder and all its descendants are dead."""
+    """Apply the proof that a holder and all its descendants are dead."""
     return replace(state, dead=state.dead | {holder})
 
 
 def decide(state: State, mine: LeaderRecord, now: float) -> Write | Wait:
-    """Say what to do next: renew, take over, or wait. ``mine`` is the record to publish."""
+    """Decide the next action: renew, take over or wait. ``mine`` is the record to publish."""
     assert state.observed is not None, "observe before deciding"
     seen = state.observed.record
     if state.leading:
@@ -161,7 +161,7 @@ def decide(state: State, mine: LeaderRecord, now: float) -> Write | Wait:
 
 
 def written(state: State, write: Write) -> State:
-    """Take in that a write was acknowledged: lead, until its deadline."""
+    """Apply an acknowledged write: this process leads until its deadline."""
     deadline = write.sent_at + state.timing.renew_deadline_s
     return replace(
         state,

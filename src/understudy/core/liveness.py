@@ -1,9 +1,9 @@
-"""Who has been silent too long, and until when one may act without a word from the other side.
+"""Liveness deadlines: who has been silent too long, and how long to act without an answer.
 
-A TaskManager may let its drivers run until ``orphan_s`` after it *sent* the heartbeat that a
-leader answered last. A leader may take a silent TaskManager's attempts for dead ``grace_s`` after
-it last answered one (or was granted its term): since it answered after the TaskManager had sent,
-and ``grace > orphan × 1.05 + kill margin``, the drivers are dead by then.
+A TaskManager lets its drivers run until ``orphan_s`` after it *sent* the last heartbeat that a
+leader answered. A leader declares a silent TaskManager's attempts dead ``grace_s`` after its last
+answer to that TaskManager (or after the grant of its term): the answer came after the sending, and
+``grace > orphan × 1.05 + kill margin``, so the drivers are dead by then.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from understudy.model import Incarnation
 
 
 def orphan_deadline(answered_request_sent_at: float, orphan_s: float) -> float:
-    """Return until when a TaskManager's drivers may run."""
+    """Return the time until which a TaskManager's drivers may run."""
     return answered_request_sent_at + orphan_s
 
 
 def leader_hold(deadline: float, lease_s: float, renew_deadline_s: float) -> float:
-    """Return when a leader's guardian must kill it: after its own deadline, before the lease's.
+    """Return when a leader's guardian must kill it: after its deadline, before the lease expires.
 
-    The leader steps down by itself at ``deadline``; the guardian acts only if it could not.
+    The leader steps down by itself at ``deadline``; the guardian acts only if that failed.
     """
     return deadline + (lease_s - renew_deadline_s) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """When each TaskManager was last answered, by a leader's own clock."""
+    """When this leader last answered each TaskManager, by its own clock."""
 
     grace_s: float
     answered: Mapping[Incarnation, float] = field(default_factory=dict)
 
 
 def answered(silence: Silence, taskmanager: Incarnation, now: float) -> Silence:
-    """Note that a TaskManager was answered, or that a new leader begins to wait for it."""
+    """Record an answer to a TaskManager, or that a new leader begins to wait for it."""
     return replace(silence, answered={**silence.answered, taskmanager: now})
 
 
@@ -54,5 +54,5 @@ def expired(silence: Silence, now: float) -> tuple[Incarnation, ...]:
 
 
 def next_expiry(silence: Silence) -> float | None:
-    """Return when to look again; None while nobody is awaited."""
+    """Return when the next TaskManager expires; None if there is none."""
     return min(silence.answered.values()) + silence.grace_s if silence.answered else None

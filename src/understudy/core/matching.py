@@ -1,4 +1,4 @@
-"""Which job is which after a recovery: by name, and among equal names by order (FLIP-560)."""
+"""Matching jobs after a recovery: by name, and among equal names by order (FLIP-560)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from understudy.errors import JobNameError
 from understudy.model import JobEntry, JobId
 
 NAME_BYTES_MAX = 1_000
-"""A name is shown in tables and paths of the UI; what does not fit one is a description."""
+"""Longest job name: names appear in tables and paths of the UI."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one execution of ``main`` has submitted so far, by name.
+    """The jobs that one execution of ``main`` has submitted so far, counted by name.
 
-    A configured id belongs to the first job of the first execution that stored one, and stays
-    with that job's name (it is the first of its name, too) in every later execution.
+    A configured id belongs to the first job that any execution stored, and stays with the first
+    job of that name in every later execution.
     """
 
     application_id: str
     first_job_id: str = ""
     first_job_name: str = ""
-    """Whose the configured id is; empty while nobody has it."""
+    """Name of the job that has the configured id; empty before one has it."""
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -36,11 +36,11 @@ class Assigned:
     name: str
     occurrence: int
     repeated: bool
-    """The second job of that name: matching now rests on the order, which deserves a warning."""
+    """This is the second job of that name: matching now depends on order, which needs a warning."""
 
 
 def check_name(name: object) -> str:
-    """Return a usable job name, or raise `JobNameError`."""
+    """Return the name if it is valid, else raise `JobNameError`."""
     if not isinstance(name, str):
         raise JobNameError(f"a job's name must be a string, not {type(name).__name__}")
     if not name.strip():
@@ -56,7 +56,7 @@ def check_name(name: object) -> str:
 
 
 def name_of(function: object, name: str | None) -> str:
-    """Return the name of a job: the given one, or the function's; a lambda must be named."""
+    """Return a job's name: the given one, else the function's; a lambda needs a given name."""
     if name is not None:
         return check_name(name)
     own = getattr(function, "__name__", "")
@@ -69,16 +69,16 @@ def name_of(function: object, name: str | None) -> str:
 
 
 def resumed(application_id: str, first_job_id: str, jobs: Iterable[JobEntry]) -> Assignment:
-    """Return the assignment of an execution after which these jobs are known."""
+    """Return the initial assignment of an execution that starts with these known jobs."""
     names = {job.job_id: job.name for job in jobs}
     first_job_name = names.get(JobId(first_job_id), "")
     if names and not first_job_name:
-        first_job_id = ""  # The first job had been refused, and its id with it.
+        first_job_id = ""  # The first job was refused, and used up the configured id.
     return Assignment(application_id, first_job_id, first_job_name)
 
 
 def identity(state: Assignment, name: str, occurrence: int) -> JobId:
-    """Return the id of a submission, if it is the next one."""
+    """Return the id that this submission gets if it is the next one."""
     owner = state.first_job_name or name
     if state.first_job_id and occurrence == 0 and name == owner:
         return JobId(state.first_job_id)
@@ -86,9 +86,9 @@ def identity(state: Assignment, name: str, occurrence: int) -> JobId:
 
 
 def admitted(state: Assignment, claimed: JobId, name: str, occurrence: int) -> Assignment:
-    """Check the id with which a submission comes; raises `JobNameError`.
+    """Check the id that a submission claims; raises `JobNameError`.
 
-    A submission that was refused before it came here has used up its name's occurrence, and the
+    An earlier submission that the client refused has used up an occurrence of its name, and the
     configured id if it was the first.
     """
     expected = identity(state, name, occurrence)
@@ -101,9 +101,9 @@ def admitted(state: Assignment, claimed: JobId, name: str, occurrence: int) -> A
 
 
 def assign(state: Assignment, name: str) -> tuple[Assignment, Assigned]:
-    """Give the next submission of that name its id.
+    """Assign an id to the next submission of this name.
 
-    The first job of an application takes the configured first job id, if there is one.
+    The first job of an application gets the configured first job id, if there is one.
     """
     occurrence = state.counts.get(name, 0)
     counts = {**state.counts, name: occurrence + 1}

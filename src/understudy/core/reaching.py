@@ -1,9 +1,10 @@
-"""What waits for what while a re-executed ``main`` has not reached all that still runs.
+"""Which jobs wait, and which give way, while a re-executed ``main`` has not reached all jobs.
 
-After a failover the attempts of the last execution run on, and ``main`` may take another path. A
-job it reaches first is held back in two cases: it finds no slot, or the last execution had not
-submitted it, so that the path may have changed. It waits a grace for the unreached attempts to be
-reached; then they give way: they are stopped, and the held jobs begin once they are proved dead.
+After a failover the attempts of the last execution keep running, and ``main`` may take another
+path. A job that ``main`` reaches is held back in two cases: it finds no slot, or the last execution
+had not submitted it, so that the path may have changed. It waits a grace period for ``main`` to
+reach the running attempts; then these give way: the leader stops them, and the held jobs begin once
+the attempts are proved dead.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from understudy.model import JobId
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Who runs unreached, who waits for that, and since when somebody waits."""
+    """The unreached jobs that run, the jobs that wait for them, and the deadline."""
 
     grace_s: float
     unreached: frozenset[JobId] = frozenset()
     giving_way: frozenset[JobId] = frozenset()
     held: tuple[JobId, ...] = ()
     slotless: frozenset[JobId] = frozenset()
-    """Reached jobs that found no slot while others ran unreached."""
+    """Reached jobs that found no slot while unreached ones ran."""
     deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Nothing holds these jobs back any longer."""
+    """Start these jobs: nothing holds them back any longer."""
 
     jobs: tuple[JobId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GiveWay:
-    """Stop these unreached jobs, with proof of death."""
+    """Stop these unreached jobs, and prove their attempts dead."""
 
     jobs: tuple[JobId, ...]
 
@@ -46,12 +47,12 @@ Step = tuple[State, list[Command]]
 
 
 def main_started(state: State, running: frozenset[JobId]) -> State:
-    """``main`` is executed again while these jobs run."""
+    """Apply that ``main`` is executed again while these jobs run."""
     return replace(state, unreached=running, held=(), slotless=frozenset(), deadline=None)
 
 
 def reached(state: State, job_id: JobId, *, known: bool, now: float) -> Step:
-    """``main`` reached a job; ``known`` says that the last execution had submitted it."""
+    """Apply that ``main`` reached a job; ``known`` if the last execution had submitted the job."""
     state = replace(state, unreached=state.unreached - {job_id})
     if known or not (state.unreached or state.giving_way):
         settled, commands = _settle(state)
@@ -61,19 +62,19 @@ def reached(state: State, job_id: JobId, *, known: bool, now: float) -> Step:
 
 
 def no_slot(state: State, job_id: JobId, now: float) -> State:
-    """A reached job found no slot."""
+    """Apply that a reached job found no slot."""
     if not state.unreached:
         return state
     return _arm(replace(state, slotless=state.slotless | {job_id}), now)
 
 
 def found_slot(state: State, job_id: JobId) -> State:
-    """A job got a slot after all, or does not want one any more."""
+    """Apply that a job got a slot after all, or no longer wants one."""
     return _disarm(replace(state, slotless=state.slotless - {job_id}))
 
 
 def stopped(state: State, job_id: JobId) -> Step:
-    """A job's attempt is dead, or the job has ended: it neither hinders others nor waits."""
+    """Apply that a job's attempt is dead or the job has ended: it neither blocks nor waits."""
     return _settle(
         replace(
             state,
@@ -86,7 +87,7 @@ def stopped(state: State, job_id: JobId) -> Step:
 
 
 def expired(state: State, now: float) -> Step:
-    """Look whether the grace is over."""
+    """Make the unreached jobs give way if the grace period is over."""
     if state.deadline is None or now < state.deadline or not state.unreached:
         return state, []
     leaving = tuple(sorted(state.unreached))
@@ -107,7 +108,7 @@ def _arm(state: State, now: float) -> State:
 
 
 def _disarm(state: State) -> State:
-    """Where nobody waits any longer, or for nobody, nobody has to give way."""
+    """Clear the deadline if no job waits any longer, or no unreached job runs."""
     if not state.unreached:
         return replace(state, slotless=frozenset(), deadline=None)
     return state if state.held or state.slotless else replace(state, deadline=None)

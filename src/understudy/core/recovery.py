@@ -1,4 +1,4 @@
-"""What a new leader does first: which run it is here for, and what became of each attempt."""
+"""A new leader's first decisions: which run to continue, and the state of each attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from understudy.model import (
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """An unfinished run is here: execute its application again."""
+    """An unfinished run exists: execute its application again."""
 
     application_id: ApplicationId
     run_id: RunId
@@ -29,14 +29,14 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The run has ended: give its result, execute nothing."""
+    """The run has ended: return its result, execute nothing."""
 
     tombstone: Tombstone
 
 
 @dataclass(frozen=True, slots=True)
 class Bygone:
-    """The run has ended, and its result is kept no longer: tell how, execute nothing."""
+    """The run has ended and its result is gone: return its status, execute nothing."""
 
     run_id: RunId
     status: ApplicationStatus
@@ -44,7 +44,7 @@ class Bygone:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Nothing of this run is here: begin it."""
+    """The run is new: submit it."""
 
     run_id: RunId
 
@@ -59,13 +59,13 @@ def bootstrap(
     known_at_start: frozenset[RunId],
     minted: RunId,
 ) -> Bootstrap:
-    """Decide what the application-mode leader does with the run it was started for.
+    """Decide what the application-mode leader does with the run that it was started for.
 
     ``wanted`` is the run id given by a person. ``bound`` is the run that this process has followed
     as a standby. ``known_at_start`` are the runs that had ended when the process started: any
-    other one ended while it stood by, so its own work is done (Flink's standby runs a normally
+    other run ended while the process stood by, so its work is done (Flink's standby runs a normally
     finished application again). A new run over an unfinished one continues that one. Whether a
-    result is still kept makes no difference: that hangs on a wall clock, which may jump.
+    result is still retained makes no difference, as that depends on a wall clock, which may jump.
     """
     unfinished = {link.run_id: key for key, link in registry.applications.items()}
     for run in (wanted, bound):
@@ -93,18 +93,18 @@ def bootstrap(
 
 
 def needs_plan(entry: JobEntry, deployment: int) -> bool:
-    """Say whether a job that ``main`` reaches must bring its plan again.
+    """Return whether ``main`` must submit the plan of a reached job again.
 
-    Its plan is of the code before, or has gone with its result.
+    That is so if the plan is of an earlier deployment, or was removed with the result.
     """
     return entry.result is None and entry.deployment != deployment
 
 
 def is_outdated(entry: JobEntry, deployment: int) -> bool:
-    """Say whether an attempt that may live runs the code of an earlier deployment.
+    """Return whether an attempt that may be alive runs the code of an earlier deployment.
 
-    The attempt and the plan are told apart: ``main`` may have brought the new plan while the old
-    attempt was still to be stopped, and then the leader was lost.
+    The attempt counts, not the plan: ``main`` may have submitted the new plan before the old
+    attempt was stopped, and then the leader was lost.
     """
     if entry.intent is None or entry.result or entry.displaced:
         return False
@@ -115,14 +115,14 @@ def is_outdated(entry: JobEntry, deployment: int) -> bool:
 
 
 def lineage(entry: JobEntry) -> str:
-    """Name the attempts that go on from each other: no other ones leave traces under it."""
+    """Return the name of the lineage: only attempts that resume from each other share it."""
     return f"{entry.job_id}-{entry.begun_after}" if entry.begun_after else entry.job_id
 
 
 def chosen_directory(chosen: str, entry: JobEntry) -> str:
-    """Return where a person wants a job's checkpoints; empty where nobody has said it.
+    """Return the configured directory of a job's checkpoints; empty if none is configured.
 
-    They stay where the first attempt has put them, whatever a later leader is configured with.
+    The directory of the first attempt stays in use, whatever a later leader's configuration says.
     """
     if entry.intent:
         return entry.intent.checkpoints
@@ -131,7 +131,7 @@ def chosen_directory(chosen: str, entry: JobEntry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What one TaskManager says about one attempt when it registers."""
+    """What a registering TaskManager reports about one attempt."""
 
     job_id: JobId
     attempt: int
@@ -140,16 +140,16 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a registration means for the attempts that this leader knows of."""
+    """What a registration means for the attempts that this leader knows."""
 
     running: tuple[JobId, ...]
-    """Runs on: to be adopted when ``main`` reaches it."""
+    """Attempts that run: adopted when ``main`` reaches their jobs."""
     ended: tuple[JobId, ...]
-    """Ended while nobody led; its outcome is staged."""
+    """Attempts that ended while nobody led; their outcomes are staged."""
     lost: tuple[JobId, ...]
-    """The TaskManager does not have it, so it never started or is dead."""
+    """Attempts that the TaskManager does not have: they never started or are dead."""
     foreign: tuple[Inventory, ...]
-    """Runs there, but no intent names it: to be stopped."""
+    """Attempts that run there although no intent names them: the leader stops them."""
 
 
 def judge(

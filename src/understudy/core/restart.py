@@ -1,22 +1,21 @@
-"""Whether, and when, to try again after an attempt failed or was lost.
+"""Restart strategies: whether, and when, to retry after an attempt failed or was lost.
 
-Two things end an attempt early. An *exception* came from the function: it may come again, so the
-restart waits the strategy's backoff and is counted against its attempts. A *loss* (the driver,
-the TaskManager or the process of ``main`` died) says little about the function: the first restart
-is immediate and counts, but ten losses weigh as much as one exception. For a function that kills
-its own process looks just like a cluster that is being repaired: it may be tried more often, and
-not for ever. An attempt that is lost soon after it started waits the backoff, too. One that had
-completed a checkpoint has brought the job further: with it the count of losses begins anew, so that
-a streaming job, which has no end, outlives any number of them.
+Two things end an attempt early. An *exception* comes from the function and may recur, so the
+restart waits for the strategy's backoff and counts against its attempts. A *loss* (the driver, the
+TaskManager or the process of ``main`` died) says little about the function: the first restart is
+immediate and counts, but ten losses weigh as much as one exception. A function that kills its own
+process looks just like a cluster under repair; so losses are retried more often, but not forever.
+An attempt that is lost soon after its start waits for the backoff, too. An attempt that completed
+a checkpoint has made progress: it resets the count of losses, so that a streaming job, which never
+ends, survives any number of them.
 
-``failure-rate`` counts both alike: so many restarts within an interval, no more. The interval is
-time in which the job ran or waited for its delay, added up from durations, each measured by one
-machine from beginning to end; no point in time of another machine's clock takes part. So a failover
-neither forgets a failure nor ages one: the counted failures are stored with the intent, the attempt
-that runs on through the failover is timed by the process that runs it, and an attempt whose end
-nobody counted before the failover is counted after it, with the same duration. What the job waits
-for a slot, a leader or ``main`` does not age failures either: the window can only be too long, so
-a job may be given up early, never restarted for ever.
+``failure-rate`` counts both alike and limits the restarts within an interval. The interval is time
+in which the job ran or waited for its delay: a sum of durations, each measured by one machine from
+beginning to end, without timestamps of other machines. So a failover neither forgets a failure nor
+ages one: the counted failures are stored with the intent, the process that runs an attempt times it
+through the failover, and an attempt whose end nobody counted before the failover is counted after
+it, with the same duration. Waiting for a slot, a leader or ``main`` does not age failures either:
+the window can only be too long, so a job may be given up early but is never restarted forever.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from understudy.model import Restarts
 FAILURE_RATE = "failure-rate"
 
 AGE_DIGITS = 3
-"""Ages are kept to the millisecond: about 8 bytes each in the register."""
+"""Ages are rounded to milliseconds: about 8 bytes each in the register."""
 
 LOSSES_PER_ATTEMPT = 10
-"""So many losses weigh as much as one exception: 30 in a row by default, about 25 minutes if each
-comes soon after the start."""
+"""Losses that weigh as much as one exception. By default 30 in a row are allowed, about 25 minutes
+if each comes soon after the start."""
 
 GROWTH_MAX = 1e300
-"""What stands for a growth beyond what a float can hold; every pause is bounded far below."""
+"""Replaces a growth that overflows a float; every pause is bounded far below."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A restart strategy of Flink's: none, fixed-delay, failure-rate or exponential-delay."""
+    """One of Flink's restart strategies: none, fixed-delay, failure-rate or exponential-delay."""
 
     kind: str = "exponential-delay"
     attempts: int = 3
@@ -82,7 +81,7 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Try again after ``delay_s``, with this count from then on."""
+    """Retry after ``delay_s``, with these new counters."""
 
     delay_s: float
     restarts: Restarts
@@ -90,7 +89,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Do not try again; ``reason`` ends the sentence "not restarted: …"."""
+    """Do not retry; ``reason`` ends the sentence "not restarted: …"."""
 
     reason: str
 
@@ -98,7 +97,7 @@ class GiveUp:
 def after_exception(
     strategy: Strategy, restarts: Restarts, ran_s: float, chance: float
 ) -> Again | GiveUp:
-    """Decide after an exception of the function; ``chance`` in [0, 1) draws the jitter."""
+    """Decide after an exception of the function; ``chance`` in [0, 1) determines the jitter."""
     failures = 0 if ran_s >= strategy.reset_s else restarts.failures
     if strategy.kind == "none":
         return GiveUp("the restart strategy is 'none'")
@@ -115,9 +114,9 @@ def after_exception(
 def after_loss(
     strategy: Strategy, restarts: Restarts, ran_s: float, chance: float, advanced: bool = False
 ) -> Again | GiveUp:
-    """Decide after the attempt's process was lost; ``advanced`` if it had completed a checkpoint.
+    """Decide after the loss of the attempt's process; ``advanced`` if it completed a checkpoint.
 
-    Strategies whose counts a person has chosen keep to them.
+    ``fixed-delay`` and ``failure-rate`` keep to their configured counts and ignore ``advanced``.
     """
     if strategy.kind == "none":
         return GiveUp("the restart strategy is 'none'")
@@ -140,9 +139,9 @@ def after_loss(
 def _within_rate(
     strategy: Strategy, restarts: Restarts, ran_s: float, *, lost: bool
 ) -> Again | GiveUp:
-    """Restart while the interval that ends with this failure holds few enough earlier ones.
+    """Restart if the interval that ends with this failure holds fewer earlier ones than allowed.
 
-    A failure that is just as old as the interval still counts, as in Flink.
+    A failure exactly as old as the interval still counts, as in Flink.
     """
     aged = (age + max(0.0, ran_s) for age in restarts.ages)
     recent = [age for age in aged if age <= strategy.interval_s]
@@ -152,7 +151,7 @@ def _within_rate(
     losses = restarts.losses if recent else 0
     failures = restarts.failures if recent else 0
     delay_s = 0.0 if lost and losses == 0 else strategy.initial_s
-    # As old as they will be when the next attempt begins.
+    # The ages at the start of the next attempt.
     ages = tuple(round(age + delay_s, AGE_DIGITS) for age in (*recent, 0.0))
     counted = Restarts(failures=failures + (not lost), losses=losses + lost, ages=ages)
     return Again(delay_s, counted)

@@ -1,8 +1,8 @@
-"""Which TaskManager runs what: the ResourceManager's ledger.
+"""Slot allocation: the ResourceManager's ledger of which TaskManager runs which job.
 
-Only slots whose driver is warm are given out; who asked first is served first. The ledger knows
-what TaskManagers reported and what it gave out since; a report never takes back a slot that was
-given out after it.
+Only slots with a warm driver are allocated, first come, first served. The ledger combines the
+TaskManagers' reports with later allocations; a report never revokes a slot that was allocated
+after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from understudy.model import Incarnation, JobId
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A slot of a TaskManager: the driver that is in it."""
+    """A slot, named by its TaskManager and driver."""
 
     taskmanager: Incarnation
     driver: Incarnation
@@ -23,40 +23,40 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Warm slots, what was given out, and who waits."""
+    """Warm slots, allocated slots and waiting jobs."""
 
     warm: Mapping[Incarnation, tuple[Incarnation, ...]] = field(default_factory=dict)
-    """TaskManager → its warm drivers, in the order in which they were reported."""
+    """TaskManager → its warm drivers, in reported order."""
     given: Mapping[JobId, Placement] = field(default_factory=dict)
     waiting: tuple[JobId, ...] = ()
     carries: int | None = None
-    """How many jobs the Spark cluster can carry at once; None where that is not known."""
+    """How many jobs the Spark cluster can run at once; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Give this slot to that job."""
+    """Allocate this slot to that job."""
 
     job_id: JobId
     placement: Placement
 
 
 def request(ledger: Ledger, job_id: JobId) -> tuple[Ledger, list[Offer]]:
-    """Ask for a slot; an unanswered request waits its turn."""
+    """Request a slot; a request that cannot be served waits in the queue."""
     if job_id in ledger.given or job_id in ledger.waiting:
         return ledger, []
     return _serve(replace(ledger, waiting=(*ledger.waiting, job_id)))
 
 
 def withdraw(ledger: Ledger, job_id: JobId) -> tuple[Ledger, list[Offer]]:
-    """Take back a request, or give back a slot that the job had."""
+    """Withdraw a job's request, or release its slot."""
     given = {job: place for job, place in ledger.given.items() if job != job_id}
     waiting = tuple(job for job in ledger.waiting if job != job_id)
     return _serve(replace(ledger, given=given, waiting=waiting))
 
 
 def occupy(ledger: Ledger, job_id: JobId, placement: Placement) -> Ledger:
-    """Note that a job runs in a slot that an earlier leader gave out."""
+    """Record that a job runs in a slot that an earlier leader allocated."""
     return replace(ledger, given={**ledger.given, job_id: placement})
 
 
@@ -66,13 +66,13 @@ def report(
     warm: tuple[Incarnation, ...],
     carries: int | None = None,
 ) -> tuple[Ledger, list[Offer]]:
-    """Take in which drivers of a TaskManager are warm now, and what the Spark cluster carries."""
+    """Apply a report: a TaskManager's warm drivers, and the Spark cluster's capacity in jobs."""
     carries = ledger.carries if carries is None else carries
     return _serve(replace(ledger, warm={**ledger.warm, taskmanager: warm}, carries=carries))
 
 
 def gone(ledger: Ledger, taskmanager: Incarnation) -> Ledger:
-    """Forget a TaskManager: nothing is offered there; what ran there is told by its jobs."""
+    """Forget a TaskManager: its slots are offered no more; its jobs release theirs themselves."""
     warm = {known: drivers for known, drivers in ledger.warm.items() if known != taskmanager}
     return replace(ledger, warm=warm)
 
@@ -91,7 +91,7 @@ def _serve(ledger: Ledger) -> tuple[Ledger, list[Offer]]:
     offers = []
     waiting, given = list(ledger.waiting), dict(ledger.given)
     while waiting and free and (ledger.carries is None or len(given) < ledger.carries):
-        # The least busy TaskManager first, so that one loss costs the fewest jobs.
+        # The least busy TaskManager first, so that one loss affects the fewest jobs.
         best = min(free, key=lambda place: busy.get(place.taskmanager, 0))
         free.remove(best)
         busy[best.taskmanager] = busy.get(best.taskmanager, 0) + 1

@@ -1,4 +1,4 @@
-"""How long a takeover took, and what it did: measured until nothing that ran hangs in the air."""
+"""Duration and effect of a takeover, measured until every running job is accounted for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from understudy.model import JobId
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The jobs that ran at the loss, and what has become of them so far."""
+    """The jobs that ran when the old leader was lost, and what has happened to them so far."""
 
     lost_at: float
     open: frozenset[JobId]
@@ -18,20 +18,20 @@ class Takeover:
     adopted: tuple[str, ...] = ()
     restarted: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    """Jobs that had ended: not run again."""
+    """Jobs that had already ended and do not run again."""
     displaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A takeover that is over."""
+    """The report of a completed takeover."""
 
     seconds: float
     takeover: Takeover
 
 
 def settled(takeover: Takeover, job_id: JobId, how: str) -> Takeover:
-    """Note that a job was ``adopted``, ``restarted``, ``skipped`` or ``displaced``."""
+    """Record that a job was ``adopted``, ``restarted``, ``skipped`` or ``displaced``."""
     if job_id not in takeover.open:
         return takeover
     names = (*getattr(takeover, how), takeover.names[job_id])
@@ -40,5 +40,5 @@ def settled(takeover: Takeover, job_id: JobId, how: str) -> Takeover:
 
 
 def report(takeover: Takeover, now: float) -> Report | None:
-    """Return the report once no job is open."""
+    """Return the report once no job is open, else None."""
     return None if takeover.open else Report(max(0.0, now - takeover.lost_at), takeover)

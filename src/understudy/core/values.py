@@ -1,4 +1,4 @@
-"""What a job may return: JSON exactly, so that both executions of ``main`` see the same."""
+"""Return values of jobs: exactly JSON, so that every execution of ``main`` sees the same value."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import msgspec
 from understudy.errors import InvalidValueError
 
 DEPTH_MAX = 200
-"""Deeper nesting than any data that people write; encoders recurse."""
+"""Deepest nesting of a value: encoders recurse, and no real data nests deeper."""
 
 DIGITS_MAX = 4300
-"""Python itself refuses to print or to read longer integers, unless told otherwise."""
+"""Longest integer: by default Python neither prints nor parses a longer one."""
 
 _INTEGER_LIMIT = 10**DIGITS_MAX
 
 MEASURED_BYTES_MAX = 1 << 20
-"""A value that is larger than the limit by more than this is refused before it is encoded, which
-would take seconds and as much memory again; its size is told as far as it was counted."""
+"""A value that exceeds the limit by more than this is refused before encoding, which would take
+seconds and as much memory again; the message then gives the size counted so far."""
 
 
 def encode_value(value: object, size_max: int) -> msgspec.Raw:
     """Return the value as JSON text, or raise `InvalidValueError` that names the path.
 
     Allowed: None, bool, finite float, int of up to `DIGITS_MAX` digits, str, list, tuple (becomes
-    a list), dict with str keys. Nothing is converted silently, as ``json`` and ``msgspec`` would.
+    a list), dict with str keys. Unlike ``json`` and ``msgspec``, this converts nothing silently.
     """
     _Check(size_max).see(value, "$", 0)
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -45,19 +45,19 @@ def _too_large(size: str, size_max: int) -> InvalidValueError:
 
 
 def decode_value(encoded: msgspec.Raw) -> Any:
-    """Return what `encode_value` encoded."""
+    """Return the value that `encode_value` encoded."""
     return json.loads(bytes(encoded))
 
 
 class _Check:
-    """Walks through a value, and counts how long its JSON must be at least."""
+    """Validates a value recursively and counts a lower bound of its JSON size."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._size = 0
 
     def see(self, value: object, path: str, depth: int) -> None:
-        """Raise `InvalidValueError` for what is no JSON, or far too much of it."""
+        """Raise `InvalidValueError` if the value is not JSON or is far too large."""
         if depth > DEPTH_MAX:
             raise InvalidValueError(f"{path}: nested deeper than {DEPTH_MAX}")
         kind = type(value)
@@ -124,5 +124,5 @@ def _holds_surrogate(text: str) -> bool:
 def _shown(key: object) -> str:
     try:
         return repr(key)
-    except Exception:  # What a person's class, or an endless integer, makes of it is not our end.
+    except Exception:  # The user's __repr__ or a huge integer may raise anything.
         return "…"

@@ -1,9 +1,9 @@
-"""How far a safe write is: what a checkpoint of kind WRITE says besides.
+"""The progress of a safe write: the note in a checkpoint of kind WRITE.
 
-staging    an attempt computes the rows in its area; told, so that the area can be found
-prepared   the rows are whole in the area: no attempt computes them again
-published  they are in the target: a restarted job passes the write over
-done       a batch of a streaming query is through with all its writes
+staging    an attempt computes the rows in its area; recorded so that the area can be found
+prepared   the rows are complete in the area: no attempt computes them again
+published  the rows are in the target: a restarted job skips the write
+done       a batch of a streaming query has completed all its writes
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from understudy.model import Checkpoint, CheckpointKind, Record
 
 
 class WriteState(enum.Enum):
-    """How far a write is; see the module."""
+    """The progress of a write, in the order of the module's list."""
 
     STAGING = "staging"
     PREPARED = "prepared"
@@ -25,28 +25,28 @@ class WriteState(enum.Enum):
 
 
 class WriteNote(Record, frozen=True):
-    """What a checkpoint of kind WRITE says besides."""
+    """The note in a checkpoint of kind WRITE."""
 
     state: WriteState
     target: str = ""
-    """While it is under way."""
+    """The target, while the write is under way; else empty."""
 
 
 def note_of(checkpoint: Checkpoint) -> WriteNote:
-    """Return what such a checkpoint says."""
+    """Decode the note of a checkpoint of kind WRITE."""
     return msgspec.json.decode(checkpoint.note, type=WriteNote)
 
 
 def encoded(note: WriteNote) -> msgspec.Raw:
-    """Return what a checkpoint says, as it is recorded."""
+    """Encode a note for a checkpoint."""
     return msgspec.Raw(msgspec.json.encode(note))
 
 
 def is_under_way(checkpoint: Checkpoint) -> bool:
-    """Say whether a checkpoint is one of a write that is not published yet."""
+    """Return whether a checkpoint belongs to a write that is not published yet."""
     return checkpoint.kind is CheckpointKind.WRITE and bool(note_of(checkpoint).target)
 
 
 def has_only_begun(checkpoint: Checkpoint) -> bool:
-    """Say whether a checkpoint is one of a write whose rows are not computed yet."""
+    """Return whether a checkpoint belongs to a write whose rows are not computed yet."""
     return is_under_way(checkpoint) and note_of(checkpoint).state is WriteState.STAGING

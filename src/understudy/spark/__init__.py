@@ -1,1 +1,1 @@
-"""The only room that knows PySpark: sessions, the JVM, progress, settings."""
+"""The only package that imports PySpark: sessions, the JVM, progress, settings, file formats."""

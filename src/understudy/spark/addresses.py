@@ -1,6 +1,6 @@
-"""Which address of this host a driver gives to its executors.
+"""Chooses the address of this host that a driver gives to its executors.
 
-It imports nothing of Spark.
+This module imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Mapping
 LOOPBACK = "127.0.0.1"
 
 OUTSIDE = ("192.0.2.1", 9)
-"""An address that belongs to nobody: the route to it is the one that leads out of this host."""
+"""A reserved address that nobody has: the route to it is the default route out of this host."""
 
 CHOSEN_BY_USER = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
-"""Variables with which a person says what Spark calls this host."""
+"""Environment variables with which the user sets this host's address for Spark."""
 
 Route = Callable[[str, int], str | None]
-"""Which address of this host packets to another one come from; None where no way leads there."""
+"""Returns the source address of packets to a host and port; None without a route."""
 
 _PORTS = {"spark": 7077, "k8s": 443}
 
 
 def route(host: str, port: int) -> str | None:
-    """Ask the kernel for the source address of packets to a host; nothing is sent."""
+    """Return the kernel's source address for packets to a host; nothing is sent."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError):
@@ -41,14 +41,14 @@ def route(host: str, port: int) -> str | None:
 
 
 def is_local(master: str) -> bool:
-    """Say whether a master has no executors outside its driver's JVM."""
+    """Return whether a master has no executors outside its driver's JVM."""
     return master == "local" or master.startswith("local[")
 
 
 def advertised(master: str, way: Route = route) -> str | None:
-    """Return the address under which executors reach a driver; None where Spark must choose.
+    """Return the address under which executors reach a driver; None if Spark chooses.
 
-    With several masters, one that is on another host decides: its executors may be, too.
+    With several masters, one on another host decides, as executors may be on other hosts, too.
     """
     if master.startswith("local"):
         return LOOPBACK
@@ -59,7 +59,7 @@ def advertised(master: str, way: Route = route) -> str | None:
 
 
 def on_this_host(master: str, way: Route = route) -> bool:
-    """Say whether no other host can have a part in the cluster of a master."""
+    """Return whether the master's cluster is confined to this host."""
     if master.startswith("local"):
         return True
     targets = list(_masters(master))
@@ -69,14 +69,14 @@ def on_this_host(master: str, way: Route = route) -> bool:
 def address_settings(
     conf: Mapping[str, str], environment: Mapping[str, str], way: Route = route
 ) -> dict[str, str]:
-    """Return what must be set so that executors reach a driver; what a person has set stays."""
+    """Return the settings with which executors reach a driver; the user's settings stay."""
     master = conf.get("spark.master", "local")
     if is_local(master):
         defaults = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     elif any(environment.get(name) for name in CHOSEN_BY_USER):
         return {}
     else:
-        # Spark would look for a name of the address, which other hosts may not know.
+        # Spark would resolve the address to a name that other hosts may not know.
         address = advertised(master, way)
         defaults = {"spark.driver.host": address} if address else {}
     return {key: value for key, value in defaults.items() if key not in conf}

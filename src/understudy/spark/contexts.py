@@ -1,10 +1,10 @@
-"""How long a SparkContext lives: as long as the driver, or as long as an attempt.
+"""The lifetime of a SparkContext: as long as the driver, or as long as an attempt.
 
 With a local master one context serves all jobs of the driver. On a cluster a context holds cores
-of others, so a driver without a job has none: its JVM is warm from a first query with a local
-master, and each attempt is a Spark application of its own, with its own name, executors, event log
-and pages. Nothing of one attempt can so serve, or disturb, the next. ``keep_idle_s`` lets the next
-job of the driver have the executors of the one before.
+that others need, so a driver without a job has no context: its JVM is warm from a first query with
+a local master, and each attempt is a Spark application of its own, with its own name, executors,
+event log and pages. So one attempt cannot disturb the next. With ``keep_idle_s`` the driver's next
+job reuses the executors of the previous one.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ WARM_UP = {
     "spark.blockManager.port": "0",
     "spark.plugins": "",
     "spark.extraListeners": "",
-    # Else a local master makes a secret of its own, and the JVM has that ever after.
+    # Otherwise a local master creates a secret, which the JVM would keep forever.
     "spark.authenticate": "false",
     "spark.authenticate.enableSaslEncryption": "false",
     "spark.network.crypto.enabled": "false",
 }
-"""Of the warm-up nobody else is to notice anything."""
+"""Settings that make the warm-up invisible to others."""
 
 ORPHANS_END_S = 10.0
-"""A Master has removed an application within milliseconds, YARN within a second or two."""
+"""How long to wait for the end of orphans: a Master needs milliseconds, YARN a second or two."""
 
 ORPHANS_LOOK_S = 0.1
 
@@ -56,7 +56,7 @@ STARTS = 3
 """What fails by chance alone rarely does twice; what fails three times does not by chance."""
 
 LOST_S = 2.0
-"""A context that its cluster has ended says so to its jobs a moment before it is stopped."""
+"""How long to wait for a lost context to stop: its jobs fail a moment earlier."""
 
 LOST_WORDS = (
     "SparkContext was shut down",
@@ -65,7 +65,7 @@ LOST_WORDS = (
     "Master removed our application",
     "YARN application",
 )
-"""What the errors of jobs say whose cluster has ended their Spark application."""
+"""Words in the errors of jobs whose Spark application was ended by the cluster."""
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Contexts(Protocol):
     """A context may serve more than one job."""
 
     def warm(self) -> SparkSession | None:
-        """Warm the JVM; return the session that is there from now on, if there is one."""
+        """Warm the JVM; return the lasting session, if there is one."""
         ...
 
     def begin(self, assignment: Assignment) -> SparkSession:
@@ -87,30 +87,30 @@ class Contexts(Protocol):
         ...
 
     def finish(self, *, keep: bool) -> bool:
-        """Leave a job behind; return whether the context lives on. ``keep``: it may."""
+        """End a job's use of the context; return whether it stays. ``keep`` allows it to stay."""
         ...
 
     def waits(self) -> str:
-        """Say why the job that runs has no executors; empty where it has, or needs none."""
+        """Return why the running job has no executors; empty if it has some, or needs none."""
         ...
 
     def carries(self) -> int | None:
-        """Return how many jobs the cluster can carry at once; None where that is not known."""
+        """Return how many jobs the cluster can run at once; None if unknown."""
         ...
 
     def lost(self, error: BaseException) -> str:
-        """Say how the cluster has ended the running job's application; empty if it has not."""
+        """Return how the cluster ended the running job's application; empty if it did not."""
         ...
 
 
 def contexts_for(launch: Launch) -> Contexts:
-    """Return what goes with ``spark.master``."""
+    """Return the implementation for ``spark.master``."""
     local = launch.conf.get("spark.master", "").startswith("local")
     return Standing(launch) if local else PerAttempt(launch)
 
 
 def facts_of(context: SparkContext) -> SparkApplication:
-    """Return what a context is found by."""
+    """Return where to find a context."""
     if context._jsc is None:
         return SparkApplication()
     log = context._jsc.sc().eventLogger()
@@ -122,7 +122,7 @@ def facts_of(context: SparkContext) -> SparkApplication:
 
 
 class Standing:
-    """One context for all jobs."""
+    """One context for all jobs of a driver, for a local master."""
 
     keeps = True
 
@@ -131,35 +131,35 @@ class Standing:
         self._root: SparkSession | None = None
 
     def warm(self) -> SparkSession:
-        """See `Contexts.warm`."""
+        """Start the context, and run a first query."""
         self._root = _session(self._conf)
         self._root.range(1).count()
         return self._root
 
     def begin(self, assignment: Assignment) -> SparkSession:
-        """See `Contexts.begin`."""
+        """Return the one root session."""
         assert self._root is not None
         return self._root
 
     def finish(self, *, keep: bool) -> bool:
-        """See `Contexts.finish`."""
+        """Keep the context."""
         return True
 
     def waits(self) -> str:
-        """See `Contexts.waits`."""
+        """Return nothing: a local master needs no executors."""
         return ""
 
     def carries(self) -> int | None:
-        """See `Contexts.carries`."""
+        """Return None: slots alone limit the jobs."""
         return None
 
     def lost(self, error: BaseException) -> str:
-        """See `Contexts.lost`."""
+        """Return nothing: there is no cluster."""
         return ""
 
 
 class PerAttempt:
-    """A context, and with it a Spark application, for each attempt."""
+    """A context, and so a Spark application, for each attempt."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -167,15 +167,15 @@ class PerAttempt:
         self._manager: ClusterManager
         self._root: SparkSession | None = None
         self._starts: Tag | None = None
-        """Whose Spark application starts just now: on YARN, as long as the queue is full."""
+        """The tag of the Spark application that is starting; on YARN a full queue delays it."""
         self._path: list[str] = []
-        """Where Python found modules before the context."""
+        """Python's module path before the context."""
         self._changing = threading.Lock()
         self._idle: threading.Timer | None = None
         self.keeps = launch.keep_idle_s > 0
 
     def warm(self) -> None:
-        """See `Contexts.warm`; also ends what an earlier run of the cluster has left."""
+        """Run a first query locally, and end the orphans of earlier runs of the cluster."""
         session = _session({**self._conf, **WARM_UP})
         session.range(1).count()
         session.stop()
@@ -185,7 +185,7 @@ class PerAttempt:
         self._end_orphans(self._launch.tag)
 
     def begin(self, assignment: Assignment) -> SparkSession:
-        """See `Contexts.begin`; raises `SessionLost` where the cluster is away."""
+        """Start a context, or reuse an idle one; raises `SessionLost` if the cluster is gone."""
         with self._changing:
             if self._idle:
                 self._idle.cancel()
@@ -207,22 +207,22 @@ class PerAttempt:
             )
         except Py4JError as error:
             if self._manager.answers():
-                raise  # The settings are wrong, and would be again.
+                raise  # The settings are wrong; a retry would fail, too.
             raise SessionLost(f"{conf['spark.master']} does not answer") from error
         except BaseException:
-            # In a thread of its own: the connection of this one may be in the middle of an answer.
+            # In its own thread: this thread's connection may be in the middle of an answer.
             ending = threading.Thread(target=self._end, args=(assignment.tag,), daemon=True)
             ending.start()
             ending.join(ORPHANS_END_S)
             raise
         finally:
             self._starts = None
-            signal.signal(signal.SIGINT, handler)  # PySpark takes it with each context.
+            signal.signal(signal.SIGINT, handler)  # PySpark replaces it with each context.
         ship_code(self._root.sparkContext, self._launch.python_path, Path(self._launch.scratch))
         return self._root
 
     def finish(self, *, keep: bool) -> bool:
-        """See `Contexts.finish`."""
+        """Stop the context, at once or after ``keep_idle_s``."""
         if not (keep and self.keeps):
             self._stop()
             return False
@@ -233,7 +233,7 @@ class PerAttempt:
         return True
 
     def waits(self) -> str:
-        """See `Contexts.waits`."""
+        """Explain the lack of executors from the cluster's capacity."""
         if (starts := self._starts) is not None:
             return self._waits_to_start(starts)
         if self._root is None or _is_stopped(self._root):
@@ -249,7 +249,7 @@ class PerAttempt:
         )
 
     def _waits_to_start(self, tag: Tag) -> str:
-        """Say why an application has not started; empty where it can: that takes some seconds."""
+        """Return why an application has not started; empty if the cluster has room for it."""
         capacity = self._manager.capacity()
         if capacity is None or capacity.free != 0:
             return ""
@@ -259,17 +259,17 @@ class PerAttempt:
         return executors.why_without(capacity, own[0], self._conf["spark.master"])
 
     def carries(self) -> int | None:
-        """See `Contexts.carries`."""
+        """Compute the number from the cluster's capacity."""
         capacity = self._manager.capacity()
         return executors.jobs_at_once(capacity, self._conf) if capacity else None
 
     def lost(self, error: BaseException) -> str:
-        """See `Contexts.lost`."""
+        """Check the error's words, then whether the context stops."""
         root = self._root
         if root is None or not any(word in str(error) for word in LOST_WORDS):
             return ""
         deadline = time.monotonic() + LOST_S
-        while root.sparkContext._jsc is not None:  # Else the job itself has stopped the context.
+        while root.sparkContext._jsc is not None:  # None if the job itself stopped the context.
             if _is_stopped(root):
                 application = root.sparkContext.applicationId
                 return f"the cluster has ended the Spark application {application}"
@@ -280,14 +280,14 @@ class PerAttempt:
 
     def _limits(self, slots: int) -> dict[str, str]:
         if not self._conf["spark.master"].startswith("spark://"):
-            return {}  # YARN and Kubernetes give what was asked for: nobody takes all by default.
+            return {}  # YARN and Kubernetes grant what is requested: no job takes all by default.
         capacity = self._manager.capacity()
         return executors.limits(capacity, self._conf, slots) if capacity else {}
 
     def _idle_over(self) -> None:
         with self._changing:
             if self._idle is not threading.current_thread():
-                return  # The next job was quicker.
+                return  # The next job has already taken the context.
             self._idle = None
             self._stop()
 
@@ -305,7 +305,7 @@ class PerAttempt:
         return True
 
     def _end(self, tag: Tag) -> None:
-        """End the application of a tag, if the cluster knows one: its context has not started."""
+        """End the application with this tag, if the cluster has one; its context never started."""
         for one in self._manager.applications():
             if one.tag == tag:
                 self._manager.end(one.application_id)

@@ -1,4 +1,4 @@
-"""What every Spark session of ours is started with, and plain PySpark inside ``main``."""
+"""The settings of every Spark session that we start, and of plain PySpark inside ``main``."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ logger.native.level = error
 
 
 def preload() -> None:
-    """Import what takes a process of ``main`` long to import."""
+    """Import the slow modules of PySpark before ``main`` needs them."""
     for name in ("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"):
         importlib.import_module(name)
 
 
 def session_conf(given: Mapping[str, str], scratch: str, application: str) -> dict[str, str]:
-    """Return what a driver's session is started with: what was given, over our defaults.
+    """Return a driver's session settings: the given ones, over the defaults of Understudy.
 
-    Between the two is what Spark's ``spark-defaults.conf`` sets on this host.
+    Spark's ``spark-defaults.conf`` on this host ranks between the two.
     """
     conf = {"spark.master": "local[*]", "spark.app.name": application, "spark.ui.port": "0"}
     conf.update(_kept_together({**_spark_defaults(), **given}, scratch))
@@ -49,10 +49,10 @@ def session_conf(given: Mapping[str, str], scratch: str, application: str) -> di
 
 
 def set_submit_arguments(conf: Mapping[str, str], scratch: str = "") -> None:
-    """Let a ``SparkSession`` that ``main`` itself makes start with these settings.
+    """Make a ``SparkSession`` that ``main`` itself creates start with these settings.
 
-    It is started like a driver's JVM: it dies with the process of ``main``, and keeps its files
-    in ``scratch`` (empty: where Spark would).
+    Its JVM starts like a driver's: it dies with the process of ``main``, and writes its files to
+    ``scratch`` (empty: Spark's default).
     """
     arguments = [part for item in conf.items() for part in ("--conf", "=".join(item))]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
@@ -73,9 +73,9 @@ def set_submit_arguments(conf: Mapping[str, str], scratch: str = "") -> None:
 
 
 def settings_and_flags(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Take settings out of arguments for ``spark-submit``; return them, and the other arguments.
+    """Split arguments for ``spark-submit`` into settings and other arguments.
 
-    On a command line, everybody on the host could read them.
+    On a command line, every user of the host could read the settings.
     """
     said: dict[str, str] = {}
     from_file: dict[str, str] = {}
@@ -123,7 +123,7 @@ def _read(path: Path, missing: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def _kept_together(given: Mapping[str, str], scratch: str) -> dict[str, str]:
-    """Return settings that keep files in one place, and Spark's log apart from what jobs print."""
+    """Return settings that put all files into ``scratch`` and mark the lines of Spark's log."""
     conf = {"spark.ui.showConsoleProgress": "false", "spark.local.dir": scratch, **given}
     settings = Path(scratch) / "log4j2.properties"
     level = conf.pop("spark.log.level", "WARN").lower()

@@ -1,4 +1,4 @@
-"""Spark inside the process of ``python app.py``: one context, a session of its own for each job."""
+"""Spark inside the process of ``python app.py``: one context, and a session for each job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_session(job_id: str, name: str) -> SparkSession:
 
 
 def queries_of(session: SparkSession) -> Queries:
-    """Return the streaming queries that will be started in a session."""
+    """Return a watcher for the streaming queries of a session."""
     java = session._jsparkSession
     return Queries(lambda other: other is session or other._jsparkSession.equals(java))
 

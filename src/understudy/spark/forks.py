@@ -1,7 +1,7 @@
-"""What a forked child of a driver must not do: speak to the JVM over its parent's connections.
+"""Cuts forked children of a driver off from the JVM, whose connections belong to the parent.
 
-Whatever a child does to a DataFrame, lets go of by its garbage collection, or returns from a
-``foreachBatch`` that it was forked in, would reach the JVM in its parent's name.
+Otherwise a child's operations on DataFrames, its garbage collection, and its return from a
+``foreachBatch`` in which it was forked would reach the JVM in the parent's name.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from understudy.errors import UsageError
 
 
 def keep_jvm_from_children() -> None:
-    """Cut each child that is forked from here on off from the JVM."""
+    """Cut off each child that is forked from now on."""
     os.register_at_fork(after_in_child=cut_off)
 
 
 def cut_off() -> None:
-    """Put nothing in the place of every connection to the JVM, and let no new one be made.
+    """Replace every connection to the JVM with ``/dev/null``, and allow no new one.
 
-    Closing them would let their numbers be used again, for files that the JVM's answers would
-    then be looked for in.
+    If they were closed, new files could get their descriptor numbers, and Py4J would read the JVM's
+    answers from those files.
     """
     if SparkContext._gateway is not None:  # All that Py4J sends goes through this one object.
         client = SparkContext._gateway._gateway_client
         client.send_command = _refuse
         client.garbage_collect_object = _ignore
-    with contextlib.suppress(Exception):  # A child that cannot be cut off ends like any other.
+    with contextlib.suppress(Exception):  # A failure here must not change how the child behaves.
         ports = _ports()
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for name in os.listdir("/proc/self/fd") if ports else ():
@@ -49,11 +49,11 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 
 
 def _ignore(*_: object, **__: object) -> None:
-    """What a child lets go of, its parent may still hold."""
+    """Ignore a release of an object: the parent may still hold it."""
 
 
 def _ports() -> set[int]:
-    """Return where the JVM listens, and where it calls Python back."""
+    """Return the JVM's port and the port of Python's callback server."""
     gateway = SparkContext._gateway
     if gateway is None:
         return set()

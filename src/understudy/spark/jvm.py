@@ -1,11 +1,11 @@
-"""Starting Spark's JVM ourselves: so that it gets our death signal, descriptors and flags.
+"""Starts Spark's JVM with our own death signal, descriptors and flags.
 
 PySpark starts its gateway through shell scripts, as a child that outlives a killed Python by up to
-two seconds, or for ever if user code has forked. Here Spark's own launcher makes the command line
+two seconds, or forever if user code has forked. Here Spark's own launcher creates the command line
 (class path, memory, module flags), and this module starts it.
 
-Settings and Java options may hold secrets, and everybody on a host can read command lines: both
-are in files that only we can read, and that are gone once the JVM has read them.
+Settings and Java options may hold secrets, and every user of a host can read command lines: both
+are in files that only the owner can read, and that are removed once the JVM has read them.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from understudy.spark.addresses import advertised, on_this_host
 from understudy.spark.java import VECTOR_MODULE, Java, find_java
 
 LAUNCHER_S = 60.0
-"""Spark's launcher prints a command line in a quarter of a second."""
+"""Timeout of Spark's launcher, which normally takes a quarter of a second."""
 
 GATEWAY_S = 150.0
-"""A JVM on a machine that starts several at once needs a while."""
+"""Timeout of a JVM's start, long enough for a machine that starts several at once."""
 
 POLL_S = 0.02
 SIGNALLED = 128
 PR_SET_PDEATHSIG = 1
 USAGE = "--usage-error"
-"""The launcher makes a command line that prints how ``spark-submit`` is used, if it refuses one."""
+"""When the launcher refuses arguments, its command line has this flag, to print the usage."""
 
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 
 RESOLVED = frozenset({"spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"})
-"""Settings that the JVM has with what ``spark.jars.packages`` brought: a context that is given its
-own of them would not hand that to executors."""
+"""Settings to which the JVM has added the files of ``spark.jars.packages``: a context that sets
+them again would not pass those files to executors."""
 
 LOG_MARK = "\x01"
-"""Begins each line of Spark's own log, to tell it from what jobs print."""
+"""Begins each line of Spark's own log, to distinguish it from the output of jobs."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Gateway:
     port: int
     secret: str
     python: str | None
-    """What executors run Python functions with; None where Spark must choose."""
+    """The Python of executors; None if Spark chooses."""
 
 
 def start_gateway(
@@ -70,13 +70,13 @@ def start_gateway(
     flags: Sequence[str] = (),
     scratch: str | None = None,
 ) -> Gateway:
-    """Start a JVM with Py4J's gateway; it dies with the calling thread's process.
+    """Start a JVM with Py4J's gateway; the JVM dies with the calling process.
 
-    ``conf`` is all that Spark is told: it reads no ``spark-defaults.conf`` beside it. ``flags`` are
-    further ones of ``spark-submit``. ``descriptors`` are inherited by the JVM (liveness locks);
-    what is left in ``scratch`` when this process is killed, its guardian removes. Call from the
-    main thread, which the kernel ties the death signal to. Raises `UnderstudyError` with what the
-    JVM printed.
+    ``conf`` holds all settings: Spark reads no ``spark-defaults.conf`` besides. ``flags`` are
+    further arguments of ``spark-submit``. The JVM inherits ``descriptors`` (liveness locks). If
+    this process is killed, its guardian removes the files in ``scratch``. Call from the main
+    thread, as the kernel ties the death signal to the calling thread. Raises `UnderstudyError`
+    that says how the start failed.
     """
     java = find_java()
     python = executor_python(conf, os.environ)
@@ -97,15 +97,15 @@ def start_gateway(
 
 
 def spark_home() -> str:
-    """Return the directory of the Spark that is used."""
+    """Return the directory of the Spark installation in use."""
     return os.environ.get("SPARK_HOME") or str(_find_spark_home())
 
 
 def executor_python(conf: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
-    """Return what executors run Python functions with; None where Spark must choose.
+    """Return the Python of executors; None if Spark chooses.
 
-    What a person has set comes first, with ``spark-submit``'s precedence. Else it is this Python,
-    where all executors are on this host; on others it may not be there, and Spark's default is.
+    The user's setting comes first, with ``spark-submit``'s precedence. Else it is this Python, if
+    all executors are on this host; other hosts may not have it, and get Spark's default.
     """
     given = conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
     if given:
@@ -114,13 +114,13 @@ def executor_python(conf: Mapping[str, str], environment: Mapping[str, str]) -> 
 
 
 def was_killed(process: subprocess.Popen[bytes]) -> bool:
-    """Say whether a signal has ended a JVM; of some it makes an exit code above 128."""
+    """Return whether a signal ended a JVM; some signals appear as an exit code above 128."""
     code = process.poll()
     return code is not None and (code < 0 or code > SIGNALLED)
 
 
 def use_gateway(gateway: Gateway) -> None:
-    """Let PySpark in this process use the gateway instead of starting its own."""
+    """Make PySpark in this process use the gateway instead of starting its own."""
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
     if gateway.python:
@@ -152,7 +152,7 @@ def _command(
     environment: Mapping[str, str],
     directory: Path,
 ) -> list[str]:
-    """Ask Spark's launcher for the command line, and leave out what this Java does not have."""
+    """Get the command line from Spark's launcher, without the modules that this Java lacks."""
     jars = str(Path(environment["SPARK_HOME"]) / "jars" / "*")
     settings = directory / "settings"
     properties.write(settings, conf)
@@ -164,7 +164,7 @@ def _command(
         ],
         environment,
     )
-    # An empty line ends what JVM options may have printed; the command line follows.
+    # JVM options may print something first; an empty line separates it from the command line.
     _, _, printed = launched.stdout.partition(b"\0\n")
     command = [os.fsdecode(part) for part in printed.split(b"\0") if part]
     refused = launched.returncode != 0 or USAGE in command
@@ -178,9 +178,9 @@ def _command(
 
 
 def _with_options_in_file(command: list[str], path: Path) -> list[str]:
-    """Write what comes between Java's program and the main class into a file that it reads."""
+    """Move the options between ``java`` and the main class into an argument file."""
     main = command.index(MAIN_CLASS)
-    # Before the program there may be ``env`` with the library path.
+    # ``env`` with the library path may come before the program.
     program = next(at for at, part in enumerate(command) if part.endswith("/bin/java"))
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
@@ -210,7 +210,7 @@ def _launch(
 
 
 def _await_answer(process: subprocess.Popen[bytes], answer: Path) -> tuple[int, str]:
-    """Wait for the file with port and secret, which the JVM publishes by a rename."""
+    """Wait for the file with port and secret, which the JVM creates by a rename."""
     deadline = time.monotonic() + GATEWAY_S
     while not answer.exists():
         if was_killed(process):

@@ -1,6 +1,6 @@
-"""Whether a Spark session reaches a URL: each scheme is a class of Hadoop's that it has or not.
+"""Checks whether a Spark session reaches a URL: each scheme needs its class of Hadoop.
 
-Only the session's own JVM is asked, so a session of Spark Connect is not looked at.
+The check asks the session's own JVM, so it skips sessions of Spark Connect.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ PACKAGES = {
     "abfss": "org.apache.hadoop:hadoop-azure:{hadoop}",
     "gs": "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
 }
-"""What brings the file system of a scheme, in the version of Hadoop that the session has."""
+"""Scheme → the package with its file system, for the session's version of Hadoop."""
 
 _OTHER_DIR = "set execution.checkpointing.dir to what Spark reaches"
 
 
 def check_reachable(spark: SparkSession, location: str, or_else: str = _OTHER_DIR) -> None:
-    """Raise `CheckpointError` where the session has nothing that reads and writes this URL.
+    """Raise `CheckpointError` if the session has no file system for this URL.
 
-    ``or_else`` is what a person can do besides adding the package.
+    ``or_else`` is the alternative to adding the package, for the message.
     """
     scheme, separator, _ = location.partition("://")
     jvm = getattr(spark, "_jvm", None)
@@ -33,7 +33,7 @@ def check_reachable(spark: SparkSession, location: str, or_else: str = _OTHER_DI
     configuration = spark._jsc.hadoopConfiguration()
     try:
         hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
-    except Exception as error:  # Py4J wraps whatever the class loader says.
+    except Exception as error:  # Py4J wraps every error of the class loader.
         version = hadoop.util.VersionInfo.getVersion()
         package = PACKAGES.get(scheme, "").format(hadoop=version)
         way_out = (

@@ -1,6 +1,6 @@
-"""Settings in a file, in the grammar of ``java.util.Properties``, as Spark's launcher reads them.
+"""Reads and writes settings in the grammar of ``java.util.Properties``, as Spark's launcher does.
 
-The one place that knows this grammar. It imports nothing of Spark.
+Only this module knows the grammar. It imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _WRITTEN = {"\\": "\\\\", **{char: f"\\{letter}" for letter, char in _ESCAPES.it
 _CODE_DIGITS = 4
 
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1))).replace("\r", "").replace("\n", "")
-"""What Spark takes away around a value."""
+"""The characters that Spark strips from both ends of a value."""
 
 
 def defaults_file(home: str, environment: Mapping[str, str]) -> Path:
-    """Return where ``spark-defaults.conf`` is, if it is; ``home`` is Spark's."""
+    """Return the path of ``spark-defaults.conf``, which may not exist; ``home`` is Spark's."""
     return Path(environment.get("SPARK_CONF_DIR") or f"{home}/conf") / "spark-defaults.conf"
 
 
 def write(path: Path, settings: Mapping[str, str]) -> None:
-    """Write settings into a new file that only we can read; they may hold secrets."""
+    """Write settings, which may hold secrets, to a new file that only its owner can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="ascii") as file:
         file.write(written(settings))
@@ -39,17 +39,16 @@ def written(settings: Mapping[str, str]) -> str:
 
 
 def read(text: str) -> dict[str, str]:
-    """Return Spark's settings in a properties file: their keys begin with ``spark.``.
+    """Return the settings in a properties file whose keys begin with ``spark.``.
 
-    Values lose the blanks around them, as Spark takes them away. Raises ``ValueError`` where Java
-    does.
+    Values are stripped of blanks, as in Spark. Raises ``ValueError`` where Java does.
     """
     found = dict(_parted(line) for line in _lines(text))
     return {key: value.strip(_TRIMMED) for key, value in found.items() if key.startswith("spark.")}
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield what stands for a setting: without comments, and with the lines that go on joined."""
+    """Yield the logical lines: without comments, and with continued lines joined."""
     whole = ""
     goes_on = False
     for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -67,7 +66,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _parted(line: str) -> tuple[str, str]:
-    """Return key and value, which the first ``=``, ``:`` or blank parts, with blanks around it."""
+    """Split a line into key and value at the first ``=``, ``:`` or blank, with blanks around it."""
     end = 0
     while end < len(line) and line[end] not in f"=:{_BLANKS}":
         end += 2 if line[end] == "\\" else 1
@@ -78,7 +77,7 @@ def _parted(line: str) -> tuple[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without its escapes."""
+    """Return a text with its escapes resolved."""
     found = []
     characters = iter(text)
     for char in characters:
@@ -93,7 +92,7 @@ def _plain(text: str) -> str:
             found.append(chr(int(digits, 16)))
         else:
             found.append(_ESCAPES.get(letter, letter))
-    # What Java writes as two units of UTF-16 is one character.
+    # Java writes some characters as two UTF-16 units.
     units = "".join(found).encode("utf-16-le", "surrogatepass")
     return units.decode("utf-16-le", "surrogatepass")
 

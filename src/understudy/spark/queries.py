@@ -1,8 +1,7 @@
-"""The streaming queries that a job starts: found when they start, awaited, watched, stopped.
+"""The streaming queries of a job: detected at their start, awaited, watched and stopped.
 
-Found by a hook in PySpark's own ``start`` and ``toTable``, since a query that ends quickly is in no
-list of active ones any more. Queries that were started in the JVM behind PySpark's back are not
-seen.
+A hook in PySpark's ``start`` and ``toTable`` detects them, since a query that ends quickly is no
+longer in the list of active ones. Queries that are started directly in the JVM are not detected.
 """
 
 from __future__ import annotations
@@ -25,74 +24,74 @@ from understudy.model import Failure
 from understudy.spark.query_log import SeenQuery
 
 STOP_S = 30.0
-"""How long queries may take to stop: a batch that is in a Python function is not interrupted."""
+"""How long queries may take to stop: a batch inside a Python function is not interrupted."""
 
 _TEMPORARY = "temporary-"
-"""How the names of the locations begin that Spark makes up for queries without one."""
+"""Prefix of the locations that Spark creates for queries without one."""
 
 _LOCATION_KEY = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass
 class _Started:
-    """One query, and how far it was looked at."""
+    """One query, and which of its reports were read."""
 
     query: StreamingQuery
     run_id: str
     facts: tuple[str, str, str] | None = None
-    """Its id, name and location."""
+    """The query's id, name and location."""
     newest: tuple[int, str] = (-1, "")
-    """Batch and time of the latest report that was seen."""
+    """Batch and time of the latest report that was read."""
     ended: bool = False
-    """It had ended when its reports were last read: there will be no more."""
+    """The query had ended when its reports were last read: there will be no more."""
 
 
 class Queries:
     """The queries of one job."""
 
     def __init__(self, is_ours: Callable[[SparkSession], bool]) -> None:
-        """``is_ours`` says whether a session is the job's."""
+        """Watch for queries; ``is_ours`` returns whether a session belongs to the job."""
         self.is_ours = is_ours
         self.changed = threading.Event()
-        """Set when a query was started."""
+        """Set when a query starts."""
         self.interrupted = False
         self._turn = threading.Lock()
         self._started: dict[str, _Started] = {}
         self._told: set[str] = set()
-        """Runs whose failure was raised to the job's function: it is its own business."""
+        """Runs whose failure was raised to the job's function, which handles the failure itself."""
         self._ends: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
         _hook()
         _jobs.append(self)
 
     def close(self) -> None:
-        """Take no notice of queries any more."""
+        """Stop watching for queries."""
         if self in _jobs:
             _jobs.remove(self)
 
     @property
     def any(self) -> bool:
-        """Say whether the job has started a query."""
+        """Return whether the job has started a query."""
         return bool(self._started)
 
     def started(self, query: StreamingQuery) -> None:
-        """Take notice of a query; one that is known already is not counted twice."""
+        """Register a query; repeated calls for one run have no effect."""
         run_id = query.runId
         with self._turn:
             if run_id in self._started:
                 return
             self._started[run_id] = _Started(query, run_id)
-        self._ends.put(("", None))  # Whoever awaits them all has one more to await.
+        self._ends.put(("", None))  # Wakes `settle`, which has one more query to await.
         self.changed.set()
         if self.interrupted:
             query._jsq.stop()
 
     def told(self, run_id: str) -> None:
-        """Note that this run's failure was raised to the function."""
+        """Record that this run's failure was raised to the function."""
         with self._turn:
             self._told.add(run_id)
 
     def told_all(self) -> None:
-        """Note that the function was raised what every query has failed of so far."""
+        """Record that the failures of all queries so far were raised to the function."""
         for one in self._all():
             if not one.query._jsq.isActive():
                 self.told(one.run_id)
@@ -100,8 +99,8 @@ class Queries:
     def settle(self, value: Any) -> Any:
         """Wait until all queries have ended; raise the error of the first that fails.
 
-        Returns what the function has returned; None instead of queries. What it returns it leaves
-        to us, whatever it was told of it.
+        Returns the function's return value, or None in place of queries. A returned query's error
+        is raised here even if the function has seen it.
         """
         returned = _returned(value)
         ours = {one.runId for one in returned}
@@ -133,12 +132,12 @@ class Queries:
         threading.Thread(target=wait, name="understudy-query", daemon=True).start()
 
     def interrupt(self) -> None:
-        """Stop the queries, and those that the function starts from now on."""
+        """Stop all queries, and each one that the function starts from now on."""
         self.interrupted = True
         self._stop_all()
 
     def stop(self) -> None:
-        """Return once no query runs. Raises `UnderstudyError` if that takes too long."""
+        """Stop all queries and wait for their end. Raises `UnderstudyError` on a timeout."""
         if not self._started:
             return
         failures: list[BaseException] = []
@@ -163,7 +162,7 @@ class Queries:
                 one.query._jsq.stop()
 
     def look(self) -> list[SeenQuery]:
-        """Return the queries with what they have reported since; ended ones for the last time."""
+        """Return the queries with their new reports; an ended query appears a last time."""
         return [self._look(one) for one in self._all() if not one.ended]
 
     def _look(self, one: _Started) -> SeenQuery:
@@ -172,7 +171,7 @@ class Queries:
             location = java.streamingQuery().resolvedCheckpointRoot()
             one.facts = (one.query.id, one.query.name or "", str(location))
         query_id, name, location = one.facts
-        active = java.isActive()  # Before its reports are read, so that none is missed.
+        active = java.isActive()  # Read before the reports, so that none is missed.
         progress = _progress_since(java, one.newest)
         if progress:
             one.newest = (progress[-1]["batchId"], progress[-1]["timestamp"])
@@ -187,7 +186,7 @@ class Queries:
 
 
 def _failure_of(query: StreamingQuery) -> Failure | None:
-    """Return what a query has ended with; None where it was stopped, or has nothing more to do."""
+    """Return the failure that ended a query; None if it was stopped or is complete."""
     error = query.exception()
     if error is None:
         return None
@@ -195,7 +194,7 @@ def _failure_of(query: StreamingQuery) -> Failure | None:
 
 
 def _progress_since(java: Any, newest: tuple[int, str]) -> list[dict[str, Any]]:
-    """Return the reports after one, oldest first; each costs two calls to the JVM."""
+    """Return the reports after ``newest``, oldest first; each costs two calls to the JVM."""
     reports = java.recentProgress()
     found: list[dict[str, Any]] = []
     for index in range(len(reports) - 1, -1, -1):
@@ -207,7 +206,7 @@ def _progress_since(java: Any, newest: tuple[int, str]) -> list[dict[str, Any]]:
 
 
 def _returned(value: Any) -> list[StreamingQuery]:
-    """Return the queries that a function has returned: one, or nothing but queries in a list."""
+    """Return the queries in a function's return value: one query, or a list of only queries."""
     if isinstance(value, StreamingQuery):
         return [value]
     if isinstance(value, list | tuple) and value:
@@ -217,12 +216,12 @@ def _returned(value: Any) -> list[StreamingQuery]:
 
 
 _jobs: list[Queries] = []
-"""Whoever is to hear of queries that start."""
+"""The jobs that watch for queries."""
 
 
 @functools.cache
 def _hook() -> None:
-    """Let `Queries` hear of what PySpark starts, and of what a function is raised."""
+    """Patch PySpark once: report started queries, and failures raised to the function."""
     wrap = DataStreamWriter._sq
 
     def _sq(self: DataStreamWriter, jsq: Any) -> StreamingQuery:
@@ -262,8 +261,8 @@ def _hook() -> None:
 def _refuse_random_location(query: StreamingQuery, session: SparkSession) -> None:
     """Stop a query whose location no other attempt would find, and raise `CheckpointError`.
 
-    Below the location that a session is set to, Spark makes up a new name each time where a query
-    has none. It has run for a moment by then: what it was given is known to its JVM only.
+    Below a session's configured location, Spark invents a new name for each unnamed query. Only the
+    JVM knows the query's own location, so the query runs for a moment before this check.
     """
     if query.name:
         return

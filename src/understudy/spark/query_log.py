@@ -1,11 +1,11 @@
-"""Structured Streaming's own checkpoint: what its files say, and whether it is what was recorded.
+"""Structured Streaming's own checkpoint: parsing its files, and comparing it with the record.
 
 A checkpoint location holds ``metadata`` (the query's id), ``offsets/<batch>`` (what a batch reads,
-written before it runs) and ``commits/<batch>`` (written when it is done). A file source keeps in
-``sources/<source>/<number>`` which files it has given out, and in ``<number>.compact`` all up to
-there; ``{"logOffset": <number>}`` is how far a batch reads. Stateful operators keep one version for
-each batch in ``state/<operator>/<partition>``. What begins with a dot there is a draft or a
-checksum.
+written before it runs) and ``commits/<batch>`` (written when it is done). A file source lists the
+files that it has given out in ``sources/<source>/<number>``, and all up to that number in
+``<number>.compact``; ``{"logOffset": <number>}`` is the end of a batch. Stateful operators keep one
+version for each batch in ``state/<operator>/<partition>``. A name there that begins with a dot is
+a temporary file or a checksum.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from understudy.core.savepoints import STATE_VERSION
 from understudy.model import Checkpoint, Failure
 
 OFFSETS_BYTES_MAX = 16 * 1024
-"""Offsets that are larger as JSON are not recorded: the register holds them, of every query."""
+"""Largest offsets, as JSON, that are recorded: the register holds those of every query."""
 
 SOURCE_BYTES_MAX = 32 * 1024 * 1024
-"""Files of a source's log that are larger are not looked into: of some 200,000 files. The compact
-ones only grow, and one of some gigabytes is sound, too."""
+"""Largest file of a source's log that is inspected, some 200,000 entries. Compact files only grow,
+and one of several gigabytes is valid, too."""
 
 _VERSION = re.compile(r"v\d+")
 _LOGGED = re.compile(r"([0-9]+)(\.compact)?")
 _PARTITION = re.compile(r"[0-9]+/[0-9]+(/[^/]+)?")
-"""Of the state, below its directory; a join has several stores in each."""
+"""A partition's path below ``state``; a join has several stores in each partition."""
 _VOID = "-"
-"""What stands for a source that has no offset yet."""
+"""Spark's placeholder for a source without an offset."""
 
 
 class UnreadableLog(Exception):  # noqa: N818 -- it says what was found, and is never a user's
-    """A file of the log is not whole. Its text says how."""
+    """A file of the log is damaged; the message describes the damage."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The two files of a batch, as bytes; a batch that is not done has no second one."""
+    """The two files of a batch, as bytes; a batch that is not done has no commit."""
 
     offsets: bytes | None
     commit: bytes | None
@@ -48,10 +48,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies at a checkpoint location."""
+    """The content of a checkpoint location."""
 
     query_id: str = ""
-    """Empty where there is no ``metadata``."""
+    """Empty without ``metadata``."""
     started: tuple[int, ...] = ()
     """The batches that have offsets, ascending."""
     committed: tuple[int, ...] = ()
@@ -59,38 +59,38 @@ class Found:
     batches: Mapping[int, Batch] = field(default_factory=dict)
     """The recorded batch, and all after it."""
     sources: Mapping[str, Mapping[str, bytes | None]] = field(default_factory=dict)
-    """By source, the files of its log that Spark reads; None stands for one that is too large."""
+    """Source → the files of its log that Spark reads; None stands for a file that is too large."""
     state: Mapping[str, int] = field(default_factory=dict)
-    """The bytes of each file below ``state``."""
+    """The size in bytes of each file below ``state``."""
     unreadable: str = ""
-    """Why the location could not be looked at; nothing else is known then."""
+    """Why the location could not be read; then all other fields are empty."""
     exists: bool = True
 
     @property
     def last(self) -> int:
-        """Return the last batch that is done; -1 where there is none."""
+        """Return the last committed batch; -1 if there is none."""
         return self.committed[-1] if self.committed else -1
 
 
 @dataclass(frozen=True)
 class SeenQuery:
-    """A query of a job, as Spark tells of it at one moment."""
+    """A snapshot of a job's query, as Spark reports it."""
 
     query_id: str
     run_id: str
     name: str
     location: str
-    """Its checkpoint location as Spark spells it."""
+    """The checkpoint location in Spark's spelling."""
     temporary: bool
-    """The location is one that Spark has made up and will remove: nobody can go on from there."""
+    """Spark created the location and will remove it: no query can resume from there."""
     progress: tuple[dict[str, Any], ...]
-    """What it has reported since it was last seen, oldest first."""
+    """The reports since the last snapshot, oldest first."""
     failure: Failure | None = None
-    """What it has ended with, if it has failed."""
+    """The failure that ended the query, if any."""
 
 
 def batch_numbers(names: Iterable[str]) -> tuple[int, ...]:
-    """Return the batches among the names of a log's directory."""
+    """Return the batch numbers among the file names of a log."""
     return tuple(sorted(int(name) for name in names if name.isascii() and name.isdigit()))
 
 
@@ -103,12 +103,12 @@ def query_id(metadata: bytes) -> str:
 
 
 def end_offsets(data: bytes) -> list[Any]:
-    """Return where each source had come to, from ``offsets/<batch>``. Raises `UnreadableLog`."""
+    """Return each source's offset from ``offsets/<batch>``. Raises `UnreadableLog`."""
     return [offset for _, offset in _named_offsets(data)]
 
 
 def _named_offsets(data: bytes) -> list[tuple[str, Any]]:
-    """Return the same, each with the name of its source's directory."""
+    """Return each source's offset with the name of the source's directory."""
     version, lines = _lines(data)
     if len(lines) < 2:
         raise UnreadableLog("is truncated: it names no source")
@@ -121,7 +121,7 @@ def _named_offsets(data: bytes) -> list[tuple[str, Any]]:
 
 
 def check_commit(data: bytes) -> None:
-    """Raise `UnreadableLog` unless the bytes are those of a ``commits/<batch>``."""
+    """Raise `UnreadableLog` unless the bytes are a valid ``commits/<batch>``."""
     _, lines = _lines(data)
     if not lines:
         raise UnreadableLog("is truncated: it holds a version only")
@@ -129,16 +129,16 @@ def check_commit(data: bytes) -> None:
 
 
 def check_source(data: bytes) -> None:
-    """Raise `UnreadableLog` unless the bytes are those of a file of a file source's log."""
+    """Raise `UnreadableLog` unless the bytes are a valid file of a file source's log."""
     _, lines = _lines(data)
-    if not lines or data.endswith(b"\n"):  # Spark ends no line but for the next one.
+    if not lines or data.endswith(b"\n"):  # Spark writes line breaks only between lines.
         raise UnreadableLog("is truncated: a line is missing")
     for line in lines:
         _json(line)
 
 
 def source_files(names: Iterable[str]) -> list[str]:
-    """Return the files of a source's log that Spark reads: the newest compact one, and later."""
+    """Return the files of a source's log that Spark reads: from the newest compact one on."""
     found = [match for name in names if (match := _LOGGED.fullmatch(name))]
     found.sort(key=lambda match: (int(match[1]), bool(match[2])))
     first = max((index for index, match in enumerate(found) if match[2]), default=0)
@@ -146,7 +146,7 @@ def source_files(names: Iterable[str]) -> list[str]:
 
 
 def reads_files(offsets: bytes) -> bool:
-    """Say whether a batch has a source that keeps a log of its files."""
+    """Return whether a batch has a source that keeps a log of its files."""
     try:
         return any(_logged(offset) is not None for offset in end_offsets(offsets))
     except UnreadableLog:
@@ -154,7 +154,7 @@ def reads_files(offsets: bytes) -> bool:
 
 
 def offsets_json(offsets: bytes) -> bytes:
-    """Return the offsets of a batch for the register; ``null`` where they are too large."""
+    """Return the offsets of a batch for the register; ``null`` if too large or unreadable."""
     try:
         told = json.dumps(end_offsets(offsets), separators=(",", ":")).encode()
     except UnreadableLog:
@@ -163,9 +163,9 @@ def offsets_json(offsets: bytes) -> bytes:
 
 
 def problem(recorded: Checkpoint, found: Found, digest_found: str) -> str:
-    """Say why a query must not go on from what is found; empty where it may.
+    """Return why a query must not resume from the found checkpoint; empty if it may.
 
-    ``digest_found`` is that of the recorded batch's files, empty where they are gone.
+    ``digest_found`` is the digest of the recorded batch's files, empty if they are gone.
     """
     number = recorded.batch_id
     if found.unreadable:
@@ -186,12 +186,12 @@ def problem(recorded: Checkpoint, found: Found, digest_found: str) -> str:
 
 
 def _was_purged(number: int, found: Found) -> bool:
-    """Say whether Spark itself has removed a batch: it begins with the oldest, and its offsets."""
+    """Return whether Spark itself removed a batch: Spark removes the oldest first."""
     return found.last > number and bool(found.started) and found.started[0] > number
 
 
 def _damaged(number: int, found: Found) -> str:
-    """Say which of the files from the recorded batch on is damaged; empty where none is."""
+    """Describe the first damaged file from the recorded batch on; empty if there is none."""
     sources = 0
     for batch_id, batch in sorted(found.batches.items()):
         try:
@@ -213,10 +213,10 @@ def _damaged(number: int, found: Found) -> str:
 
 
 def _source_damaged(found: Found) -> str:
-    """Say what is wrong with the logs of the file sources; empty where nothing is.
+    """Describe the damage in the logs of the file sources; empty if there is none.
 
-    A source that a query reads twice is named twice by the offsets, and has one directory: then
-    it is not known whose directories those after it are.
+    A source that a query reads twice appears twice in the offsets but has one directory; the
+    directories of later sources are then ambiguous, so that one matching log is enough.
     """
     offsets = _named_offsets(found.batches[found.last].offsets or b"")
     told = [json.dumps(offset) for _, offset in offsets]
@@ -233,7 +233,7 @@ def _source_damaged(found: Found) -> str:
 
 
 def _log_damaged(path: str, log: Mapping[str, bytes | None], number: int) -> str:
-    """Say what is wrong with a file source's log, which had come to this number."""
+    """Describe the damage in a file source's log up to this number; empty if there is none."""
     held = {int(name.removesuffix(".compact")): name for name in log}
     oldest = min(held, default=number)
     first = oldest if held.get(oldest, "").endswith(".compact") else 0
@@ -250,13 +250,13 @@ def _log_damaged(path: str, log: Mapping[str, bytes | None], number: int) -> str
 
 
 def _state_damaged(sizes: Mapping[str, int]) -> str:
-    """Say which newest version of a state is empty; no version that Spark has written is."""
+    """Describe a newest state file that is empty, which Spark never writes; empty if none is."""
     newest: dict[str, tuple[int, str]] = {}
     for path, size in sizes.items():
         directory, _, name = path.rpartition("/")
         version = STATE_VERSION.match(name)
         if version and _PARTITION.fullmatch(directory):
-            # An empty file goes before others of its version.
+            # Of files with the same version, an empty one takes precedence.
             one = (int(version[1]), "" if size else path)
             newest[directory] = max(newest.get(directory, one), one)
     empty = min((path for _, path in newest.values() if path), default="")
@@ -264,7 +264,7 @@ def _state_damaged(sizes: Mapping[str, int]) -> str:
 
 
 def _logged(offset: Any) -> int | None:
-    """Return how far a file source's log had come; None for an offset of another source."""
+    """Return the log number in a file source's offset; None for other sources."""
     if isinstance(offset, dict) and list(offset) == ["logOffset"]:
         number = offset["logOffset"]
         if type(number) is int and number >= 0:
@@ -287,7 +287,7 @@ def _lines(data: bytes) -> tuple[int, list[str]]:
 
 
 def _offset(text: str) -> Any:
-    """Return one source's offset. What a source writes is JSON by agreement, not always in fact."""
+    """Parse one source's offset: JSON by convention, but plain text from some sources."""
     text = text.strip()
     if text == _VOID:
         return None

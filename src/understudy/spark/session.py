@@ -1,7 +1,7 @@
-"""The session of a driver: warm before its first job, clean for each, watched for what jobs leave.
+"""The Spark sessions of a driver: warm before the first job, clean for each job.
 
-How long a SparkContext lives is the business of `spark.contexts`: as long as the driver where the
-master is local, as long as an attempt on a cluster.
+`spark.contexts` decides how long a SparkContext lives: as long as the driver with a local master,
+as long as an attempt on a cluster.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from understudy.spark.queries import Queries
 from understudy.spark.start_time import refuse_start_time_settings
 
 PROGRESS_JOBS_MAX = 50
-"""Of a job group with more Spark jobs, the latest are counted: each costs a call to the JVM."""
+"""Most Spark jobs of a group that count for progress, the latest ones; each costs a JVM call."""
 
 JVM_END_S = 2.0
-"""How long to wait, after a broken connection, for the kernel to say that the JVM is gone."""
+"""How long to wait, after a broken connection, for the JVM's process to end."""
 
 
 class SparkSessions:
@@ -38,11 +38,11 @@ class SparkSessions:
         self._job: SparkSession | None = None
         self._group = ""
         self._facts = SparkApplication()
-        """Asked of the JVM once for each SparkContext, not with each job."""
+        """Queried from the JVM once for each SparkContext, not for each job."""
         self._queries_of_job: Queries | None = None
         self._before = (0, 0, 0, 0)
         self._conf: dict[str, str] = {}
-        """What the SparkContext was started with."""
+        """The settings with which the SparkContext started."""
 
     @property
     def jvm_pid(self) -> int:
@@ -50,11 +50,11 @@ class SparkSessions:
         return self._gateway.process.pid if self._gateway else 0
 
     def facts(self) -> SparkApplication:
-        """Return what the SparkContext is found by; empty fields where there is none now."""
+        """Return where to find the SparkContext; all fields are empty without one."""
         return self._facts
 
     def start(self, launch: Launch) -> None:
-        """Start the JVM, and warm it with a first query where that takes nothing of others."""
+        """Start the JVM, and warm it with a first query on a local master."""
         self._gateway = start_gateway(launch.conf, launch.descriptors, scratch=launch.scratch)
         use_gateway(self._gateway)
         try:
@@ -69,7 +69,7 @@ class SparkSessions:
             self._started_context(self._root)
 
     def _started_context(self, root: SparkSession) -> None:
-        """Note what a new SparkContext is like before a job has touched it."""
+        """Record the state of a new SparkContext before a job changes it."""
         self._root, self._facts = root, facts_of(root.sparkContext)
         self._conf.clear()
         self._conf.update(root.sparkContext.getConf().getAll())
@@ -87,7 +87,7 @@ class SparkSessions:
         gateway.jvm.java.lang.System.nanoTime()
 
     def open(self, assignment: Assignment) -> SparkSession:
-        """Return a clean session for a job; it is also what ``getOrCreate`` gives meanwhile."""
+        """Return a clean session for a job; ``getOrCreate`` returns it, too, until the next one."""
         assert self._contexts is not None
         root = self._contexts.begin(assignment)
         if root is not self._root:
@@ -95,7 +95,7 @@ class SparkSessions:
         self._job = root.newSession()
         if self._queries_of_job:
             self._queries_of_job.close()
-        # One job at a time: whatever starts here, in whatever session, is the job's.
+        # One job at a time: every query in this process belongs to the job.
         self._queries_of_job = Queries(lambda _: True)
         self._make_current(self._job)
         self._group = assignment.group
@@ -106,23 +106,23 @@ class SparkSessions:
         """Interrupt the Spark jobs of the open job; called from another thread than the job's."""
         if self._queries_of_job:
             self._queries_of_job.interrupt()
-        for query in self._queries():  # Those that were started behind PySpark's back.
+        for query in self._queries():  # Queries that were started directly in the JVM.
             query.stop()
         if self._root:
             self._root.sparkContext.cancelJobGroup(self._group)
 
     def waits(self) -> str:
-        """Say why the open job has no executors; empty where it has some, or needs none."""
+        """Return why the open job has no executors; empty if it has some, or needs none."""
         assert self._contexts is not None
         return self._contexts.waits()
 
     def carries(self) -> int | None:
-        """Return how many jobs the cluster can carry at once; None where that is not known."""
+        """Return how many jobs the cluster can run at once; None if unknown."""
         assert self._contexts is not None
         return self._contexts.carries()
 
     def settle(self, value: Any) -> Any:
-        """Wait until all streaming queries of the job have ended; other values are returned."""
+        """Wait for the end of all streaming queries of the job; see `Queries.settle`."""
         return self._queries_of_job.settle(value) if self._queries_of_job else value
 
     def queries(self) -> Queries | None:
@@ -130,7 +130,7 @@ class SparkSessions:
         return self._queries_of_job
 
     def progress(self) -> tuple[int, int, str]:
-        """Return tasks done and tasks in all of the job's Spark jobs, and which stage runs."""
+        """Return the completed and total tasks of the job's Spark jobs, and the running stage."""
         done = total = 0
         stage = ""
         if self._root is None:
@@ -151,7 +151,7 @@ class SparkSessions:
         return done, total, stage
 
     def close(self) -> list[str]:
-        """Leave a job behind; return why this driver cannot serve another one, if so."""
+        """Close the job's session; return the reasons why this driver cannot serve another job."""
         assert self._contexts is not None
         reasons = self._left_in_context()
         self._job = None
@@ -166,14 +166,14 @@ class SparkSessions:
             return ["it stopped the SparkContext"]
         reasons = ["it left streaming queries"] if self._queries() else []
         assert context._jvm is not None
-        # Group, description, scheduler pool and whatever else belongs to this thread.
+        # Group, description, scheduler pool and all other properties of this thread.
         context._jsc.sc().setLocalProperties(context._jvm.java.util.Properties())
         self._make_current(self._started)
         left = zip(self._fingerprint_if_kept(), self._before, _LEFT, strict=True)
         return reasons + [reason for now, before, reason in left if now != before]
 
     def is_lost(self, error: BaseException | None) -> bool:
-        """Say whether the JVM is gone; a broken connection is given a moment to show that."""
+        """Return whether the JVM is gone; after a broken connection, wait briefly for its end."""
         assert self._gateway is not None
         process = self._gateway.process
         if isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or (
@@ -186,7 +186,7 @@ class SparkSessions:
         return process.poll() is not None
 
     def lost_application(self, error: BaseException) -> str:
-        """Say how the cluster has ended the open job's Spark application; empty if it has not."""
+        """Return how the cluster ended the open job's Spark application; empty if it did not."""
         return self._contexts.lost(error) if self._contexts else ""
 
     @property
@@ -210,7 +210,7 @@ class SparkSessions:
         return self.fingerprint() if self._contexts.keeps else (0, 0, 0, 0)
 
     def fingerprint(self) -> tuple[int, int, int, int]:
-        """Return what a job may have changed in the shared context: tables, caches, settings."""
+        """Return a digest of what jobs may change in a shared context: tables, caches, settings."""
         session = self._started
         context = session.sparkContext
         assert context._jsc is not None
@@ -235,4 +235,4 @@ _LEFT = (
     "it left cached data",
     "it changed the Hadoop configuration",
 )
-"""What it means that a part of the fingerprint is another."""
+"""The meaning of a change in each part of the fingerprint."""

@@ -1,4 +1,4 @@
-"""The application's own modules on executors, which share no directory with their driver."""
+"""Ships the application's modules to executors, which share no directory with their driver."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pyspark import SparkContext
 from understudy.spark.addresses import is_local
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip file can hold: equal contents make equal archives."""
+"""The earliest time in a zip file; a constant, so that equal contents make equal archives."""
 
 _READABLE = 0o644 << 16
 _SKIPPED = "__pycache__"
 
 
 def ship_code(context: SparkContext, python_path: Sequence[str], scratch: Path) -> None:
-    """Let the executors of a context import what lies on a path of Python.
+    """Make the modules of a Python path importable on the executors of a context.
 
-    Executors unpack it, so that packages find their data files; what is a zip file on the path is
-    imported as such. Call right after the context has started: an executor gets it with the first
-    task. The archive lies in ``scratch``, and is made once for the same content. Without executors
-    apart from the driver there is nothing to do: workers inherit the path.
+    Executors unpack the archive, so that packages find their data files; a zip file on the path is
+    imported as such. Call right after the start of the context: an executor gets the archive with
+    its first task. The archive is in ``scratch``, built once for the same content. With a local
+    master there is nothing to do: Python workers inherit the path.
     """
     if is_local(context.master or ""):
         return
@@ -33,14 +33,14 @@ def ship_code(context: SparkContext, python_path: Sequence[str], scratch: Path) 
     if archive is None:
         return
     context.addArchive(f"{archive.as_uri()}#{archive.stem}")
-    # A worker puts each of them before those that it has: the last comes first.
+    # A worker prepends each entry to its path, so the last one comes first.
     includes = context._python_includes
     assert includes is not None
     includes.extend(f"{archive.stem}/{place}" for _, place in reversed(_places(python_path)))
 
 
 def pack(python_path: Sequence[str], scratch: Path) -> Path | None:
-    """Pack what lies on a path into an archive named by its content; None if nothing does."""
+    """Pack the files of a Python path into an archive named by its content; None if empty."""
     members = [*_members(python_path)]
     if not members:
         return None
@@ -62,13 +62,13 @@ def pack(python_path: Sequence[str], scratch: Path) -> Path | None:
 
 
 def _places(python_path: Sequence[str]) -> list[tuple[Path, str]]:
-    """Return the entries of a path, and the place of each in the archive."""
+    """Return the entries of a Python path, each with its directory in the archive."""
     entries = [Path(entry) for entry in python_path if entry]
     return [(entry, f"{number}/{entry.name}") for number, entry in enumerate(entries)]
 
 
 def _members(python_path: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Yield each file, and its place in the archive; an entry inside another has a place apart."""
+    """Yield each file and its path in the archive; nested entries are packed separately."""
     places = _places(python_path)
     entries = {entry for entry, _ in places}
     for entry, place in places:

@@ -1,4 +1,4 @@
-"""Settings that Spark reads when it starts: a job cannot ask for them any more."""
+"""Refuses settings that Spark reads only at its start, when a job requests them later."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from understudy.errors import StartTimeSettingError
 
 
 def _is_a_sessions_own(session: SparkSession, key: str) -> bool:
-    """Say whether Spark reads a setting from the session, not when it starts."""
+    """Return whether Spark reads a setting from the session, not only at its start."""
     if not key.startswith("spark.") or session.conf.isModifiable(key):
         return True
-    # What Spark has not declared: the settings of catalogs and the like, or those of a cluster.
+    # Settings that Spark does not declare: those of catalogs and the like, or of a cluster.
     assert session._jvm is not None
     sql_conf = session._jvm.org.apache.spark.sql.internal.SQLConf
     return key.startswith("spark.sql.") and not sql_conf.isStaticConfigKey(key)
 
 
 def refuse_start_time_settings(started_with: Mapping[str, str]) -> None:
-    """Make ``builder.getOrCreate()`` refuse settings that only a new driver could have.
+    """Make ``builder.getOrCreate()`` refuse settings that only a new driver can have.
 
-    ``started_with`` is looked at each time: another SparkContext may have other settings.
+    Each call reads ``started_with`` again, as a new SparkContext may have other settings.
     """
     original = SparkSession.Builder.getOrCreate
 

@@ -1,4 +1,4 @@
-"""Writing a DataFrame below a directory of ours, and reading it with the schema that it had."""
+"""Writes DataFrames to directories of ours, and reads them with the same schema."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from understudy.errors import UsageError
 from understudy.spark.object_stores import check_reachable
 
 FORMATS = ("parquet", "orc")
-"""They keep every type, and the case of names, and are read without looking for a schema."""
+"""Formats that preserve all types and the case of names, and need no schema inference."""
 
 _AS_IT_IS = ("__globPaths__", "false")
-"""Spark's own option for a path in which a ``*`` or a bracket is a letter."""
+"""Spark's internal option for paths in which ``*`` and brackets are plain characters."""
 
 _log = logging.getLogger(__name__)
 
 
 def check(df: Any, format_: str, what: str) -> DataFrame:
-    """Return the DataFrame if it can be kept whole, without computing it; raises `UsageError`."""
+    """Return the DataFrame if it can be stored, without computing it; raises `UsageError`."""
     if not isinstance(df, DataFrame):
         raise UsageError(f"{what} takes a DataFrame, not a {type(df).__name__}")
     if format_ not in FORMATS:
@@ -71,14 +71,14 @@ def _check_names(kind: DataType, what: str, path: str, *, case_sensitive: bool) 
 
 
 def write(df: DataFrame, url: str, format_: str) -> str:
-    """Write it to a directory that is not there yet; return its schema as JSON."""
+    """Write a DataFrame to a new directory; return its schema as JSON."""
     check_reachable(df.sparkSession, url)
     df.write.format(format_).mode("errorifexists").save(url)
     return df.schema.json()
 
 
 def read(spark: SparkSession, url: str, format_: str, schema: str) -> DataFrame:
-    """Return a DataFrame that reads what `write` has written, with the same schema."""
+    """Return a DataFrame that reads the output of `write`, with the same schema."""
     check_reachable(spark, url)
     wanted = StructType.fromJson(json.loads(schema))
     key, text = _AS_IT_IS
@@ -87,17 +87,17 @@ def read(spark: SparkSession, url: str, format_: str, schema: str) -> DataFrame:
 
 
 def differs(df: DataFrame, schema: str) -> bool:
-    """Say whether a DataFrame has other columns than what was written; NULL or not is no matter."""
+    """Return whether the columns differ from a written schema; nullability is ignored."""
     now = [(field.name, field.dataType.simpleString()) for field in df.schema.fields]
     wanted = StructType.fromJson(json.loads(schema))
     return now != [(field.name, field.dataType.simpleString()) for field in wanted.fields]
 
 
 def _as_strict(found: DataFrame, wanted: StructType) -> DataFrame:
-    """Say again what holds no NULL: Spark forgets that of every file that it reads.
+    """Restore the nullability of columns, which Spark drops for every file that it reads.
 
-    The relation stays as it is, but for what it says of its columns: so filters and columns are
-    still pushed down to the files.
+    Only the relation's output attributes change, so filters and columns are still pushed down to
+    the files.
     """
     try:
         spark = found.sparkSession

@@ -1,6 +1,6 @@
-"""Where Spark finds what lies in our storage, and where Python finds what Spark names.
+"""Converts locations between the spellings of Spark and of Python (fsspec).
 
-The one place that knows both spellings. It imports nothing of Spark.
+Only this module knows both spellings. It imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ _STORES = (
     ("gs", "gs", ("gcs",)),
     ("abfs", "abfs", ("az",)),
 )
-"""Schemes as Python is told them, as Spark is, and what else a person may write; what is not here
-is the same everywhere."""
+"""Schemes in Python, in Spark, and other spellings that users write; any other scheme is the same
+everywhere."""
 
 _PYTHONS = {name: python for python, spark, more in _STORES for name in (python, spark, *more)}
 _SPARKS = {name: spark for python, spark, more in _STORES for name in (python, spark, *more)}
 
 
 def spark_url(storage_url: str, path: str) -> str:
-    """Return a path of a storage as Spark understands it; an absolute path or a URL stays.
+    """Return a storage path in Spark's spelling; an absolute path or a URL stays.
 
-    Below a local storage that is an absolute path. A storage in memory, as the embedded cluster
-    has, is out of Spark's reach: what it would hold lies in a directory that ends with this
-    process.
+    For a local storage that is an absolute path. Spark cannot reach a storage in memory, which the
+    embedded cluster has: a temporary directory, removed at the end of this process, replaces it.
     """
     if storage_url.startswith(_MEMORY) and not _stands_for_itself(path):
         return f"{_scratch()}/{path}"
@@ -40,14 +39,14 @@ def spark_url(storage_url: str, path: str) -> str:
 
 
 def plain_url(location: str) -> str:
-    """Return where Python finds what Spark calls so: a local path, or a URL that fsspec opens."""
+    """Return a location of Spark's in Python's spelling: a local path, or a URL for fsspec."""
     return _with_scheme_of(_PYTHONS, location)
 
 
 def address_of(storage_url: str, path: str) -> str:
-    """Return the one address of a path of a storage, or of a path or URL that stands for itself.
+    """Return the canonical address of a storage path, or of an absolute path or URL.
 
-    It is where Python finds it, and ends with no slash: addresses can be compared.
+    The address is in Python's spelling, without a trailing slash, so that addresses are comparable.
     """
     return plain_url(_whole(storage_url, path)).rstrip("/")
 
@@ -61,9 +60,9 @@ def _stands_for_itself(path: str) -> bool:
 
 
 def _with_scheme_of(schemes: dict[str, str], location: str) -> str:
-    """Return a URL with its scheme's other name, and a local path as Spark spells it.
+    """Return a URL with its scheme converted, and a local path in Spark's spelling.
 
-    Of a ``file`` URL Hadoop has three spellings.
+    Hadoop has three spellings of a ``file`` URL.
     """
     if location.startswith(_FILE):
         location = "/" + location.removeprefix(_FILE).lstrip("/")

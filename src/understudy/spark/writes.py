@@ -1,8 +1,8 @@
-"""What safe writes need of Spark: where a path leads, how rows get there, and whose batch it is.
+"""Spark's side of safe writes: resolving paths, writing rows, and finding the current batch.
 
-Inside a fenced batch, ``df.write`` is ours: methods of ``DataFrameWriter`` are replaced, once a
-process, by ones that hand on to the batch of the calling thread, or of the DataFrame's session,
-and are Spark's own everywhere else.
+Inside a fenced batch, ``df.write`` is ours: methods of ``DataFrameWriter`` are replaced, once per
+process, by methods that delegate to the batch of the calling thread or of the DataFrame's session,
+and behave as Spark's own everywhere else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from understudy.errors import CheckpointError
 from understudy.spark import object_stores
 
 FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "xml", "avro"})
-"""Whose rows are the files of a directory, each with a name of its own."""
+"""Formats that store rows as files in a directory, each with a unique name."""
 
 _DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
 _BATCH_PROPERTY = "streaming.sql.batchId"
@@ -35,41 +35,41 @@ _QUERY_PROPERTY = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class Writing:
-    """One call of a writer, to be carried out by whoever it is handed to."""
+    """One call of a writer, as a `Fence` receives it."""
 
     df: DataFrame
     path: str
     mode: str
     format: str
     dynamic: bool
-    """Only partitions that new rows lie in are to be overwritten."""
+    """Overwrite only the partitions that get new rows."""
     emit: Callable[[str, Mapping[str, str]], None]
-    """Have Spark write to a place that is not there yet, or to the path itself if it is Delta."""
+    """Makes Spark write to a new directory or, with Delta, to the path itself."""
 
 
 class Fence(Protocol):
-    """A batch that is under way."""
+    """A batch that is under way and handles the writes inside it."""
 
     def write(self, writing: Writing) -> None:
-        """Carry out what a writer was asked for."""
+        """Execute the call of a writer."""
         ...
 
 
 class _Calling(threading.local):
     fence: Fence | None = None
     direct: bool = False
-    """Spark itself is to write, since it is we who ask."""
+    """The call is our own, so Spark's original method runs."""
 
 
 _calling = _Calling()
 _sessions: dict[int, Fence] = {}
-"""The batches under way by the session of their DataFrame: threads of the user's own know them."""
+"""The batches under way, by the session of their DataFrame, for threads that the user starts."""
 
 _patched = threading.Lock()
 
 
 def unsafe(format: str) -> str:  # noqa: A002 -- Spark's own name
-    """Return why a format is refused."""
+    """Return the message that refuses a format."""
     return (
         f"format={format!r} cannot be written safely: what it does is done twice where a job is "
         f"restarted; choose {', '.join(sorted(FILE_FORMATS))} or delta"
@@ -92,7 +92,7 @@ def writing(
     partition_by: Iterable[str],
     options: Mapping[str, Any],
 ) -> Writing:
-    """Return what ``ctx.write`` is asked for."""
+    """Return a call of ``ctx.write`` as a `Writing`."""
     columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
 
     def emit(place: str, more: Mapping[str, str]) -> None:
@@ -107,7 +107,7 @@ def writing(
 
 
 def local_path(session: SparkSession, path: str) -> Path:
-    """Return the directory that a path names; `CheckpointError` where it is not a local one."""
+    """Return the local directory that a path names; raises `CheckpointError` if it is not local."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
     if scheme is None or scheme[1] == "file":
         jvm = session.sparkContext._jvm
@@ -138,20 +138,20 @@ def local_path(session: SparkSession, path: str) -> Path:
 
 
 def url(path: Path) -> str:
-    """Return what names a local directory to Spark, whatever its default file system is."""
+    """Return a local directory's URL for Spark, independent of the default file system."""
     return f"file:{path}"
 
 
 def refresh(session: SparkSession, path: str) -> None:
-    """Have what is cached of a path read anew, as Spark does after a write of its own.
+    """Invalidate cached data of a path, as Spark does after its own writes.
 
-    The cache is one for all sessions of the process, and threads. Of Delta tables Spark sees to it.
+    All sessions and threads of the process share the cache. For Delta tables Spark does this.
     """
     session.catalog.refreshByPath(path)
 
 
 def check_seen(session: SparkSession, directory: Path) -> None:
-    """Raise `CheckpointError` where executors on other hosts do not see a local directory."""
+    """Raise `CheckpointError` if executors on other hosts do not see a local directory."""
     context = session.sparkContext
     master = context.master or ""
     if master == "local" or master.startswith("local["):
@@ -166,7 +166,7 @@ def check_seen(session: SparkSession, directory: Path) -> None:
 
 
 def check_delta(session: SparkSession) -> None:
-    """Raise `CheckpointError` where the session has no Delta Lake."""
+    """Raise `CheckpointError` if the session has no Delta Lake."""
     jvm = session.sparkContext._jvm
     assert jvm is not None
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -189,19 +189,19 @@ def check_delta(session: SparkSession) -> None:
 
 
 def check_reachable(session: SparkSession, path: str) -> None:
-    """Raise `CheckpointError` where the session has no file system for a URL."""
+    """Raise `CheckpointError` if the session has no file system for a URL."""
     object_stores.check_reachable(session, path, "write to a store that Spark reaches")
 
 
 def is_in_batch(session: SparkSession) -> bool:
-    """Say whether the calling thread is in a batch of a streaming query."""
+    """Return whether the calling thread is in a batch of a streaming query."""
     return session.sparkContext.getLocalProperty(_BATCH_PROPERTY) is not None
 
 
 def query_of(df: DataFrame) -> str:
-    """Return the id of the query whose batch the calling thread is in: restarts do not change it.
+    """Return the id of the query whose batch the calling thread is in; empty outside a batch.
 
-    Empty outside of one.
+    The id survives restarts of the query.
     """
     return df.sparkSession.sparkContext.getLocalProperty(_QUERY_PROPERTY) or ""
 
@@ -213,10 +213,10 @@ def fence_of(df: DataFrame) -> Fence | None:
 
 @contextlib.contextmanager
 def fenced(df: DataFrame, fence: Fence) -> Iterator[None]:
-    """Let the writes of this thread, and those of the batch's DataFrames, go to the fence."""
+    """Route the writes of this thread and of the batch's DataFrames to the fence."""
     patch()
     session = df.sparkSession
-    # A callback's thread may have served another session before.
+    # A callback's thread may have served another session earlier.
     module = SparkSession._get_j_spark_session_class(session._jvm)
     module.setActiveSession(session._jsparkSession)
     before = _calling.fence
@@ -250,7 +250,7 @@ _V2 = ("create", "replace", "createOrReplace", "append", "overwrite", "overwrite
 
 
 def _emitted(format: str, mode: str) -> str:  # noqa: A002
-    """Return the mode in which Spark itself writes: files go where nothing is yet."""
+    """Return the mode in which Spark itself writes: files always go to a new directory."""
     return mode if format.lower() == "delta" else "errorifexists"
 
 
@@ -276,7 +276,7 @@ def _fence_of_writer(writer: Any) -> Fence | None:
 
 
 def _noted(writer: Any) -> dict[str, Any]:
-    """Return what a writer was told so far; Spark keeps it where Python cannot see it."""
+    """Return a writer's settings so far, which Spark keeps invisible to Python."""
     found: dict[str, Any] = writer.__dict__.setdefault(
         "_understudy_told", {"mode": "error", "format": None, "options": {}, "partitioned": False}
     )
@@ -304,7 +304,7 @@ def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that writes files: as ever, or by the batch that it is called in."""
+    """Return a replacement that writes through the current batch, or as usual without one."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -321,7 +321,7 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if format_ == "noop":
             return original(self, *args, **kwargs)
         if format_ not in FILE_FORMATS and format_ != "delta":
-            raise CheckpointError(unsafe(format_))  # A path would not help it.
+            raise CheckpointError(unsafe(format_))  # Checked before the path, which cannot help.
         options = {**noted["options"], **{k.lower(): str(v) for k, v in _more(given).items()}}
         path = given.get("path")
         if path is None or "path" in options:

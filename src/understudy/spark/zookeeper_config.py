@@ -1,7 +1,7 @@
-"""What a ``zoo.cfg`` says that we must know: where the server's data are, where it is asked.
+"""Reads the parts of a ``zoo.cfg`` that Understudy needs: data directory, addresses, members.
 
-ZooKeeper reads the file itself, and judges the rest of it. Paths in it that do not begin with a
-slash are counted from the file's directory, which is where we start the server.
+ZooKeeper itself reads and validates the whole file. Relative paths in the file are relative to the
+file's directory, in which we start the server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 EVERYWHERE = frozenset({"", "*", "0.0.0.0", "::"})  # noqa: S104 -- to recognise it, not to bind it
 
 ID_MAX = 255
-"""ZooKeeper's own bound: a session id begins with the byte."""
+"""ZooKeeper's own limit: the first byte of a session id is the server's id."""
 
 MEMBER = re.compile(
     r"(?P<host>\[[^\]]+\]|[^:;|\s]+):(?P<quorum>\d+):(?P<election>\d+)(?::\w+)?"
@@ -36,7 +36,7 @@ class Address:
 
     @property
     def asked(self) -> str:
-        """Return the host at which one asks from this machine."""
+        """Return the host under which clients on this machine connect."""
         return LOOPBACK if self.host in EVERYWHERE else self.host
 
     def __str__(self) -> str:
@@ -46,47 +46,47 @@ class Address:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of the quorum, as its ``server.N`` line names it."""
+    """A member of the quorum, from its ``server.N`` line."""
 
     host: str
     quorum_port: int
     election_port: int
     client: Address | None
-    """Where its clients connect, if the line says so."""
+    """The address for clients, if the line contains one."""
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a configuration file says of one server."""
+    """One server's configuration from a file."""
 
     file: Path
     data_dir: Path
     client: Address | None
-    """Where clients connect; None if only with TLS."""
+    """The address for clients; None if they connect with TLS only."""
 
     secure: Address | None
     members: dict[int, Member] = field(default_factory=dict)
     my_id: int | None = None
-    """Which member it is; None for a server on its own."""
+    """This server's member number; None for a standalone server."""
 
     @property
     def has_quorum(self) -> bool:
-        """Say whether it serves only together with others; one ``server.N`` line makes none."""
+        """Return whether the server is one of several; one ``server.N`` line makes no quorum."""
         return len(self.members) > 1
 
     @property
     def address(self) -> Address:
-        """Return where it is asked."""
+        """Return the address at which the server answers clients."""
         address = self.client or self.secure
         assert address is not None, "checked when the file was read"
         return address
 
     @property
     def quorum(self) -> str:
-        """Return what clients are given: all members, where the file tells their client ports.
+        """Return the connection string for clients: all members whose client ports are known.
 
-        A member's line may do so, else ``clientPort`` counts for all, which can be only if no two
-        of them share a host.
+        A member's line may contain the port, else ``clientPort`` applies to all members, which is
+        possible only if no two of them share a host.
         """
         shared = len({member.host for member in self.members.values()}) < len(self.members)
         found = []
@@ -102,11 +102,11 @@ class ServerConfig:
 def read_config(
     file: Path, my_id: int | None = None, is_here: Callable[[str], bool] = lambda host: False
 ) -> ServerConfig:
-    """Read a ``zoo.cfg``, and which member this is: by the file ``myid``, else by the argument.
+    """Read a ``zoo.cfg``, and this member's number from the file ``myid``, else the argument.
 
-    Where neither says so, it is the only one whose host ``is_here``.
+    Without either, it is the only member whose host ``is_here``.
 
-    Raises `ConfigurationError` that names the file, and what is wrong with it.
+    Raises `ConfigurationError` that names the file and the error.
     """
     file = file.absolute()
     said = _properties(file)
@@ -143,13 +143,13 @@ def read_config(
 
 
 def default_directory() -> Path:
-    """Return where the server lives that has no configuration of the user's."""
+    """Return the directory of the server that has no ``zoo.cfg`` of the user's."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "understudy" / "zookeeper"
 
 
 def default_server(directory: Path) -> ServerConfig:
-    """Return what `default_config` says, for where it was not written yet."""
+    """Return the parsed form of `default_config`, which need not be written yet."""
     return ServerConfig(
         directory / "zoo.cfg", directory / "data", Address(LOOPBACK, DEFAULT_PORT), None
     )
@@ -201,7 +201,7 @@ def _number(file: Path, name: str, text: str, most: int) -> int:
 
 
 def _address(file: Path, said: dict[str, str], key: str) -> Address | None:
-    """Return what the file says of a port and the address that belongs to it."""
+    """Return the address made of a port's key and the matching ``…Address`` key."""
     if not said.get(key):
         return None
     host = said.get(f"{key}Address", "").strip("[]")
@@ -228,7 +228,7 @@ def _my_id(
     wanted: int | None,
     is_here: Callable[[str], bool],
 ) -> int:
-    """Return which member this is: what ``myid`` says, which an argument must not contradict."""
+    """Return this member's number from ``myid``, which an argument must not contradict."""
     place = data_dir / "myid"
     known = ", ".join(map(str, sorted(members)))
     try:

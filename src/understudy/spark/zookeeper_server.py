@@ -1,7 +1,7 @@
-"""A real ZooKeeper server out of the jars that PySpark ships: its command line, and what it says.
+"""A ZooKeeper server from PySpark's jars: its command line, and its answers to status queries.
 
-PySpark brings ZooKeeper because Spark's standalone Master can elect its leader there. The server
-is in the same jar, so that nothing else has to be installed. This module starts nothing.
+PySpark ships ZooKeeper because Spark's standalone Master can elect its leader there. The server
+is in the same jar, so that nothing else must be installed. This module starts no process.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ NEEDED = (
     "audience-annotations-",
     "jackson-",
 )
-"""How the jars begin that a server loads; all 250 of Spark's cost it 25 MB and 0.2 s."""
+"""Prefixes of the jars that a server loads; all 250 jars of Spark would cost 25 MB and 0.2 s."""
 
 ANSWER_BYTES_MAX = 1 << 20
-"""More than any answer to a four-letter word; `cons` of 1,000 connections has 200 kB."""
+"""Longest answer to a four-letter word that is read; `cons` with 1,000 connections has 200 kB."""
 
 LOG_PATTERN = "%d{ISO8601} %-5p %c{1}: %m%n"
 LOG_BYTES_MAX = 10 << 20
@@ -45,7 +45,7 @@ LOGS_KEPT = 3
 
 
 class Mute(Enum):
-    """Why a server has said nothing of itself."""
+    """Why a server's status is unknown; the value completes a sentence."""
 
     SILENT = "does not answer"
     WAITING = "runs, and does not serve: too few of the other members are there"
@@ -54,14 +54,14 @@ class Mute(Enum):
 
 @dataclass(frozen=True)
 class Serving:
-    """What a server says of itself (``srvr``)."""
+    """A server's status (``srvr``)."""
 
     mode: str
     """``standalone``, ``leader``, ``follower`` or ``observer``."""
 
     version: str
     connections: int
-    """The one that asked is counted."""
+    """Open connections, including the one of this query."""
 
     zxid: int
     nodes: int
@@ -77,7 +77,7 @@ def server_command(
 ) -> list[str]:
     """Return the command line of a server; ``options`` are the JVM's.
 
-    Raises `ConfigurationError` where PySpark has no ZooKeeper.
+    Raises `ConfigurationError` if PySpark has no ZooKeeper.
     """
     return [
         java.program,
@@ -87,7 +87,7 @@ def server_command(
         "-cp",
         ":".join(map(str, find_jars())),
         MAIN,
-        # ZooKeeper warns of a path that does not begin with a slash.
+        # ZooKeeper warns about a relative path.
         str(configuration.absolute()),
     ]
 
@@ -95,10 +95,10 @@ def server_command(
 def find_jars() -> list[Path]:
     """Return the jars that a server needs: PySpark's, or those of the Spark at $SPARK_HOME.
 
-    Raises `ConfigurationError` that names the places that were looked at.
+    Raises `ConfigurationError` that names the searched directories.
     """
     places = []
-    # To import PySpark costs more than to start the server.
+    # Importing PySpark would take longer than starting the server.
     found = importlib.util.find_spec("pyspark")
     if found is not None and found.submodule_search_locations:
         places.append(Path(found.submodule_search_locations[0]) / "jars")
@@ -114,7 +114,7 @@ def find_jars() -> list[Path]:
 
 
 def log_to_console(level: str = "info") -> str:
-    """Return a configuration of Log4j that prints to stderr."""
+    """Return a Log4j configuration that prints to stderr."""
     return (
         "status = error\n"
         f"rootLogger.level = {level}\n"
@@ -128,7 +128,7 @@ def log_to_console(level: str = "info") -> str:
 
 
 def log_to_file(log: Path) -> str:
-    """Return a configuration of Log4j that writes a log which does not grow for ever."""
+    """Return a Log4j configuration that writes a log file of bounded size."""
     return (
         "status = error\n"
         "rootLogger.level = info\n"
@@ -148,7 +148,7 @@ def log_to_file(log: Path) -> str:
 
 
 def ask(host: str, port: int, word: str, timeout_s: float) -> str:
-    """Return what a server answers to a four-letter word; raise ``OSError`` if it does not."""
+    """Return a server's answer to a four-letter word; raises ``OSError`` without an answer."""
     until = time.monotonic() + timeout_s
     answer = b""
     with socket.create_connection((host, port), timeout_s) as connection:
@@ -165,7 +165,7 @@ def ask(host: str, port: int, word: str, timeout_s: float) -> str:
 
 
 def parse_serving(answer: str) -> Serving | None:
-    """Read the answer to ``srvr``; None if the server runs and does not serve (no quorum)."""
+    """Parse the answer to ``srvr``; None if the server runs but does not serve (no quorum)."""
     said = dict(re.findall(r"(?m)^([A-Z][\w ]*): (.*)$", answer))
     if "Mode" not in said:
         return None
@@ -179,17 +179,17 @@ def parse_serving(answer: str) -> Serving | None:
 
 
 def ask_serving(host: str, port: int, timeout_s: float) -> Serving | Mute:
-    """Ask a server what it is, or find out why it does not say."""
+    """Query a server's status; return the reason if it is unknown."""
     try:
         answer = ask(host, port, "srvr", timeout_s)
     except OSError:
         return Mute.SILENT
-    # One that is about to end, or just begins, closes the connection without a word.
+    # A server that starts or stops closes the connection without an answer.
     return parse_serving(answer) or (Mute.WAITING if answer.strip() else Mute.SILENT)
 
 
 def look_at(config: ServerConfig, timeout_s: float) -> Serving | Mute:
-    """Ask the server of a configuration what it is."""
+    """Query the status of a configured server."""
     if config.client is not None:
         return ask_serving(config.client.asked, config.client.port, timeout_s)
     try:

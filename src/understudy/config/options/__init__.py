@@ -1,7 +1,7 @@
 """The options, each declared once. Where Flink has the key, it has Flink's meaning.
 
-A default that differs from Flink's says why. They are declared in one module for each subject and
-named from here: ``options.SLOTS``.
+A default that differs from Flink's says why. Each subject has a module; use the options from here:
+``options.SLOTS``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OPTIONS: tuple[Option[object], ...] = tuple(
     for value in vars(subject).values()
     if isinstance(value, Option)
 )
-"""All of them, in the order of declaration."""
+"""All options, in the order of declaration."""
 
 PASSED_ON = ("spark.",)
-"""Prefixes of keys that are not ours to read: they go to Spark as they are."""
+"""Prefixes of keys that go to Spark unchanged."""

@@ -1,4 +1,4 @@
-"""Checkpoints: what a job resumes from, where they lie, and what remains of them."""
+"""Options of checkpoints and savepoints: their location, retention and use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the cleanup is tried again."""
+"""Options of the retries of the cleanup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, clients, and what is told to others."""
+"""Options of addresses, clients and notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordination, storage, and what is kept of results."""
+"""Options of coordination, storage and the retention of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs, applications, and how they are started again."""
+"""Options of jobs and applications, and of their restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters of several machines: how they are reached, and where their processes are recorded."""
+"""Options of clusters of several hosts: SSH, and where started processes are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured, and where it can be scraped."""
+"""Options of metrics and where they are scraped."""
 
 from __future__ import annotations
 

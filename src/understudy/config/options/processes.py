@@ -1,4 +1,4 @@
-"""JobManagers, TaskManagers and drivers on their host."""
+"""Options of JobManagers, TaskManagers and drivers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from understudy.config.option import (
 )
 
 DRIVERS_MAX = 1_000
-"""More processes than one machine has a use for; a number that was mistyped must not start them."""
+"""Most drivers of a TaskManager, more than any host can use: a limit against mistyped numbers."""
 
 ADOPTION_GRACE = Option(
     "jobmanager.adoption-grace",

@@ -1,4 +1,4 @@
-"""Who may speak with the processes of a cluster, and how that is kept from others."""
+"""Options of authentication and encryption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``high-availability.type: zookeeper``: where the ensemble is, and how it is spoken to."""
+"""Options of ``high-availability.type: zookeeper``: the ensemble's address and its connections."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Cluster managers: what a Spark cluster has, which applications of ours it runs, how one is ended.
+"""Cluster managers: a Spark cluster's capacity, our applications on it, and how to end one.
 
-One file for each kind of ``spark.master``; a new kind is a new file and a line in `manager_of`.
-All of them ask from within the driver's JVM, with or without a SparkContext in it.
+One file for each kind of ``spark.master``; a new kind is a new file and a line in ``_KINDS``. All
+of them query from within the driver's JVM, with or without a SparkContext in it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from understudy.spark.managers import standalone, yarn
 
 
 class ClusterManager(Protocol):
-    """What carries executors."""
+    """The interface to a cluster that runs executors."""
 
     def answers(self) -> bool:
-        """Say whether the cluster can be reached, as far as that can be asked."""
+        """Return whether the cluster is reachable; True if that cannot be checked."""
         ...
 
     def capacity(self) -> Capacity | None:
-        """Return what the cluster has; None where it does not say, or does not answer."""
+        """Return the cluster's capacity; None if the cluster does not report it or answer."""
         ...
 
     def conf(self, tag: Tag) -> dict[str, str]:
@@ -31,11 +31,11 @@ class ClusterManager(Protocol):
         ...
 
     def applications(self) -> list[Application]:
-        """Return the applications with a tag of ours that the manager believes to be alive."""
+        """Return the applications with our tag that the manager considers alive."""
         ...
 
     def end(self, application_id: str) -> None:
-        """End an application whose driver is dead, with its executors."""
+        """End an application whose driver is dead, including its executors."""
         ...
 
     def may_start_again(self, error: Py4JError) -> bool:
@@ -44,26 +44,26 @@ class ClusterManager(Protocol):
 
 
 class Unknown:
-    """A cluster that is not asked: executors are marked by their environment, and that is all."""
+    """A cluster that is never queried: only the executors' environment carries the tag."""
 
     def answers(self) -> bool:
-        """See `ClusterManager.answers`."""
+        """Assume that the cluster is reachable."""
         return True
 
     def capacity(self) -> Capacity | None:
-        """See `ClusterManager.capacity`."""
+        """Return None: the capacity is unknown."""
         return None
 
     def conf(self, tag: Tag) -> dict[str, str]:
-        """See `ClusterManager.conf`."""
+        """Put the tag into the executors' environment."""
         return {standalone.TAG_SETTING: tag.encode()}
 
     def applications(self) -> list[Application]:
-        """See `ClusterManager.applications`."""
+        """Return no applications: they cannot be listed."""
         return []
 
     def end(self, application_id: str) -> None:
-        """See `ClusterManager.end`."""
+        """Do nothing: the cluster takes no requests."""
 
     def may_start_again(self, error: Py4JError) -> bool:
         """See `ClusterManager.may_start_again`."""

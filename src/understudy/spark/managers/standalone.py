@@ -1,8 +1,8 @@
-"""Spark's standalone cluster: its Masters, asked as Spark's own clients and browsers ask them.
+"""Spark's standalone cluster: queries its Masters as Spark's own clients and browsers do.
 
-A Master's answer to a client names workers and applications, but not what is in use: Spark does not
-send those fields. They stand on the Master's page, whose address each worker's page tells. Where no
-page is served, the number of cores is all that is known.
+A Master's answer to a client lists workers and applications, but not what is in use: Spark does not
+send those fields. The Master's web page has them, and each worker's page names its address. Without
+web pages, only the number of cores is known.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from understudy.core.executors import Application, Capacity, Holder, Tag
 TAG_VARIABLE = "UNDERSTUDY_TAG"
 
 TAG_SETTING = f"spark.executorEnv.{TAG_VARIABLE}"
-"""Executors carry the tag in their environment, and the Master in the application's description."""
+"""Puts the tag into the executors' environment, and so into the application's description."""
 
 ASK_S = 5
-"""A Master answers in milliseconds; one that is frozen must not hold up a driver for minutes."""
+"""Timeout of a query: a Master answers in milliseconds; a frozen one must not block a driver."""
 
 WORKERS_ASKED = 3
-"""Of a cluster without pages, each look asks no more workers for theirs."""
+"""Most workers that one search for the Master's page queries, in case no pages are served."""
 
 ALIVE = "ALIVE"
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Standalone:
-    """The Masters of one ``spark://`` address, of which one leads."""
+    """The Masters of one ``spark://`` URL, one of which leads."""
 
     def __init__(self, jvm: Any, conf: Mapping[str, str]) -> None:
         self._jvm = jvm
@@ -43,14 +43,14 @@ class Standalone:
         self._host = conf.get("spark.driver.bindAddress") or conf.get("spark.driver.host", "")
         self._env: Any = None
         self._page: str | None = None
-        """Address of the page of the Master that leads, once it was found."""
+        """Address of the leading Master's page, once found."""
 
     def answers(self) -> bool:
-        """See `ClusterManager.answers`."""
+        """Return whether a leading Master answers."""
         return self._ask() is not None
 
     def capacity(self) -> Capacity | None:
-        """See `ClusterManager.capacity`."""
+        """Return the capacity from the Master's page, else the cores that the Master reports."""
         page = self._read_page()
         if page is not None:
             return Capacity(
@@ -63,11 +63,11 @@ class Standalone:
         return None
 
     def conf(self, tag: Tag) -> dict[str, str]:
-        """See `ClusterManager.conf`."""
+        """Put the tag into the executors' environment."""
         return {TAG_SETTING: tag.encode()}
 
     def applications(self) -> list[Application]:
-        """See `ClusterManager.applications`."""
+        """Return the Master's active applications that carry our tag."""
         found = self._ask()
         if found is None:
             return []
@@ -78,7 +78,7 @@ class Standalone:
         ]
 
     def end(self, application_id: str) -> None:
-        """See `ClusterManager.end`: as if its driver had said that it goes."""
+        """Unregister an application in place of its dead driver."""
         if found := self._ask():
             messages = self._jvm.org.apache.spark.deploy
             unregister = getattr(messages, "DeployMessages$UnregisterApplication")
@@ -89,7 +89,7 @@ class Standalone:
         return False
 
     def _read_page(self) -> dict[str, Any] | None:
-        """Return what stands on the page of the Master that leads; None where it is not served."""
+        """Return the content of the leading Master's page; None if it is not served."""
         if self._page is None:
             self._page = self._find_page()
         if self._page is None:
@@ -115,7 +115,7 @@ class Standalone:
         return None
 
     def _ask(self) -> tuple[Any, Any] | None:
-        """Return the Master that leads, and its state; None where none answers."""
+        """Return the leading Master and its state; None if none answers."""
         for master in self._masters:
             try:
                 answer = self._ask_one(master)
@@ -135,7 +135,7 @@ class Standalone:
         return leader, leader.askSync(_module(request), anything)
 
     def _rpc(self) -> Any:
-        """Return our own end of Spark's RPC: it needs no SparkContext, and outlives each."""
+        """Return our own endpoint of Spark's RPC, which needs no SparkContext and outlives each."""
         if self._env is None:
             spark = self._jvm.org.apache.spark
             conf = spark.SparkConf()
@@ -150,7 +150,7 @@ class Standalone:
 
 
 def _read_json(page: str) -> dict[str, Any]:
-    """Read a page of Spark's as JSON; raises ``OSError`` or ``ValueError``."""
+    """Read a web page of Spark's as JSON; raises ``OSError`` or ``ValueError``."""
     with _OPENER.open(f"{page.rstrip('/')}/json/", timeout=ASK_S) as answer:
         found = json.load(answer)
     if not isinstance(found, dict):
@@ -159,7 +159,7 @@ def _read_json(page: str) -> dict[str, Any]:
 
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""A proxy that is meant for the outside has no business here."""
+"""Opens URLs without a proxy: the pages are inside the cluster's network."""
 
 
 def _module(companion: Any) -> Any:

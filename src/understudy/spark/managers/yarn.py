@@ -1,8 +1,8 @@
-"""Hadoop YARN: its ResourceManager, asked by Hadoop's own client in the driver's JVM.
+"""Hadoop YARN: queries its ResourceManager through Hadoop's own client in the driver's JVM.
 
 The configuration is Spark's: ``HADOOP_CONF_DIR`` or ``YARN_CONF_DIR``, and ``spark.hadoop.*``. YARN
-turns tags to lower case and takes at most 100 characters of ASCII for each, so a tag of ours is
-written in several, its capitals marked.
+converts tags to lower case and limits each to 100 characters of ASCII, so one tag of ours becomes
+several, with its capitals marked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ DEFAULT_QUEUE = "default"
 ROOT = "root"
 
 MARK = "understudy"
-"""All our applications have this tag: ``yarn application -list -appTags understudy`` shows them."""
+"""The tag of all our applications: ``yarn application -list -appTags understudy`` shows them."""
 
 PIECE_CHARS = 80
-"""With its number, a piece stays below YARN's limit of 100."""
+"""Length of a piece; with its number it stays below YARN's limit of 100."""
 
 CAPITAL = "^"
-"""Stands before a letter that was a capital; no tag of ours has the sign in it."""
+"""Marks the next letter as a capital; our tags never contain this character."""
 
 ASK = {
     "yarn.resourcemanager.connect.max-wait.ms": "1000",
@@ -42,11 +42,11 @@ ASK = {
     "ipc.client.rpc-timeout.ms": "5000",
     "yarn.client.application-client-protocol.poll-timeout-ms": "30000",
 }
-"""By default Hadoop's client tries for 15 minutes, and waits without limit for the end of what it
-kills: that must not hold up a driver. Spark's own client is not changed."""
+"""Time limits of our client. By default Hadoop's client retries for 15 minutes and waits forever
+for the end of a killed application, which would block a driver. Spark's own client is unchanged."""
 
 NO_LABEL = ""
-"""The nodes without a label: where executors run unless a person asks for others."""
+"""The label of unlabelled nodes, on which executors run by default."""
 
 FILTER_WORDS = ("SparkUI.$anonfun$attachAllHandlers", "AmIpFilter")
 """Spark adds YARN's filter to the pages of its UI when the ApplicationMaster says so, and at that
@@ -68,7 +68,7 @@ class Yarn:
         self._client: Any = None
 
     def answers(self) -> bool:
-        """See `ClusterManager.answers`."""
+        """Return whether YARN reports its cluster metrics."""
         try:
             self._asked().getYarnClusterMetrics()
         except Py4JError as error:
@@ -77,9 +77,9 @@ class Yarn:
         return True
 
     def capacity(self) -> Capacity | None:
-        """See `ClusterManager.capacity`: the virtual cores that the queue may use.
+        """Return the virtual cores that the queue may use.
 
-        A sum over all nodes, which YARN keeps: to ask thousands of nodes one by one takes seconds.
+        YARN maintains the sum over all nodes; to query thousands of nodes would take seconds.
         """
         try:
             queue = self._asked().getQueueInfo(ROOT)
@@ -99,12 +99,12 @@ class Yarn:
         return Capacity(cores=int(cores * share), free=max(0, free), holders=holders)
 
     def conf(self, tag: Tag) -> dict[str, str]:
-        """See `ClusterManager.conf`; tags that a person has set stay."""
+        """Add our tags to those that the user has set."""
         own = [one for one in self._settings.get(TAGS, "").split(",") if one.strip()]
         return {TAGS: ",".join([*own, *written(tag)])}
 
     def applications(self) -> list[Application]:
-        """See `ClusterManager.applications`."""
+        """Return the live applications that carry our tag."""
         try:
             return [
                 Application(one.getApplicationId().toString(), one.getName(), tag)
@@ -116,9 +116,9 @@ class Yarn:
             return []
 
     def end(self, application_id: str) -> None:
-        """See `ClusterManager.end`; returns once YARN has ended the application.
+        """Kill an application and wait until YARN has ended it.
 
-        Its files, too, go with it: Spark's client, and its ApplicationMaster, cannot see to that.
+        This also removes its staged files, as Spark's client and ApplicationMaster are dead.
         """
         try:
             which = self._records.ApplicationId.fromString(application_id)
@@ -148,7 +148,7 @@ class Yarn:
         return self._jvm.org.apache.hadoop.yarn.api.records
 
     def _asked(self) -> Any:
-        """Return Hadoop's client; the client needs no SparkContext, and outlives each."""
+        """Return Hadoop's client, which needs no SparkContext and outlives each."""
         if self._client is None:
             spark = self._jvm.org.apache.spark
             conf = spark.SparkConf()
@@ -171,7 +171,7 @@ class Yarn:
         return memory + (to_mib(overhead) if overhead else max(384, memory // 10))
 
     def _reports(self, *tags: str) -> Any:
-        """Return the applications that live; with tags, only those that have one of them."""
+        """Return the live applications; with tags, only those that have one of them."""
         states = [getattr(self._records.YarnApplicationState, name) for name in ALIVE]
         wanted = self._jvm.java.util.HashSet()
         for tag in tags:
@@ -181,7 +181,7 @@ class Yarn:
         return self._asked().getApplications(any_type, alive, wanted)
 
     def _holder(self, report: Any) -> Holder:
-        """Return what an application holds; of ours, what its executors hold."""
+        """Return the cores that an application holds; for ours, those of its executors."""
         usage = report.getApplicationResourceUsageReport()
         containers = usage.getNumUsedContainers()
         cores = max(0, usage.getUsedResources().getVirtualCores()) if containers > 0 else 0
@@ -190,7 +190,7 @@ class Yarn:
         return Holder(report.getApplicationId().toString(), report.getName(), cores)
 
     def _share(self) -> tuple[float, float]:
-        """Return which part of the cluster the queue may use at most, and which part it uses."""
+        """Return the share of the cluster that the queue may use, and the share that it uses."""
         queue = self._asked().getQueueInfo(self._settings.get(QUEUE, DEFAULT_QUEUE))
         of_nodes = queue and queue.getQueueConfigurations().get(NO_LABEL)
         if not of_nodes:  # Only the capacity scheduler says so.
@@ -200,13 +200,13 @@ class Yarn:
 
 
 def _said(error: Py4JError) -> str:
-    """Return what Java said, without where."""
+    """Return the Java error's first line, without the stack trace."""
     java = getattr(error, "java_exception", None)
     return str(java.toString() if java is not None else error).partition("\n")[0]
 
 
 def written(tag: Tag) -> list[str]:
-    """Return a tag as YARN's tags."""
+    """Encode a tag as a list of YARN's tags."""
     text = re.sub("[A-Z]", lambda found: CAPITAL + found[0].lower(), tag.encode())
     starts = range(0, len(text), PIECE_CHARS)
     pieces = [text[start : start + PIECE_CHARS] for start in starts]
@@ -214,7 +214,7 @@ def written(tag: Tag) -> list[str]:
 
 
 def read(tags: Iterable[str]) -> Tag | None:
-    """Return the tag that `written` has made into YARN's tags, among others of any kind."""
+    """Decode the output of `written`, which may be mixed with other tags; None if absent."""
     pieces = sorted((int(one[1]), one[2]) for one in map(_piece.fullmatch, tags) if one)
     text = "".join(piece for _, piece in pieces)
     return Tag.decode(re.sub(rf"\{CAPITAL}(.)", lambda found: found[1].upper(), text))
