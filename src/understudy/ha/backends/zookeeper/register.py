@@ -128,7 +128,7 @@ class ZooKeeperRegister:
     """A register of the nodes below one cluster's node; see the module's docstring."""
 
     def __init__(self, base: str, settings: SessionSettings, *, tolerant: bool = True) -> None:
-        """``tolerant``: a leader without a connection leads on while its session certainly lives."""
+        """``tolerant``: a leader without connection leads on while its session certainly lives."""
         self._base = base
         self._root = f"{base}/{REGISTER}"
         self._line_path = f"{base}/{LATCH}"
@@ -261,7 +261,7 @@ class ZooKeeperRegister:
             followers.bells.discard(bell)
 
     async def _watch(self, key: str, followers: Followers) -> bool:
-        """Watch the node that a change of a key touches; False: it changed meanwhile, look again."""
+        """Watch the node that a change of a key touches; False if it changed meanwhile."""
         session, path, ring = self._session, self._path(key), followers.ring
         try:
             nonce = self._nonces.get(key) or await self._find_nonce(key)

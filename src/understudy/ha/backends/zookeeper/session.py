@@ -131,7 +131,7 @@ class Session:
         return self._client.wire.peer() if self._client and self.connected else ""
 
     def on_identity(self, tell: Callable[[Identity], None]) -> None:
-        """Call ``tell`` from a kazoo thread for each granted session, and now for the present one."""
+        """Call ``tell`` for each granted session in a kazoo thread, and now for the present one."""
         self._on_identity = tell
         if self.connected:
             self._heard(KazooState.CONNECTED)

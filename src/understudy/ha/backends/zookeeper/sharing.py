@@ -56,7 +56,7 @@ class Sharing(Generic[T]):
 
 
 class Followers:
-    """The bells of all followers of a key: kazoo keeps one watcher, and no reference to a register."""
+    """The bells of all followers of a key: kazoo holds one watcher, and no register."""
 
     def __init__(self) -> None:
         self.bells: set[Bell] = set()
