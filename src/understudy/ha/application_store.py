@@ -1,8 +1,8 @@
-"""ApplicationStore: how to execute an application again (FLIP-560), and how far it has come.
+"""ApplicationStore: how to execute an application again (FLIP-560), and its progress.
 
-The record (entry point, arguments, configuration, artifact digests) lies in storage; the
-register's document points to it and holds what changes: status, executions of ``main``, the
-segments with the jobs, the result.
+The record (entry point, arguments, configuration, artifact digests) is in storage. The register's
+document points to the record and holds what changes: status, executions of ``main``, the segments
+with the jobs, the result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _format: Format[ApplicationRecord] = Format("application", ApplicationRecord)
 
 
 class StoredApplication:
-    """One unfinished or uncleaned application, claimed by this process's term."""
+    """An application that is unfinished or not cleaned up, claimed by this process's term."""
 
     def __init__(self, document: Document[ApplicationDocument], body: ApplicationDocument) -> None:
         self._document = document
@@ -55,13 +55,13 @@ class StoredApplication:
         return self.body
 
     async def delete(self, term: Term) -> None:
-        """Delete the document, which the registry no longer links."""
+        """Delete the document; the registry must not link it any more."""
         await self._document.delete(term)
 
 
 @dataclass
 class Recovered:
-    """What a new leader found: what is sound, and what needs a person."""
+    """What a new leader recovered: sound applications, and damaged ones with the reason."""
 
     sound: list[StoredApplication] = field(default_factory=list)
     damaged: dict[ApplicationId, str] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class ApplicationStore:
         self._cluster = cluster
 
     def new_directory(self) -> str:
-        """Return a directory name for an application to be; artifacts go there first."""
+        """Return the directory name of a new application, for its artifacts before `put`."""
         return nonce()
 
     async def put(self, term: Term, record: ApplicationRecord, directory: str) -> StoredApplication:
-        """Make an application real; when this returns it is acknowledged and will be executed."""
+        """Store and link an application; on return it is acknowledged and will be executed."""
         data = _format.dump(record, pretty=True)
         path = f"{layout.application_directory(self._cluster, directory)}/application.json"
         await self._storage.publish(path, data)
@@ -105,9 +105,9 @@ class ApplicationStore:
     async def redeploy(
         self, stored: StoredApplication, term: Term, record: ApplicationRecord
     ) -> None:
-        """Let other code be the application's, in one fenced write; repeatable.
+        """Replace the application's code in one fenced write; idempotent.
 
-        The record is named by its content: a deposed leader may still be writing its own.
+        The record's file is named by its digest: a deposed leader may still write a record.
         """
         data = _format.dump(record, pretty=True)
         name, over = digest(data), stored.body.record
@@ -129,7 +129,7 @@ class ApplicationStore:
         await stored.update(term, change)
 
     async def recover(self, term: Term, registry: RegistryBody) -> Recovered:
-        """Claim every linked application; damaged ones are named and left in place."""
+        """Claim every linked application; report damaged ones and leave them in place."""
         recovered = Recovered()
         for application_id, link in registry.applications.items():
             document = application_document(self._register, link.document, application_id)
@@ -142,7 +142,7 @@ class ApplicationStore:
         return recovered
 
     async def record(self, body: ApplicationDocument) -> ApplicationRecord:
-        """Read how to execute the application; raises `DataError` or `NotFoundError`."""
+        """Read an application's record; raises `DataError` or `NotFoundError`."""
         data = await self._storage.read(body.record.path)
         record = _format.load(data, f"{self._storage.url}/{body.record.path}")
         if record.application_id != body.application_id:
@@ -157,7 +157,7 @@ class ApplicationStore:
         return record
 
     async def remove_directory(self, body: ApplicationDocument) -> None:
-        """Delete all that the application kept in storage; absent is fine."""
+        """Delete all files of the application in storage; absent is fine."""
         path = layout.application_directory(self._cluster, body.directory)
         await self._storage.delete_tree(path)
         await permits.withdraw_all(self._storage, self._cluster)
@@ -167,5 +167,5 @@ class ApplicationStore:
 def with_status(
     status: ApplicationStatus,
 ) -> Callable[[ApplicationDocument], ApplicationDocument]:
-    """Return the change that gives an application's document a status."""
+    """Return a change that sets the status in an application's document."""
     return lambda body: replace(body, status=status)

@@ -1,6 +1,6 @@
-"""BlobStore: the files an application needs, named by their content, durable at upload.
+"""BlobStore: the files of an application, named by their digest, durable at upload.
 
-Jobs share the blobs of their application; its cleanup removes them together.
+Jobs share the blobs of their application; the application's cleanup removes them together.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from understudy.model import Artifact
 
 
 class BlobStore:
-    """The artifacts of one application. Blocking: it moves files, in a thread of the caller's."""
+    """The artifacts of one application. Methods block: call them in a thread."""
 
     def __init__(self, storage: BlockingStorage, cluster: str, directory: str) -> None:
         self._storage = storage
         self._directory = f"{layout.application_directory(cluster, directory)}/blobs"
 
     def put(self, body: bytes) -> str:
-        """Store bytes and return their digest; repeatable."""
+        """Store bytes and return their digest; idempotent."""
         name = digest(body)
         try:
             there = self._storage.read(self._path(name))

@@ -1,8 +1,8 @@
 """CompletedCheckpointStore and CheckpointIDCounter: one register document for each job.
 
-The document is created at the job's first checkpoint, and linked by the job's entry in the
-ExecutionPlanStore. From then on a checkpoint is one fenced write, whatever number of jobs or
-checkpoints there are.
+The document is created at the job's first checkpoint, and the job's entry in the ExecutionPlanStore
+links it. From then on a checkpoint is one fenced write, independent of the number of jobs and
+checkpoints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class CheckpointStore:
-    """The checkpoints of one job, as the newest term has claimed them."""
+    """The checkpoints of one job, as claimed by the newest term."""
 
     def __init__(
         self,
@@ -38,20 +38,20 @@ class CheckpointStore:
         self._job_id = job_id
         self._document: Document[Checkpoints] | None = None
         self.body = Checkpoints(application_id=application_id, job_id=job_id)
-        """As last claimed or written."""
+        """The body as last claimed or written."""
 
     @property
     def is_claimed(self) -> bool:
-        """Say whether `body` is what is recorded; nothing may have been recorded yet."""
+        """Return whether `body` is the recorded state; true also if nothing is recorded yet."""
         return self._document is not None or not self._plans.entries[self._job_id].checkpoints
 
     def forget(self) -> bool:
-        """Read the document anew before the next write; False where there is none."""
+        """Have the next write read the document again; return False if none was claimed."""
         known, self._document = self._document, None
         return known is not None
 
     async def claim(self, term: Term) -> Checkpoints:
-        """Shut out older terms; return what is recorded.
+        """Shut out older terms; return the recorded checkpoints.
 
         Raises `DataError`, `NotFoundError` or `LeadershipLost`.
         """
@@ -63,10 +63,10 @@ class CheckpointStore:
         return self.body
 
     async def update(self, term: Term, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
-        """Change what is recorded, in one fenced write; in three the first time.
+        """Change the recorded checkpoints in one fenced write, or three the first time.
 
-        Raises `LeadershipLost`, `TooLargeError`, `DataError` or `NotFoundError` where somebody has
-        spoilt or removed it meanwhile, or what a register that goes on failing raises.
+        Raises `LeadershipLost`; `TooLargeError`; `DataError` or `NotFoundError` if somebody
+        damaged or removed the document; the register's error if the register keeps failing.
         """
         await self.claim(term)
         if self._document is not None:
@@ -84,9 +84,9 @@ class CheckpointStore:
         return body
 
     async def delete(self, term: Term) -> None:
-        """Delete the document once the job has a result: nobody goes on from it. Absent is fine.
+        """Delete the document of a job that has a result; absent is fine.
 
-        So one that cannot be read needs no fence any more, and goes as well.
+        No attempt resumes from it any more, so an unreadable document is deleted without a fence.
         """
         key = self._plans.entries[self._job_id].checkpoints
         if not key:

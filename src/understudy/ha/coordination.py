@@ -1,11 +1,11 @@
-"""Which coordination the data in a storage belongs to: a small file beside it says so.
+"""A small file beside a cluster's data that names the register which the data belongs to.
 
-Storage alone does not show whether a register knows it. Whoever looks with another register (its
-settings are missing, or name another ensemble) finds data without a registry, and would take the
-data of a cluster that runs for what is left of one. A register that lies in storage is its own
-proof; for any other one the first leader writes the file, before anything else of the cluster.
+Storage alone does not show whether a register knows it. A process with another register (settings
+are missing, or name another ensemble) finds data without a registry, and would take the data of a
+running cluster for leftovers. A register in storage is its own proof. For any other register the
+first leader writes this file before all other data of the cluster.
 
-Addresses are compared, and shown; there are no secrets in them.
+The file holds addresses, which are compared and shown. They contain no secrets.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from understudy.ha.storage import Storage
 from understudy.model import Record
 
 IN_STORAGE = "filesystem"
-"""The type of which the register lies in the storage itself."""
+"""The type whose register is in the storage itself."""
 
 
 class Coordination(Record, frozen=True):
-    """A register, as it is known to all who use it."""
+    """The identity of a register, the same for all its users."""
 
     type: str
     cluster_id: str
     servers: tuple[str, ...] = ()
-    """None where the type does not say."""
+    """Empty if the type has no servers."""
     path: str = ""
 
     def is_of(self, other: Coordination) -> bool:
-        """Say whether both are one: of an ensemble each process may name other servers."""
+        """Return whether both are the same register; processes may name different servers of it."""
         known = bool(self.servers and other.servers)
         same = bool({*self.servers} & {*other.servers}) and self.path == other.path
         return self.type == other.type and (same or not known)
@@ -44,9 +44,9 @@ notes: Format[Coordination] = Format("coordination", Coordination)
 
 
 async def note(storage: Storage, cluster: str, mine: Coordination | None) -> None:
-    """Note whose the data of a cluster is; raises what storage raises.
+    """Write which register a cluster's data belongs to; raises the storage's errors.
 
-    To be called by who leads, once the registry is known to be there, or the data to be nobody's.
+    Only a leader calls this, once the registry is known to exist or no register owns the data.
     """
     if mine is None or mine.type == IN_STORAGE:
         return
@@ -60,9 +60,9 @@ async def note(storage: Storage, cluster: str, mine: Coordination | None) -> Non
 
 
 async def refuse_others(storage: Storage, cluster: str, mine: Coordination | None) -> None:
-    """Raise `ForeignDataError` where the data of a cluster is known to another register.
+    """Raise `ForeignDataError` if a cluster's data belongs to another register.
 
-    Data without a note is older than the notes: nothing is known of it.
+    Data without the file is accepted: it is older than this check.
     """
     if mine is None:
         return

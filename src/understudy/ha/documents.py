@@ -1,14 +1,14 @@
-"""Check the leader and write, in one transaction: documents stamped with a term.
+"""Documents stamped with a term: check the leader and write in one transaction.
 
-FLIP-144 asks that "get, check the leader, update" be one transaction. Every guarded document
-here carries the highest term that has written it, and is replaced by compare-and-swap. A leader's
-first write, the claim, raises the stamp; from then on an older leader can only fail: either its
-version is stale and it reads again, or it reads the newer stamp and must stop. No clock takes
-part, and the backend needs no notion of a leader.
+FLIP-144 asks that "get, check the leader, update" be one transaction. Every document here carries
+the highest term that has written it, and is replaced by compare-and-swap. A leader's first write,
+the claim, raises the stamp. From then on an older leader can only fail: its version is stale and it
+reads again, or it reads the newer stamp and must stop. No clock is involved, and the backend needs
+no notion of a leader.
 
 A document promises: no write of a lower term is accepted after one of a higher term, an
-acknowledged write is never lost, and an update whose outcome is unknown is settled by reading.
-It does not promise anything across documents.
+acknowledged write is never lost, and an update with an unknown outcome is settled by reading.
+There are no promises across documents.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from understudy.ha.register import VALUE_BYTES_MAX, Conflict, Entry, Register
 T = TypeVar("T")
 
 UNKNOWN_RETRIES_MAX = 5
-"""A register that fails this often in a row within one update is down: the lease decides then."""
+"""A register that fails this often in a row within one update is down: then the lease decides."""
 
 UNKNOWN_BACKOFF_S = 0.1
-"""The first pause after a failed answer; doubled each time, so five take about three seconds."""
+"""The first pause after a failed answer; doubled each time, so five tries take about 3 s."""
 
 
 class Stamped(msgspec.Struct, frozen=True):
-    """What the register holds for a document: who wrote it last, and the body."""
+    """A document's value in the register: its last writer, and the body."""
 
     term: int
     write_id: str
-    """Unique to each write, so that a write with a lost answer is recognised when read again."""
+    """Unique to each write, so that a read recognises a write with a lost answer."""
     body: msgspec.Raw
 
 
@@ -62,8 +62,8 @@ class _Known(Generic[T]):
 class Document(Generic[T]):
     """One register entry that only the newest term may write.
 
-    Keeps the last seen version: the leader, being the only writer, needs one ``swap`` and no
-    ``load`` for an update. Updates of one document are done one after the other.
+    The document keeps the last seen version: the leader is the only writer, so its update needs
+    one ``swap`` and no ``load``. Updates of one document run one after the other.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Document(Generic[T]):
         body_type: type[T],
         check: Callable[[T], None] | None = None,
     ) -> None:
-        """``check`` raises `DataError` for a body that does not belong under this key."""
+        """``check`` raises `DataError` for a body that does not belong to this key."""
         self.key = key
         self._check = check
         self._register = register
@@ -82,7 +82,7 @@ class Document(Generic[T]):
         self._type = body_type
         self._known: _Known[T] | None = None
         self.highest: int = 0
-        """The highest term that this process has seen here: the document never shows less."""
+        """The highest term that this process has seen here; a later read must not show less."""
         self._seen: tuple[T, float] | None = None
         self._turn = asyncio.Lock()
 
@@ -90,12 +90,12 @@ class Document(Generic[T]):
     def seen(self) -> tuple[T, float] | None:
         """Return the body as last seen or written by this process, and when (the loop's time).
 
-        It is kept while the register does not answer, and while the outcome of a write is unknown.
+        The body is kept while the register fails, and while the outcome of a write is unknown.
         """
         return self._seen
 
     async def read(self) -> T | None:
-        """Return the body as anybody may see it, leader or not; None where it is absent."""
+        """Return the body without a claim, so any process may call this; None if absent."""
         known = await self._load()
         return known.body if known else None
 
@@ -105,26 +105,26 @@ class Document(Generic[T]):
         return known.body if known else None
 
     async def read_stamped(self) -> tuple[T | None, int]:
-        """Return the body, and the highest term that has written it: 0 where it is absent."""
+        """Return the body and the highest term that has written it; 0 if absent."""
         known = await self._load()
         return (known.body, known.term) if known else (None, 0)
 
     async def stamp(self) -> int:
-        """Return the highest term that has written the document, 0 where it is absent."""
+        """Return the highest term that has written the document; 0 if absent."""
         _, stamp = await self.read_stamped()
         return stamp
 
     async def create(self, term: int, body: T) -> None:
-        """Write a document whose key was never used; it becomes real when the registry links it."""
+        """Write a document under a new key; the document counts once the registry links it."""
         async with self._turn:
             if not await self._write(term, body, None):
                 raise Conflict(f"{self.key}: exists already")
 
     async def claim(self, term: int, *, anew: bool = False) -> T:
-        """Shut out every older term, and return what they left behind.
+        """Shut out every older term, and return the body that they left.
 
-        Raises `LeadershipLost` where a newer term was here, `NotFoundError` where it is absent.
-        ``anew``: so it does where the same term was here, which then is somebody else's.
+        Raises `LeadershipLost` after a newer term's write, `NotFoundError` if absent. ``anew``:
+        raises `LeadershipLost` also after a write of the same term, as another process holds it.
         """
         async with self._turn:
             self._known = None
@@ -136,8 +136,8 @@ class Document(Generic[T]):
     async def update(self, term: int, change: Callable[[T], T], *, anew: bool = False) -> T:
         """Replace the body by ``change(body)``, which may be called again after a lost race.
 
-        Raises `LeadershipLost`, `NotFoundError` or `TooLargeError`; an ``OSError`` or
-        ``TimeoutError`` of the register only when it goes on failing: then the outcome is unknown.
+        Raises `LeadershipLost`, `NotFoundError` or `TooLargeError`; the register's ``OSError`` or
+        ``TimeoutError`` only if the register keeps failing: then the outcome is unknown.
         """
         async with self._turn:
             while True:
@@ -154,7 +154,7 @@ class Document(Generic[T]):
                 self._known = None
 
     async def delete(self, term: int) -> None:
-        """Remove the document, which the registry no longer links; absent is fine."""
+        """Remove the document; the registry must not link it any more. Absent is fine."""
         async with self._turn:
             while (known := self._known or await self._load()) is not None:
                 if known.term > term:
@@ -183,7 +183,7 @@ class Document(Generic[T]):
         return known
 
     async def _write(self, term: int, body: T, over: _Known[T] | None) -> bool:
-        """Write over the version last seen; False if another writer was faster."""
+        """Replace the version last seen; return False if another writer was faster."""
         write_id = uuid.uuid4().hex[:16]
         raw = msgspec.Raw(msgspec.json.encode(body))
         data = self._format.dump(Stamped(term, write_id, raw))
@@ -197,7 +197,7 @@ class Document(Generic[T]):
             try:
                 version = await self._register.swap(self.key, data, over.version if over else None)
             except Conflict:
-                # It may be our own earlier write whose answer was lost.
+                # The conflict may come from our own earlier write with a lost answer.
                 known = await self._load() if attempt else None
                 return known is not None and known.write_id == write_id
             except (OSError, TimeoutError):

@@ -1,9 +1,8 @@
-"""Drafts: what a writer writes aside, before one rename publishes it.
+"""Drafts: files and directories written aside, before one rename publishes them.
 
-The writer holds its draft's lock (``flock``) until then. A draft whose lock is free belongs to a
-writer that died: whoever comes by may remove it at once. One that is removed in the moment before
-its writer holds it costs the writer an ``OSError``, and another try: what was published meanwhile
-is never touched.
+The writer holds its draft's lock (``flock``) until the rename. A draft with a free lock belongs to
+a dead writer, and any process may remove it at once. If a draft is removed just before its writer
+takes the lock, the writer gets an ``OSError`` and tries again. Published files are never touched.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from collections.abc import Iterable
 from pathlib import Path
 
 DRAFT = ".draft-"
-"""How the names of drafts in a storage begin."""
+"""Prefix of the names of drafts in a storage."""
 
 _REMOVED = ".removed"
-"""How the name of a directory ends that can be published no more."""
+"""Suffix of the name of a directory that can no longer be published."""
 
 ABANDONED_S = 60.0
-"""Where locks do not work, a draft of this age belongs to a writer that died."""
+"""Where locks do not work, a draft of this age belongs to a dead writer."""
 
 
 def hold(descriptor: int) -> None:
-    """Show that the writer of this draft lives, for as long as the descriptor is open."""
-    with contextlib.suppress(OSError):  # Another one removes it just now, or there are no locks.
+    """Lock a draft while the descriptor is open, to show that its writer is alive."""
+    with contextlib.suppress(OSError):  # Another process removes it now, or there are no locks.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def remove_abandoned(drafts: Iterable[Path]) -> None:
     """Remove the drafts, files or directories, whose writers are dead."""
     for draft in drafts:
-        with contextlib.suppress(OSError):  # It is gone already, or is left to the next one.
+        with contextlib.suppress(OSError):  # The draft is gone, or the next caller removes it.
             if not _is_abandoned(draft):
                 continue
             if draft.is_dir():
@@ -45,7 +44,7 @@ def remove_abandoned(drafts: Iterable[Path]) -> None:
 
 
 def _remove_directory(draft: Path) -> None:
-    """Take a draft from its writer before it is emptied: there its name is not looked at again."""
+    """Remove a directory; rename it first, so that its writer cannot publish it half empty."""
     if not draft.name.endswith(_REMOVED):
         draft = draft.rename(draft.with_name(f"{draft.name}{_REMOVED}"))
     shutil.rmtree(draft, ignore_errors=True)

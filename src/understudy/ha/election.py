@@ -1,11 +1,11 @@
 """Leader election over any register, written once.
 
-``Election.run(body)`` contends for ever: it runs ``body`` while this process holds a term and
-cancels it on loss, then contends again. Losing the backend is a loss, not an exit. The body
-recovers first and then publishes its addresses; only then do retrievers see the new leader.
+``Election.run(body)`` contends for ever: it runs ``body`` while this process holds a term, cancels
+``body`` on loss, and contends again. Losing the backend is a loss, not an exit. The body recovers
+first and then publishes its addresses; only then do retrievers see the new leader.
 
-It does not promise that only one process *believes* it leads; it promises that a term has one
-holder, and that a leader whose clock runs at the right rate has stopped before another starts.
+Promises: a term has one holder, and a leader whose clock runs at the right rate has stopped before
+another starts. Not promised: that only one process *believes* it leads.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from understudy.ha.retrieval import (
 from understudy.model import Incarnation, LeaderRecord, Term
 
 NOBODY_KNOWN = Incarnation("unreadable")
-"""Who holds the lease where its record is damaged."""
+"""The assumed holder of a lease with a damaged record."""
 
 LEAP = 100
-"""How many terms are passed over where a record was damaged: those who were granted one, and died
-before the registry knew, were fewer."""
+"""How many terms are skipped after a damaged record. Fewer leaders can have been granted a term and
+died before they wrote the registry."""
 
 INSTANT_S = 0.001
-"""The shortest wait, so that nobody spins where a clock is read a moment before its deadline."""
+"""The shortest wait: prevents a busy loop just before a deadline."""
 
 _log = logging.getLogger(__name__)
 
 
 class Deaths(Protocol):
-    """Who can prove that a leader and all its descendants are dead."""
+    """Proves that a leader and all its descendants are dead."""
 
     async def proof(self, holder: LeaderRecord) -> float | None:
-        """Return once the holder is dead beyond doubt; wait for ever where that cannot be told.
+        """Return once the holder is certainly dead; wait for ever if that cannot be proved.
 
-        The answer is when it died, by `Clock.now`, if that is known.
+        Returns the time of the death by `Clock.now`; None if unknown.
         """
         ...
 
 
 class NoProofs:
-    """Nothing can be proved here: only the lease passes leadership on."""
+    """Proves no death: leadership changes only by the lease."""
 
     async def proof(self, holder: LeaderRecord) -> float | None:
-        """See `Deaths.proof`."""
+        """Wait for ever."""
         await asyncio.Event().wait()
         return None
 
@@ -81,9 +81,9 @@ class Leadership:
         reason: str,
         damage: str = "",
     ) -> None:
-        """``lost_at`` is when the predecessor died, or was last seen to renew or to release.
+        """``lost_at``: when the predecessor died, or was last seen to renew or to release.
 
-        ``damage`` is what was wrong with its record, if it had to be replaced.
+        ``damage``: the error in the predecessor's record, if this grant replaced a damaged record.
         """
         self.reason = reason
         self.damage = damage
@@ -93,12 +93,12 @@ class Leadership:
         self.lost_at = lost_at
         self.addresses: tuple[str, str] = ("", "")
         self.published: tuple[str, str] = ("", "")
-        """What the register was last seen to hold."""
+        """The addresses that the register last held."""
         self.changed = asyncio.Event()
         self._published = asyncio.Event()
 
     async def publish(self, rest: str, rpc: str) -> None:
-        """Make the addresses known; returns once the register has them."""
+        """Publish the addresses; returns once the register has them."""
         self.addresses = (rest, rpc)
         self._published.clear()
         self.changed.set()
@@ -127,8 +127,8 @@ class Election:
     ) -> None:
         """Contend as ``me.holder``.
 
-        ``floor`` tells the highest term that the registry has seen; ``hold`` is told until when
-        this process may act (None: not at all), so that its guardian can hold it to that.
+        ``floor`` returns the highest term that the registry has seen. ``hold`` receives the time
+        until which this process may act (None: not at all); the guardian enforces that deadline.
         """
         self._register = register
         self._me = me
@@ -142,39 +142,39 @@ class Election:
         self._version: str | None = None
         self._died_at: dict[Incarnation, float] = {}
         self._highest: Term = 0
-        """The highest term that this process has seen: it asks for none below."""
+        """The highest term that this process has seen: it never asks for a lower one."""
         self._damage = ""
-        """What is wrong with the record that was seen last."""
+        """The error in the last record seen, if it was damaged."""
         self._told = ""
         self._sent: Term = 0
-        """The term that this process has asked for, whether or not there was an answer."""
+        """The term that this process last asked for, answered or not."""
 
     @property
     def timing(self) -> Timing:
-        """Return the periods that this contender keeps."""
+        """Return the contender's periods and deadlines."""
         return self._timing
 
     @property
     def _patience_s(self) -> float:
-        """Return how long taking a term, or giving it up, may take before it is tried again."""
+        """Return the time limit for one try to acquire or release a term."""
         return self._timing.retry_s
 
     def _keep_time(self, timing: Timing) -> None:
-        """Take over other periods, between two leaderships."""
+        """Replace the periods and deadlines, between two leaderships."""
         self._timing = timing
         self._state = dataclasses.replace(self._state, timing=timing)
 
     async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
         """Contend, lead, lose and contend again, until a body returns by itself or raises.
 
-        The body ended by a loss is not waited for with a deadline here: the guardian is told by
-        when everything must be dead, and sees to it.
+        After a loss the wait for the cancelled body has no deadline: the guardian knows the
+        deadline and kills the process.
         """
         while True:
             try:
                 leadership = await self._acquire()
             except asyncio.CancelledError:
-                # Closed in the midst of a grant: whoever comes next need not wait for the lease.
+                # Closed in the middle of a grant: the next leader need not wait for the lease.
                 if self._sent:
                     self._hold(None)
                     await self._release(self._sent, for_good=False)
@@ -186,7 +186,7 @@ class Election:
                 work.cancel()
                 await asyncio.wait({work})
                 over = not work.cancelled() and work.exception() is None
-                # Nothing acts any more: who cannot reach the backend need not be killed for that.
+                # Nothing acts any more, so the guardian need not kill an unreachable process.
                 self._hold(None)
                 await self._release(leadership.term, for_good=over)
             if work.cancelled():
@@ -197,7 +197,7 @@ class Election:
                 _log.warning("term %d ended: %s", leadership.term, error)
                 continue
             if isinstance(error, (OSError, TimeoutError)):
-                # Not in step with a backend that fails: somebody else may reach it meanwhile.
+                # Pause: meanwhile another contender may reach the failing backend.
                 _log.warning(
                     "term %d ended, unfinished: %s", leadership.term, str(error) or "timeout"
                 )
@@ -236,7 +236,7 @@ class Election:
                     watching.cancel()
 
     async def _try_to_acquire(self) -> Leadership | lease.Wait | None:
-        """Look, and take over if that is due; None where the backend does not answer."""
+        """Read the record and take over if that is due; None if the backend does not answer."""
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._look()
@@ -247,7 +247,7 @@ class Election:
                 floor = await self._highest_term(self._state.observed.record)
                 predecessor, seen_at = self._state.observed.record, self._state.observed.at
                 self._state = lease.observe(self._state, predecessor, floor, self._clock.now())
-                # Without addresses: nobody is to find this leader before it has recovered.
+                # Without addresses: retrievers must not see this leader before it has recovered.
                 session, since = str(uuid.uuid4()), self._clock.wall()
                 mine = replace(self._me, session=session, since=since, rest="", rpc="")
                 action = lease.decide(self._state, mine, self._clock.now())
@@ -277,7 +277,7 @@ class Election:
         return Leadership(term, session, predecessor, lost_at, reason, self._damage)
 
     async def _highest_term(self, seen: LeaderRecord) -> Term:
-        """Return the highest term known here; who leads over a damaged registry can say so."""
+        """Return the highest known term; a damaged registry is an error only if none is known."""
         known = max(self._highest, seen.term)
         if seen.holder == NOBODY_KNOWN:
             return max(known, await self._floor()) + LEAP
@@ -289,7 +289,7 @@ class Election:
             return known
 
     def _tell(self, grievance: str) -> None:
-        """Warn of what keeps this process from contending, once for as long as it is the same."""
+        """Warn why this process cannot contend; log a repeated message at debug level."""
         level = logging.DEBUG if grievance == self._told else logging.WARNING
         self._told = grievance
         _log.log(level, "%s", grievance)
@@ -318,7 +318,7 @@ class Election:
                 if not lease.leads(self._state, self._clock.now()):
                     return reason or "the lease was not renewed in time"
                 self._hold(self._state.leading.deadline)
-                # What failed is tried again soon: the backend may be back just before the deadline.
+                # Retry a failure soon: the backend may return just before the deadline.
                 again_s = min(2 * pause_s or RETRY_BACKOFF_S, self._timing.retry_s)
                 pause_s = again_s if reason else 0.0
         finally:
@@ -326,7 +326,7 @@ class Election:
         return ""
 
     async def _lost(self) -> str:
-        """Return why, once it is known that leadership is lost; else a renewal tells it."""
+        """Wait for ever: with a lease only a renewal detects a lost leadership."""
         await asyncio.Event().wait()
         return ""
 
@@ -335,8 +335,8 @@ class Election:
         try:
             async with asyncio.timeout(min(self._timing.renew_deadline_s / 2, self._left_s())):
                 if self._version is None:
-                    # The outcome of the last write is unknown. A record that standbys have seen
-                    # already would not count as a renewal for them: read before writing again.
+                    # The outcome of the last write is unknown: read before writing again. Standbys
+                    # that have seen the record already would not count it as a renewal.
                     await self._look()
                     if self._state.leading is None:
                         return self._what_was_seen()
@@ -355,13 +355,13 @@ class Election:
         return ""
 
     def _what_was_seen(self) -> str:
-        """Say what was found in place of our own record."""
+        """Describe what the register holds in place of our own record."""
         if self._version is None:
             return "the record by which it is found is gone"
         return "somebody else wrote the lease"
 
     def _left_s(self) -> float:
-        """Return how long this process may still act: no waiting is to outlast that."""
+        """Return how long this process may still act; no wait may be longer."""
         assert self._state.leading is not None
         return max(INSTANT_S, self._state.leading.deadline - self._clock.now())
 
@@ -379,10 +379,10 @@ class Election:
         self._state = lease.observe(self._state, record, 0, self._clock.now())
 
     def _read(self, entry: Entry) -> LeaderRecord:
-        """Return the record; for a damaged one, that of a holder whose lease must run out.
+        """Return the record; for a damaged one, a record whose lease must run out.
 
-        It says nothing that is not known elsewhere: the registry has the highest term. Whoever
-        lives and holds it, writes it anew with the next renewal.
+        A damaged record loses nothing: the registry has the highest term, and a living holder
+        writes the record again with the next renewal.
         """
         try:
             record = decode_leader(entry)
@@ -407,10 +407,10 @@ class Election:
         wake.set()
 
     async def _release(self, term: Term, *, for_good: bool) -> None:
-        """Let the next one lead at once; all work of the term has ended before this is called.
+        """Release the term, so that the next leader starts at once; all its work must have ended.
 
-        ``for_good``: the cluster's work is done, and the record goes too. The registry keeps the
-        highest term.
+        ``for_good``: the cluster's work is done, and the record is deleted too. The registry keeps
+        the highest term.
         """
         try:
             async with asyncio.timeout(self._patience_s):
@@ -425,7 +425,7 @@ class Election:
             self._sent = 0
 
     async def _vacate(self, term: Term, *, for_good: bool) -> None:
-        """Give up the record, again as long as the register fails: nobody else may come after."""
+        """Give up the record; retry while the register fails: there may be no other contender."""
         while True:
             try:
                 await self._look()

@@ -1,11 +1,11 @@
 """ExecutionPlanStore: the jobs of a running application.
 
-For each job it keeps the assignment (name, occurrence) → id, the plan's place, the intent of its
-latest attempt and, once it has ended, the commit of its result; FLIP-560 defers recovery until
-the re-executed ``main`` reaches the job, so nothing here runs by itself.
+A job's entry holds the assignment (name, occurrence) → id, the plan's location, the intent of the
+latest attempt and, once the job has ended, the commit of the result. FLIP-560 defers recovery until
+the re-executed ``main`` reaches the job, so the store starts no job by itself.
 
-Jobs live in *segments* of `SEGMENT_JOBS_MAX`, one register document each, filled in the order of
-submission. So no write grows with the number of jobs, and no document can pass a backend's limit.
+Jobs are in *segments* of `SEGMENT_JOBS_MAX`, one register document each, filled in the order of
+submission. So no write grows with the number of jobs, and no document exceeds a backend's limit.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from understudy.ha.storage import Storage
 from understudy.model import JobEntry, JobId, Pointer, Segment, Term
 
 SEGMENT_JOBS_MAX = 200
-"""At most about 0.3 MB a document with the longest names: a third of the smallest backend."""
+"""About 0.3 MB per document with the longest names: a third of the smallest backend's limit."""
 
 
 class ExecutionPlanStore:
-    """The jobs of one application, as the newest term has claimed them."""
+    """The jobs of one application, as claimed by the newest term."""
 
     def __init__(
         self, register: Register, storage: Storage, cluster: str, application: StoredApplication
@@ -48,8 +48,8 @@ class ExecutionPlanStore:
     async def claim(self, term: Term) -> dict[JobId, JobEntry]:
         """Shut out older terms from every segment; return all jobs in order of submission.
 
-        Raises `DataError` where a segment cannot be read: then nothing of the application may be
-        run, since a job in it may have finished.
+        Raises `DataError` if a segment cannot be read. Then no job of the application may run, as
+        a job in that segment may have finished.
         """
         for key in self._application.body.segments:
             document = segment_document(self._register, key, self._application.body.application_id)
@@ -61,7 +61,7 @@ class ExecutionPlanStore:
         return self.entries
 
     async def add(self, term: Term, entry: JobEntry) -> None:
-        """Make a job real; when this returns its submission is acknowledged."""
+        """Store a job; on return its submission is acknowledged."""
         async with self._adding:
             document = await self._open_segment(term)
             await self._write(term, document, lambda jobs: {**jobs, entry.job_id: entry})
@@ -77,15 +77,15 @@ class ExecutionPlanStore:
         return self.entries[job_id]
 
     def note(self, job_id: JobId, change: Callable[[JobEntry], JobEntry]) -> None:
-        """Change a job's entry along with the next write to its segment; never a write itself.
+        """Change a job's entry with the next write to its segment, without a write of its own.
 
-        A write whose outcome is unknown may have applied it: it must do no harm twice.
+        The change must be idempotent: a write with an unknown outcome may apply it twice.
         """
         self._notes.setdefault(self._home[job_id].key, []).append((job_id, change))
         self.entries[job_id] = change(self.entries[job_id])
 
     async def update_all(self, term: Term, change: Callable[[JobEntry], JobEntry]) -> None:
-        """Change every job's entry, with one fenced write a segment."""
+        """Change every job's entry, with one fenced write per segment."""
         for document in self._segments:
             await self._write(
                 term,
@@ -113,12 +113,12 @@ class ExecutionPlanStore:
             self._notes[document.key] = [*notes, *self._notes.get(document.key, ())]
             raise
         self.entries.update(body.jobs)
-        # What was noted while the write was under way is not in it.
+        # Changes noted during the write are not part of it.
         for job_id, note in self._notes.get(document.key, ()):
             self.entries[job_id] = note(self.entries[job_id])
 
     async def put_plan(self, directory: str, job_id: JobId, plan: bytes) -> Pointer:
-        """Write a plan's bytes; they count once a job's entry points to them."""
+        """Write a plan's bytes; the plan counts once a job's entry points to it."""
         name = digest(plan)
         path = layout.plan_path(self._cluster, directory, job_id, name)
         await self._storage.publish(path, plan)
@@ -129,7 +129,7 @@ class ExecutionPlanStore:
         await self._storage.delete(entry.plan.path)
 
     async def delete_documents(self, term: Term, keys: tuple[str, ...]) -> None:
-        """Delete the segments of an application that the registry no longer links."""
+        """Delete the segments of an application; the registry must not link it any more."""
         for key in keys:
             await segment_document(self._register, key).delete(term)
 

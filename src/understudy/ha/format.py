@@ -1,10 +1,10 @@
-"""How durable data is written: JSON that says what it is, which version, and what it must hash to.
+"""The format of durable data: JSON with its kind, version and checksum.
 
 ``{"format": "job-result", "version": 1, "checksum": "sha256:…", "body": {…}}``
 
-The checksum is over the body without insignificant white space, so a person may indent a file
-without harm. Reading never guesses: data that is truncated, altered, of another
-kind or of a later version is refused with an error that names it, and nothing is changed.
+The checksum covers the body without insignificant white space, so a person may indent a file.
+Reading never guesses: data that is truncated, altered, of another kind or of a later version
+raises an error that names the data, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def digest(data: bytes) -> str:
-    """Return the name under which these bytes are known: ``sha256:`` and 64 hex digits."""
+    """Return the digest of these bytes: ``sha256:`` and 64 hex digits."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
@@ -37,7 +37,7 @@ class _Envelope(msgspec.Struct):
 
 
 class Format(Generic[T]):
-    """One kind of durable record: its name, its version, and the way up from older versions."""
+    """One kind of durable record: name, version, and the upgrades from older versions."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Format(Generic[T]):
         return msgspec.json.format(data, indent=2) + b"\n" if pretty else data
 
     def load(self, data: bytes, source: str) -> T:
-        """Read a record; ``source`` says in errors where the bytes came from.
+        """Read a record; ``source`` names the origin of the bytes in errors.
 
         Raises `CorruptDataError`, `ForeignDataError` or `NewerFormatError`.
         """

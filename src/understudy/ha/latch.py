@@ -1,4 +1,4 @@
-"""A line of contenders, where a backend keeps one by its sessions; see `LatchElection`."""
+"""A line of contenders that a backend keeps by its sessions, for `LatchElection`."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from typing import Protocol, runtime_checkable
 
 
 class Latch(Protocol):
-    """Who is first in line may lead; who is no longer in it, is dead or has stopped.
+    """One contender's view of a line: the first may lead; one that left is dead or has stopped.
 
-    A contender stands in line by a session of the backend, which ends when the backend has not
-    heard of it for ``session_s``. Methods may raise ``OSError`` or ``TimeoutError``.
+    A contender's place in line lasts as long as its session. The backend ends a session that is
+    silent for ``session_s``. Methods may raise ``OSError`` or ``TimeoutError``.
     """
 
     @property
     def session_s(self) -> float:
-        """Return the timeout of the session, as the backend has granted it."""
+        """Return the session timeout that the backend granted."""
         ...
 
     async def ahead(self) -> str | None:
-        """Stand in line, unless in it already; return who is just ahead, None for the first."""
+        """Join the line if not in it yet; return the contender just ahead, None for the first."""
         ...
 
     async def moved(self) -> None:
-        """Return once it may have changed who is ahead, since `ahead` was asked."""
+        """Return once the contender ahead may have changed since the last `ahead`."""
         ...
 
     async def dismiss(self, dead: str) -> None:
-        """Take out of the line somebody who is proved dead."""
+        """Remove a contender from the line whose death is proved."""
         ...
 
     async def renew(self) -> float:
-        """Have the backend acknowledge that this contender stands in line; return when it was sent.
+        """Have the backend confirm this contender's place; return when the request was sent.
 
-        Raises `LeadershipLost` where it does not.
+        Raises `LeadershipLost` if the contender is not in line.
         """
         ...
 
     async def lost(self) -> str:
-        """Return why, once this contender does not stand in line any more."""
+        """Return the reason once this contender is no longer in line."""
         ...
 
     async def leave(self) -> None:
@@ -47,12 +47,12 @@ class Latch(Protocol):
 
 @runtime_checkable
 class HasLatch(Protocol):
-    """A register whose backend keeps such a line."""
+    """A register whose backend keeps a line of contenders."""
 
     def latch(self, me: str, note: bytes) -> Latch:
-        """Open it for one contender; ``note`` is shown to people."""
+        """Open the line for one contender; ``note`` is shown to people."""
         ...
 
     async def line(self) -> list[str]:
-        """Return who stands in it, the first one first, without standing in it oneself."""
+        """Return the contenders in order, without joining the line."""
         ...

@@ -1,10 +1,10 @@
-"""Leader election where the backend keeps a line of contenders by their sessions.
+"""Leader election with a backend that keeps a line of contenders by their sessions.
 
-The first in line leads, so nobody waits for a lease: who stood before it has left, or its session
-has ended, or it is proved dead. Safety is the same as everywhere: the term is minted by
-compare-and-swap, and every document is fenced by it. What the line adds is that the last leader has
-stopped by then: it counts its deadline from the sending of the last write that was acknowledged,
-and that deadline is over before the backend can have ended its session.
+The first in line leads without waiting for a lease: its predecessor has left, lost its session, or
+is proved dead. Safety is the same as with a lease: the term is minted by compare-and-swap and
+fences every document. The line adds that the last leader has stopped by then: a leader counts its
+deadline from the sending of its last acknowledged write, and the deadline passes before the backend
+can end the session.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from understudy.model import Incarnation, LeaderRecord, Term
 
 
 def open_election(latch: Latch | None, *parts: Any) -> Election:
-    """Return a contender: in line, where the backend keeps one, else with a lease.
+    """Return an election by the line of contenders; by a lease if there is no ``latch``.
 
-    ``parts``: as `Election` takes them.
+    ``parts``: the arguments of `Election`.
     """
     return Election(*parts) if latch is None else LatchElection(latch, *parts)
 
 
 class LatchElection(Election):
-    """One contender, who stands in line."""
+    """One contender in line."""
 
     def __init__(self, latch: Latch, *parts: Any) -> None:
-        """``parts``: as `Election` takes them; the timing is replaced by the session's."""
+        """``parts``: the arguments of `Election`; the session's timing replaces theirs."""
         super().__init__(*parts)
         self._latch = latch
 
@@ -45,7 +45,7 @@ class LatchElection(Election):
         return self._timing.lease_s / 2
 
     async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
-        """See `Election.run`; the place in line is given up at the end."""
+        """Contend and lead as `Election.run` does; leave the line at the end."""
         try:
             await super().run(body)
         finally:
@@ -63,7 +63,7 @@ class LatchElection(Election):
             pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
 
     async def _come_first(self) -> None:
-        """Return once nobody stands before us."""
+        """Return once this contender is first in line."""
         pause_s = RETRY_BACKOFF_S
         while True:
             try:
@@ -78,14 +78,14 @@ class LatchElection(Election):
                 pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
 
     async def _await_end(self, ahead: Incarnation) -> None:
-        """Return when who is just ahead may have gone; at once where its death is proved."""
+        """Return once the contender ahead may have left; dismiss it if its death is proved."""
         record = LeaderRecord(holder=ahead, term=0, session="")
         death = asyncio.ensure_future(self._deaths.proof(record))
         moved = asyncio.ensure_future(self._latch.moved())
         try:
             await asyncio.wait({death, moved}, return_when=asyncio.FIRST_COMPLETED)
             died_at = death.result() if death.done() else None
-            # The last wake counts: those before it may have been about something else.
+            # The last wake-up counts: earlier ones may have had other causes.
             self._died_at[ahead] = self._clock.now() if died_at is None else died_at
             if death.done():
                 await self._latch.dismiss(ahead)
@@ -100,18 +100,18 @@ class LatchElection(Election):
         await super()._look()
         seen = self._state.observed
         if seen and not self._state.leading and seen.record.holder not in {"", self._me.holder}:
-            # Nobody stands before us: whoever holds the record has lost its session.
+            # We are first in line, so the holder of the record has lost its session.
             self._state = lease.proven_dead(self._state, seen.record.holder)
 
     async def _put(self, write: lease.Write) -> None:
         held = self._state.leading
         await super()._put(write)
-        # By which session it was written is not told: only our place in line says that it lives.
+        # The write may come from an older session: only our place in line proves that ours lives.
         self._state = replace(self._state, leading=held)
         await self._confirm(write.record.term)
 
     async def _confirm(self, term: Term) -> None:
-        """Have it acknowledged that this process stands in line, and lead on from that."""
+        """Have the backend confirm our place in line, and extend the deadline from that time."""
         try:
             sent_at = await self._latch.renew()
         except LeadershipLost as error:
@@ -128,13 +128,13 @@ class LatchElection(Election):
                 await self._confirm(leadership.term)
                 entry = await self._register.load(LEADER_KEY)
         except DataError as error:
-            # Whom nobody can find does not lead, however well it stands in line.
+            # A leader without a record steps down, even if it is first in line.
             self._state = replace(self._state, leading=None)
             return str(error)
         except (OSError, TimeoutError) as error:
             return f"the backend does not answer: {str(error) or 'timeout'}"
         if entry is None or entry.version != self._version:
-            # Somebody else wrote or removed the record by which we are found: put it right, or go.
+            # Another process wrote or removed our record: write it again, or step down.
             self._version = None
             leadership.changed.set()
         return ""
@@ -147,7 +147,7 @@ class LatchElection(Election):
         await self._leave()
 
     async def _leave(self) -> None:
-        """Give up the place in line, if the backend answers; the end of the session does too."""
+        """Leave the line if the backend answers; otherwise the session's end removes us."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(self._patience_s):
                 await self._latch.leave()

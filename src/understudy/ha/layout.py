@@ -1,7 +1,7 @@
-"""Which path in storage holds what, for one cluster.
+"""The paths of one cluster in storage.
 
 ``<cluster-id>/``
-    ``coordination.json``       which register knows this cluster, where that is not in storage
+    ``coordination.json``       which register knows this cluster, unless that is in storage
     ``register/``               the register, where the backend is ``filesystem``
     ``locks/<incarnation>``     liveness locks of the processes of this host
     ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``blobs/``,
@@ -10,8 +10,8 @@
                                 command of theirs asks for it
     ``code/<digest>/``          artifacts laid out for Python's path, shared by this host
     ``tombstones/<run>~<term>.json``
-                                what remains of an application for a time, as the leader of
-                                that term wrote it
+                                what is retained of an application for a time, written by the
+                                leader of that term
 ``job-result-store/<cluster-id>/`` and ``application-result-store/<cluster-id>/``
     ``<id>_DIRTY.json``, then ``<id>.json`` (Flink's names)
 """
@@ -26,10 +26,10 @@ from understudy.errors import ConfigurationError
 from understudy.model import RunId, Term
 
 REGISTER, LOCKS = "register", "locks"
-"""What lies in a cluster's directory beside its data."""
+"""Directories of a cluster that are not its data."""
 
 STORAGE_DIGITS = 12
-"""By so many digits the storages are told apart that the clusters of one host use."""
+"""Hex digits of a storage's hash, to distinguish the storages of one host's clusters."""
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TOMBSTONE = re.compile(r"([A-Za-z0-9._-]+)~([0-9]+)\.json")
@@ -37,7 +37,7 @@ _TOMBSTONE = re.compile(r"([A-Za-z0-9._-]+)~([0-9]+)\.json")
 
 
 def cluster_directory(cluster_id: str) -> str:
-    """Return the directory name of a cluster; Flink's default id begins with a slash."""
+    """Return a cluster's directory name, without slashes: Flink's default id begins with one."""
     name = cluster_id.strip("/").replace("/", "-")
     if not _CLUSTER_ID.fullmatch(name) or name in {"job-result-store", "application-result-store"}:
         raise ConfigurationError(
@@ -48,32 +48,32 @@ def cluster_directory(cluster_id: str) -> str:
 
 
 def marked(cluster: str, storage_url: str) -> str:
-    """Return how a cluster is named beside its storage, on a host: ids may come again elsewhere."""
+    """Return a name for a cluster and its storage: two storages may have the same cluster id."""
     return f"{cluster}~{hashlib.sha256(storage_url.encode()).hexdigest()[:STORAGE_DIGITS]}"
 
 
 def coordination_path(cluster: str) -> str:
-    """Return what says which register knows a cluster."""
+    """Return the path of the file that names a cluster's register."""
     return f"{cluster}/coordination.json"
 
 
 def standalone_directory(cluster: str) -> str:
-    """Return the directory of a cluster without high availability: no cluster's id begins so."""
+    """Return the directory of a cluster without high availability; no cluster id begins with _."""
     return f"_standalone/{cluster}"
 
 
 def application_directory(cluster: str, directory: str) -> str:
-    """Return where one application's things lie."""
+    """Return the directory of one application."""
     return f"{cluster}/applications/{directory}"
 
 
 def plan_path(cluster: str, directory: str, job_id: str, digest: str) -> str:
-    """Return where a job's execution plan lies; named by its content, as two may race."""
+    """Return the path of a job's execution plan, named by its digest as two writers may race."""
     return f"{cluster}/applications/{directory}/plans/{job_id}-{digest[-16:]}"
 
 
 def staged_path(cluster: str, directory: str, job_id: str, attempt: int) -> str:
-    """Return where an attempt stages its outcome."""
+    """Return the path of an attempt's staged outcome."""
     return f"{cluster}/applications/{directory}/staged/{job_id}-{attempt}.json"
 
 
@@ -82,24 +82,24 @@ def staged_by_leader_path(
 ) -> str:
     """Return where a leader stages the outcome of an attempt that has staged none.
 
-    Named by its term, like `staged_application_path`: a leader that was deposed, and is late, must
-    not write over the bytes that a later one has committed by their digest.
+    The name contains the term, like `staged_application_path`: a deposed leader that is late must
+    not overwrite the bytes that a later leader has committed by their digest.
     """
     return f"{cluster}/applications/{directory}/staged/{job_id}-{attempt}-{term}-{status}.json"
 
 
 def staged_application_path(cluster: str, directory: str, term: int) -> str:
-    """Return where a leader stages the result of an application."""
+    """Return the path of an application's result that a leader stages."""
     return f"{cluster}/applications/{directory}/result-{term}.json"
 
 
 def checkpoints_path(cluster: str, directory: str, lineage: str) -> str:
-    """Return where a job's checkpoints lie, unless a person says otherwise."""
+    """Return the default directory of a job's checkpoints."""
     return f"{cluster}/applications/{directory}/checkpoints/{lineage}"
 
 
 def tables_path(cluster: str, directory: str) -> str:
-    """Return where the DataFrames lie that jobs of one application hand on."""
+    """Return the directory of the DataFrames that jobs of one application pass on."""
     return f"{cluster}/applications/{directory}/tables"
 
 
@@ -109,31 +109,31 @@ def permit_path(cluster: str, trigger: str) -> str:
 
 
 def tombstone_path(cluster: str, run_id: str, term: Term) -> str:
-    """Return where a leader writes the file of a tombstone.
+    """Return the path of a tombstone's file.
 
-    Named by its term, like `staged_application_path`, so that no other leader ever writes or
-    removes it by mistake. Which one is valid a pointer says, and never the name: the document of
-    the application has it, and the registry once the application is buried.
+    The name contains the term, like `staged_application_path`, so that no other leader writes or
+    removes the file by mistake. A pointer decides which file is valid, never the name: the pointer
+    is in the application's document, and in the registry once the application is buried.
     """
     return f"{cluster}/tombstones/{run_id}~{term}.json"
 
 
 def tombstone_of(name: str) -> tuple[RunId, Term] | None:
-    """Return whose tombstone's file has this name, and whose term; None for another file."""
+    """Return the run and term in the name of a tombstone's file; None for another file."""
     found = _TOMBSTONE.fullmatch(name)
     return (RunId(found[1]), int(found[2])) if found else None
 
 
 def code_directory(cluster: str, digest: str) -> str:
-    """Return where the artifacts of that digest are laid out on this host."""
+    """Return the directory where artifacts with this digest are laid out on this host."""
     return f"{cluster}/code/{digest}"
 
 
 def result_directories(cluster: str) -> tuple[str, str]:
-    """Return where results of jobs and of applications lie unless a person says otherwise."""
+    """Return the default directories of job results and of application results."""
     return f"job-result-store/{cluster}", f"application-result-store/{cluster}"
 
 
 def lock_path(cluster: str, incarnation: str) -> str:
-    """Return the liveness lock of a process."""
+    """Return the path of a process's liveness lock."""
     return f"{cluster}/{LOCKS}/{incarnation}"

@@ -1,7 +1,7 @@
-"""What this process has asked of the register: how often, how it went, how long it took.
+"""Counts and durations of this process's register operations, by outcome.
 
-Numbers only: who shows them to whom is the business of ``api.metrics``. The time is the event
-loop's, so a test that supplies the loop supplies the time.
+Numbers only: ``api.metrics`` shows them. The time is the event loop's, so a test that supplies the
+loop supplies the time.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from understudy.ha.register import Conflict, Entry, Register, status_of
 T = TypeVar("T")
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""From a file that is cached, to the deadline of an operation."""
+"""Bucket limits, from a cached file to the deadline of an operation."""
 
 
 class Durations:
-    """How many took how long: a histogram with fixed buckets."""
+    """A histogram of durations with fixed buckets."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        """``bounds`` are the upper ones, inclusive, in seconds; above the last is one more."""
+        """``bounds``: inclusive upper limits of the buckets in seconds; one more bucket follows."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum_s = 0.0
 
     def note(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum_s += seconds
 
     @property
     def count(self) -> int:
-        """Return how many there were."""
+        """Return the number of durations."""
         return sum(self.counts)
 
 
 class Outcome(enum.Enum):
-    """How an operation of the register went; the value is what metrics show."""
+    """The outcome of a register operation; metrics show the value."""
 
     OK = "ok"
     CONFLICT = "conflict"
@@ -50,35 +50,35 @@ class Outcome(enum.Enum):
     UNKNOWN = "unknown"
     """The register failed, or did not answer before the deadline."""
     GIVEN_UP = "given_up"
-    """Whoever asked did not wait for the answer."""
+    """The caller was cancelled before the answer."""
 
 
 class MeteredRegister:
-    """A register that counts and times what is asked of it; see `Register`."""
+    """A register that counts and times the operations of another one."""
 
     def __init__(self, register: Register) -> None:
         self._register = register
         self.operations: dict[tuple[str, Outcome], Durations] = {}
-        """By verb and outcome, as far as there were any."""
+        """Durations by verb and outcome."""
 
     async def load(self, key: str) -> Entry | None:
-        """See `Register.load`."""
+        """Load from the other register, timed."""
         return await self._timed("load", self._register.load(key))
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        """See `Register.swap`."""
+        """Swap in the other register, timed."""
         return await self._timed("swap", self._register.swap(key, value, expected))
 
     async def keys(self, prefix: str) -> list[str]:
-        """See `Register.keys`."""
+        """List the other register's keys, timed."""
         return await self._timed("keys", self._register.keys(prefix))
 
     def changes(self, key: str) -> AsyncIterator[None]:
-        """See `Register.changes`: how long nothing changes says nothing of the register."""
+        """Follow a key, untimed: the time without a change says nothing about the register."""
         return self._register.changes(key)
 
     def status(self) -> Mapping[str, object]:
-        """See `Informative.status`."""
+        """Return the other register's status."""
         return status_of(self._register)
 
     async def _timed(self, verb: str, work: Awaitable[T]) -> T:

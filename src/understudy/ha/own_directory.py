@@ -1,12 +1,12 @@
-"""Directories of ours on this host: made for us alone, and refused where somebody else has been.
+"""Private directories on this host: created for this user only, refused if others may have access.
 
-Where others may write too (the temporary directory), anybody may make a directory of our name
-first. So each level below such a place is created 0700, or must be a directory, no link, ours, and
-closed to the writing of others; one that others may only read is closed.
+In a shared place (the temporary directory) anybody may create a directory of our name first. So
+each level below such a place is created with mode 0700. An existing level must be a directory (no
+link), belong to us and not be writable by others; read access of others is removed.
 
-Processes of one cluster may be started with and without ``$XDG_RUNTIME_DIR`` (a login, a cron job).
-They must find each other's liveness locks all the same. So who uses it notes that below the
-temporary directory, where each of them looks: `known_homes`.
+Processes of one cluster may start with and without ``$XDG_RUNTIME_DIR`` (a login, a cron job), and
+must still find each other's liveness locks. So a process that uses that directory writes a note
+below the temporary directory, where every process looks (`known_homes`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from understudy.ha.storage import published
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
 
 _HOMES = "homes"
-"""Holds a file for each other directory in which there are locks of ours."""
+"""A directory with one file for each other directory that holds our locks."""
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make(path: Path, levels: int = 1, way_out: str = "set io.tmp.dirs to another one") -> Path:
-    """Return a directory whose last levels are ours alone, and made where they are missing.
+    """Return a directory whose last levels are private; missing ones are created.
 
-    Raises `ConfigurationError` where one of them is somebody else's, or may have been.
+    Raises `ConfigurationError` if others own or may have changed one of these levels.
     """
     ours = [path, *path.parents][:levels]
     ours[-1].parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -45,7 +45,7 @@ def make(path: Path, levels: int = 1, way_out: str = "set io.tmp.dirs to another
 
 
 def check(path: Path, way_out: str = "set io.tmp.dirs to another one") -> None:
-    """Raise `ConfigurationError` unless a directory is ours alone; absent is fine."""
+    """Raise `ConfigurationError` unless a directory is private to us; absent is fine."""
     try:
         descriptor = os.open(path, _FLAGS)
     except FileNotFoundError:
@@ -68,18 +68,18 @@ def check(path: Path, way_out: str = "set io.tmp.dirs to another one") -> None:
 
 
 def runtime_home() -> Path | None:
-    """Return where ``$XDG_RUNTIME_DIR`` lets us keep what lives as long as a process, if it does.
+    """Return our directory below ``$XDG_RUNTIME_DIR``; None if the variable is of no use.
 
-    It must be as its specification has it: ours, and ours alone.
+    The variable's directory must be private to us, as its specification demands.
     """
     text = os.environ.get(RUNTIME_DIR, "")
     return _usable(Path(text)) if text.startswith("/") else None
 
 
 def known_homes(base: Path) -> list[Path]:
-    """Return where locks of ours may lie, whatever the environment of who has made them said.
+    """Return all directories that may hold our locks, whatever their creators' environment.
 
-    The first is where this process makes its own; ``base`` is that below the temporary directory.
+    The first is for this process's own locks. ``base`` is the one below the temporary directory.
     """
     found = [home] if (home := runtime_home()) else []
     found.append(base)
@@ -96,7 +96,7 @@ def known_homes(base: Path) -> list[Path]:
 
 
 def note_home(base: Path, home: Path) -> None:
-    """Note where this process has its locks, before it makes one: see `known_homes`."""
+    """Write a note of this process's lock directory, for `known_homes`, before the first lock."""
     if home == base:
         return
     data = os.fsencode(home)

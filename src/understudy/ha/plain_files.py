@@ -1,7 +1,7 @@
-"""Reading files that others may have damaged: never waits for one, never takes for absent what is.
+"""Reading files that others may have damaged, without waiting or taking a damaged one for absent.
 
-What the operating system says is told apart here: a file that is not there, one that is there and
-cannot be had (a person must look), and a file system that fails (another try may succeed).
+Three errors of the operating system are distinguished: a file that is absent, a file that exists
+and cannot be read (a person must look), and a file system that fails (a retry may succeed).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TypeVar
 from understudy.errors import UnreadableDataError
 
 FILE_BYTES_MAX = 1 << 31
-"""Nothing that belongs in here is larger; a larger file is damage, not data."""
+"""No file of ours is larger; a larger file counts as damaged."""
 
 IO_TRIES = 3
-"""An input/output error that comes so often in a row is about the file, and not about a moment."""
+"""After so many input/output errors in a row the file counts as damaged."""
 
 R = TypeVar("R")
 
@@ -38,17 +38,17 @@ _ABOUT_THE_FILE = frozenset(
 
 
 def is_damage(error: OSError) -> bool:
-    """Say whether an error is about this one file, and not about the file system as a whole."""
+    """Return whether an error concerns this one file, not the whole file system."""
     return error.errno in _ABOUT_THE_FILE
 
 
 def unreadable(path: Path, error: OSError) -> UnreadableDataError:
-    """Return what people are told of a file that is there and cannot be had."""
+    """Return the error for a file that exists and cannot be read."""
     return UnreadableDataError(f"{path}: cannot be read: {error.strerror}")
 
 
 def tried_again(function: Callable[[], R]) -> R:
-    """Call a function again after an input/output error: one alone is not taken for damage."""
+    """Call a function; retry after an input/output error, as a single one is no damage."""
     for _ in range(IO_TRIES - 1):
         try:
             return function()
@@ -61,8 +61,8 @@ def tried_again(function: Callable[[], R]) -> R:
 def read(path: Path) -> bytes:
     """Return a file's bytes.
 
-    Raises ``FileNotFoundError``; `UnreadableDataError` for what is there and cannot be had; any
-    other ``OSError`` where the file system fails.
+    Raises ``FileNotFoundError``; `UnreadableDataError` for a file that exists and cannot be read;
+    any other ``OSError`` if the file system fails.
     """
     try:
         return tried_again(lambda: _read(path))

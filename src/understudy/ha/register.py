@@ -1,11 +1,11 @@
-"""The one thing that a coordination backend must provide: a versioned register.
+"""The versioned register: the one thing that a coordination backend must provide.
 
-A register maps short keys to small values and replaces a value only if nobody else has replaced
-it since it was read. Election, retrieval and every store are written once, above this protocol,
-and work on any backend that passes ``tests/contract/test_register.py``.
+A register maps short keys to small values. A value is replaced only if nobody else has replaced
+it since the caller read it. Election, retrieval and every store are written once, above this
+protocol, and work on any backend that passes ``tests/contract/test_register.py``.
 
-It promises linearizable reads and writes of one key, and nothing across keys. It does not know
-what a leader is: fencing is the business of ``ha.documents``.
+A register promises linearizable reads and writes of one key, and nothing across keys. It has no
+notion of a leader: ``ha.documents`` does the fencing.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ __all__ = [
 ]
 
 VALUE_BYTES_MAX = 1_000_000
-"""What the smallest backend holds: a Kubernetes ConfigMap is capped at 1 MiB, keys included."""
+"""The smallest backend's limit: a Kubernetes ConfigMap is capped at 1 MiB, keys included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value together with the version that a later ``swap`` must name."""
+    """A value, and the version that a later ``swap`` must name."""
 
     value: bytes
     version: str
     place: str = field(default="", compare=False)
-    """Where people find it, for messages: a path, where it is one."""
+    """Where people find the value, for messages: a path, if there is one."""
 
 
 class Register(Protocol):
     """Small values that outlive every JobManager, each replaced only by compare-and-swap.
 
     Every method may raise ``OSError`` or ``TimeoutError``: then the outcome is unknown, and the
-    caller reads again before it decides. What is there and cannot be had as it was written is a
-    `DataError`: another try would not help. A paused or dead caller never blocks another one.
+    caller reads again before it decides. `DataError` means that the value exists and is damaged,
+    so a retry would not help. A paused or dead caller never blocks another one.
     """
 
     async def load(self, key: str) -> Entry | None:
-        """Return the latest committed entry, or None where the key is absent."""
+        """Return the latest committed entry; None if the key is absent."""
         ...
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
@@ -70,9 +70,9 @@ class Register(Protocol):
         ...
 
     def changes(self, key: str) -> AsyncIterator[None]:
-        """Wake the caller at once, and whenever this key may have changed, come or gone.
+        """Wake the caller at once, and whenever this key may have been created, changed or deleted.
 
-        Only a hint: wake-ups can be merged or spurious, so the caller loads again.
+        A wake-up is only a hint: wake-ups can be merged or spurious, so the caller loads again.
         """
         ...
 
@@ -81,7 +81,7 @@ F = TypeVar("F")
 
 
 def of_one_process(factory: F) -> F:
-    """Declare that only the process sees a register that opens it: no cluster can be of it.
+    """Declare that a factory's registers are visible to one process only, so unfit for a cluster.
 
     Two JobManagers, each with a register of its own, would both lead.
     """
@@ -90,7 +90,7 @@ def of_one_process(factory: F) -> F:
 
 
 def is_of_one_process(factory: object) -> bool:
-    """Say whether a factory of registers has declared that."""
+    """Return whether `of_one_process` marks a factory."""
     return getattr(factory, _OF_ONE_PROCESS, False) is True
 
 
@@ -99,25 +99,25 @@ _OF_ONE_PROCESS = "of_one_process"
 
 @runtime_checkable
 class Informative(Protocol):
-    """What a backend may offer beside `Register`: what people should know of its connection."""
+    """A register that reports the state of its connection to people; optional."""
 
     def status(self) -> Mapping[str, object]:
-        """Return what is known without asking anybody, as JSON: it must neither wait nor raise.
+        """Return the state as known here, as JSON; must neither wait nor raise.
 
-        ``/ha/status`` shows all of it. What is a number is a metric too: of ``session_age_seconds``
-        it makes ``understudy_register_session_age_seconds``, a counter where it ends in ``_total``.
+        ``/ha/status`` shows all fields. A number is also a metric: ``session_age_seconds`` becomes
+        ``understudy_register_session_age_seconds``; a name that ends in ``_total`` is a counter.
         """
         ...
 
 
 def status_of(register: Register) -> Mapping[str, object]:
-    """Return what a register tells of itself; nothing where it does not."""
+    """Return a register's status; empty if the register does not report one."""
     return register.status() if isinstance(register, Informative) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A program that gives up what a dead process held in the backend, and what it is told."""
+    """A program that releases a dead process's holdings in the backend, and the program's input."""
 
     argv: tuple[str, ...]
     told: str = field(repr=False)
@@ -125,33 +125,33 @@ class Release:
 
 @runtime_checkable
 class Releasable(Protocol):
-    """A register whose backend would wait for a dead process: it can be told of the death."""
+    """A register whose backend would wait for a dead process unless notified of the death."""
 
     def on_release(self, tell: Callable[[Release], None]) -> None:
-        """Have what gives up the present holdings told, and again whenever it changes.
+        """Call ``tell`` with the program that releases the holdings, now and after each change.
 
-        ``tell`` is called from another thread.
+        ``tell`` runs in another thread.
         """
         ...
 
     def release(self) -> None:
-        """Give them up, at the end of this process; takes a second at most."""
+        """Release the holdings at the end of this process; takes a second at most."""
         ...
 
 
 @runtime_checkable
 class ListsClusters(Protocol):
-    """A register whose backend knows which clusters it holds."""
+    """A register whose backend can list its clusters."""
 
     async def clusters(self) -> list[str]:
-        """Return the directory names of all clusters, sorted; they serve as ids."""
+        """Return the directory names of all clusters, sorted; usable as cluster ids."""
         ...
 
 
 @runtime_checkable
 class SelfProving(Protocol):
-    """A register that need not be tried out, as its servers are what it relies on."""
+    """A register with its own check at start-up, which replaces the trial of compare-and-swap."""
 
     async def prove(self) -> None:
-        """Raise ``OSError`` unless it can be reached and written to; leave nothing behind."""
+        """Raise ``OSError`` unless the register is reachable and writable; leave nothing behind."""
         ...

@@ -1,12 +1,12 @@
-"""The registry: the one document that says which others are real.
+"""The registry: the one document that lists the valid documents.
 
-A document is created first and becomes real, and acknowledged, when the registry links it. It is
-unlinked first and deleted after. A leader claims the registry at once, and each other document
-before it first reads it; so a deposed leader cannot bring into being what the new one has not
-seen. `sweep` removes documents that nothing links: leftovers of crashes between the two steps.
+A document is created first; it is valid and acknowledged once the registry links it. It is unlinked
+first and deleted after. A leader claims the registry at once, and every other document before the
+first read. So a deposed leader cannot add a document that the new leader has not seen. `sweep`
+removes unlinked documents: leftovers of crashes between the two steps.
 
-The registry lives as long as the cluster's id may be used: it holds the highest term, the
-tombstones of ended applications, and which runs ended before those.
+The registry lives as long as the cluster's id may be used. It holds the highest term, the
+tombstones of ended applications, and the runs that ended before those.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ SEGMENT_PREFIX = "jobs-"
 CHECKPOINTS_PREFIX = "checkpoints-"
 
 HISTORY_MAX = 50
-"""Terms kept for people to read; about 10 kB."""
+"""Terms kept in the history for people; about 10 kB."""
 
 TOMBSTONES_BYTES_MAX = 700_000
-"""Some 2,000 tombstones; with them the registry stays well below what a register takes, so that
-grants, links and the end of the next run can always be written."""
+"""About 2,000 tombstones. The registry stays well below the register's limit, so that grants, links
+and the end of the next run can always be written."""
 
 ENDED_BYTES_MAX = 150_000
-"""Some 5,000 runs of which only this is known: so many must end after one, and none of them be a
-tombstone any more, until a person who names it by its id can have it run again."""
+"""About 5,000 ended runs without a tombstone. A run's id can be executed again only after so many
+later runs have ended and lost their tombstones."""
 
 _log = logging.getLogger(__name__)
 
 
 def nonce() -> str:
-    """Return a part of a key that is never used twice."""
+    """Return a unique part for a new key."""
     return uuid.uuid4().hex[:16]
 
 
@@ -73,20 +73,20 @@ class Registry:
         self._document = Document(register, REGISTRY_KEY, "registry", RegistryBody)
 
     async def read(self) -> RegistryBody | None:
-        """Return the registry as anybody may see it; None before the first leader.
+        """Return the registry without a claim; None before the first leader.
 
-        Raises `DataError` for one that is damaged, of another cluster, older than this process
-        has seen it, or gone.
+        Raises `DataError` if the registry is damaged, of another cluster, gone, or older than this
+        process has seen it.
         """
         return self._checked(await self._document.read())
 
     @property
     def seen(self) -> tuple[RegistryBody, float] | None:
-        """Return the registry as last seen or written by this process, and when; it may be old."""
+        """Return the registry as last seen or written by this process, and when; may be old."""
         return self._document.seen
 
     async def highest_term(self) -> Term:
-        """Return the highest term that has touched the registry, 0 before the first.
+        """Return the highest term that has written the registry; 0 before the first.
 
         Raises as `read` does.
         """
@@ -97,8 +97,8 @@ class Registry:
     async def claim(self, term: Term, *, ephemeral: bool, anew: bool = False) -> RegistryBody:
         """Shut out older terms, and create the registry for the first term of a cluster.
 
-        What is not of this cluster, or not what it was, is named before anything is written over
-        it. ``anew``: on a grant. A term has one holder: whoever comes second meets
+        Raises `DataError` for a foreign or damaged registry before anything is overwritten.
+        ``anew``: the claim of a new grant. A term has one holder: the second claim raises
         `LeadershipLost`.
         """
         body = await self.read()
@@ -116,7 +116,7 @@ class Registry:
         return body
 
     async def link(self, term: Term, application: ApplicationId, link: Link) -> RegistryBody:
-        """Make an application's document real."""
+        """Link an application's document."""
 
         def change(body: RegistryBody) -> RegistryBody:
             return replace(body, applications={**body.applications, application: link})
@@ -126,7 +126,7 @@ class Registry:
     async def bury(
         self, term: Term, application: ApplicationId, tombstone: Tombstone | None
     ) -> RegistryBody:
-        """Unlink an application's document, and leave a tombstone in the same write."""
+        """Unlink an application's document and add its tombstone in the same write."""
 
         def change(body: RegistryBody) -> RegistryBody:
             left = {key: link for key, link in body.applications.items() if key != application}
@@ -139,7 +139,7 @@ class Registry:
         return await self._document.update(term, change)
 
     async def forget(self, term: Term, runs: Iterable[RunId]) -> RegistryBody:
-        """Drop tombstones whose time is over; that their runs have ended stays known."""
+        """Drop expired tombstones; only the status of their runs is kept."""
         gone = set(runs)
 
         def change(body: RegistryBody) -> RegistryBody:
@@ -151,7 +151,7 @@ class Registry:
     async def record(
         self, term: Term, change: Callable[[tuple[LeadershipSpan, ...]], list[LeadershipSpan]]
     ) -> RegistryBody:
-        """Change the history of grants and losses; the oldest spans fall out."""
+        """Change the history of grants and losses; the oldest spans are dropped."""
 
         def apply(body: RegistryBody) -> RegistryBody:
             return replace(body, history=tuple(change(body.history)[-HISTORY_MAX:]))
@@ -159,15 +159,14 @@ class Registry:
         return await self._document.update(term, apply)
 
     async def remove(self, term: Term) -> None:
-        """Delete the registry itself: only when the cluster's id will not be used again."""
+        """Delete the registry; only if the cluster's id will not be used again."""
         await self._document.delete(term)
 
     async def sweep(self, term: Term) -> list[str]:
-        """Delete the documents that nothing links; return their keys.
+        """Delete unlinked documents; return their keys.
 
-        What is damaged is left in place. While a linked application cannot be read, nobody can
-        tell which segments are its own: then every segment stays. So do checkpoints while a segment
-        cannot be read.
+        Damaged documents stay. While a linked application is unreadable, all segments stay, as
+        some may be its own. While a segment is unreadable, all checkpoints stay.
         """
         body = await self._document.claim(term)
         applications = {link.document for link in body.applications.values()}
@@ -185,8 +184,7 @@ class Registry:
         checkpoints: set[str] = set()
         for key in segments:
             try:
-                # Claimed before it is believed: what an older term is about to link is not there
-                # yet, and must not be linked once it is removed.
+                # A claim, not a read: an older term must not link checkpoints after their removal.
                 segment = await segment_document(self._register, key).claim(term)
             except (DataError, NotFoundError):
                 return swept
@@ -223,7 +221,7 @@ class Registry:
 
 
 def _keep(body: RegistryBody, kept: dict[RunId, Tombstone]) -> RegistryBody:
-    """Drop all other tombstones; how their runs ended stays, without the oldest beyond the room."""
+    """Keep these tombstones; of the others keep the status, as far as `ENDED_BYTES_MAX` allows."""
     gone = [stone for run, stone in body.tombstones.items() if run not in kept]
     ended = {run: status for run, status in body.ended.items() if run not in kept}
     for stone in sorted(gone, key=lambda stone: stone.ended_at):
@@ -237,7 +235,7 @@ def _keep(body: RegistryBody, kept: dict[RunId, Tombstone]) -> RegistryBody:
 
 
 def _with_room(tombstones: dict[RunId, Tombstone]) -> dict[RunId, Tombstone]:
-    """Return the tombstones without the oldest that there is no room for; files go by a sweep."""
+    """Return the newest tombstones that fit; retention removes the files of the others."""
     room = TOMBSTONES_BYTES_MAX
     kept: dict[RunId, Tombstone] = {}
     for stone in sorted(tombstones.values(), key=lambda stone: stone.ended_at, reverse=True):
@@ -251,7 +249,7 @@ def _with_room(tombstones: dict[RunId, Tombstone]) -> dict[RunId, Tombstone]:
 def application_document(
     register: Register, key: str, application: ApplicationId | None = None
 ) -> Document[ApplicationDocument]:
-    """Open an application's document; another one's is foreign, where it is said whose it is."""
+    """Open an application's document; raise if it belongs to another one than ``application``."""
 
     def check(body: ApplicationDocument) -> None:
         _refuse_foreign(key, body.application_id, application)
@@ -262,7 +260,7 @@ def application_document(
 def segment_document(
     register: Register, key: str, application: ApplicationId | None = None
 ) -> Document[Segment]:
-    """Open a document that holds some of an application's jobs; see `application_document`."""
+    """Open a segment of an application's jobs; raises as `application_document` does."""
 
     def check(body: Segment) -> None:
         _refuse_foreign(key, body.application_id, application)
@@ -273,7 +271,7 @@ def segment_document(
 def checkpoints_document(
     register: Register, key: str, application: ApplicationId | None = None
 ) -> Document[Checkpoints]:
-    """Open a document that holds the checkpoints of a job; see `application_document`."""
+    """Open the document of a job's checkpoints; raises as `application_document` does."""
 
     def check(body: Checkpoints) -> None:
         _refuse_foreign(key, body.application_id, application)

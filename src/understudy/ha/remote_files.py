@@ -1,12 +1,12 @@
-"""Files of a store that fsspec reaches, in the few verbs that a storage needs.
+"""Files of a store behind fsspec, in the few verbs that a storage needs.
 
-Promises of every call: it ends (`CALL_S`), it never shows a listing that was kept from before, and
-whatever goes wrong is an ``OSError`` with a sentence: then the outcome is unknown.
-``FileNotFoundError`` means only that the file is not there, never that its bucket is gone.
+Every call ends within `CALL_S` and never uses a cached listing. Every failure is an ``OSError``
+with a message, and means an unknown outcome. ``FileNotFoundError`` means only that the file is
+absent, never that its bucket is gone.
 
-A file is published whole. An object store does that itself, with one PUT, or with the request that
-completes a multipart upload. Where a store has directories and a rename, the file is written aside
-and renamed. Where it has neither, it is refused.
+A file is published whole. An object store does that itself, by one PUT or by the request that
+completes a multipart upload. In a store with directories and a rename, the file is written aside
+and renamed. A store with neither is refused.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from understudy.errors import ConfigurationError
 from understudy.ha.drafts import DRAFT
 
 CALL_S = 50.0
-"""How long one call may take, its repetitions included: less than who waits for it waits."""
+"""Time limit of one call, retries included; shorter than its caller's limit."""
 
 S3_CONNECT_S, S3_SILENCE_S = 5, 15
-"""A server that accepts no connection, or says nothing for so long, is asked anew."""
+"""After so long without a connection, or without any answer, a request is repeated."""
 
 S3_ATTEMPTS, S3_TRIES = 3, 3
-"""How often botocore sends a request, and how often s3fs begins anew with it."""
+"""How often botocore sends a request, and how often s3fs repeats that."""
 
 S3_PART_BYTES = 50 << 20
-"""From twice that size, a file goes in parts; a single PUT takes 5 GB."""
+"""A file of twice this size or more is sent in parts; a single PUT is limited to 5 GB."""
 
 DELETE_ROUNDS_MAX = 10
-"""Somebody may still write below what is deleted, but not for so many rounds."""
+"""Others may still write into a tree while it is deleted, but not for so many rounds."""
 
 OBJECT_STORES = frozenset(
     {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "r2", "tos", "obs", "memory"}
 )
-"""By fsspec's protocols: what holds whole objects, and directories only as parts of their names."""
+"""fsspec's protocols of stores with whole objects, whose directories are only parts of names."""
 
 _S3 = frozenset({"s3", "s3a"})
 
 _NO_CREDENTIALS = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"}
 )
-"""By name: botocore is imported where the extra is installed, and by s3fs."""
+"""By name, as botocore is optional."""
 
 _NO_SUCH_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
 
@@ -78,12 +78,12 @@ class RemoteFiles:
             )
         if self._is_s3:
             self._fs.retries = S3_TRIES
-            for name in ("botocore", "aiobotocore"):  # They tell each process what it was told.
+            for name in ("botocore", "aiobotocore"):  # They log the found credentials as news.
                 logging.getLogger(name).setLevel(logging.WARNING)
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes, or raise ``FileNotFoundError``."""
-        # In one request, so that what is published meanwhile is not mixed in.
+        # One request, so that a file published meanwhile is not mixed in.
         whole = {"max_concurrency": 1} if self._is_s3 else {}
         data: bytes = self._call("cat_file", path, **whole)
         return data
@@ -92,7 +92,7 @@ class RemoteFiles:
         """Make the file hold these bytes: whole, replacing what was there."""
         if not self.has_directories:
             parts = {"chunksize": S3_PART_BYTES} if self._is_s3 else {}
-            # Without making the directory above: s3fs would make a bucket that was misspelt.
+            # Without creating the parent: s3fs would create a bucket for a misspelt name.
             self._call("pipe_file", path, data, **parts)
             return
         above, _, _ = path.rpartition("/")
@@ -106,7 +106,7 @@ class RemoteFiles:
             raise
 
     def delete(self, path: str) -> None:
-        """Remove a file, or raise ``FileNotFoundError``; not every store says so."""
+        """Remove a file, or raise ``FileNotFoundError``, which not every store reports."""
         self._call("rm_file", path)
 
     def delete_tree(self, path: str) -> None:
@@ -131,7 +131,7 @@ class RemoteFiles:
                 return
             if "" in entries:
                 mark = f"{self._full(path)}/"
-                self._asked("rm_file", path, mark)  # What marks an empty directory for others.
+                self._asked("rm_file", path, mark)  # The mark of an empty directory.
             path = path.rpartition("/")[0]
 
     def names(self, path: str) -> list[str]:
@@ -139,7 +139,7 @@ class RemoteFiles:
         return sorted(name for name in self._entries(path) if name and not name.startswith(DRAFT))
 
     def sizes(self, path: str) -> dict[str, int]:
-        """Return each file below a path, named from there, with its bytes; absent is empty."""
+        """Return the sizes of the files below a path, by relative path; absent is empty."""
         below = f"{self._full(path)}/"
         try:
             found = self._call("find", path, detail=True)
@@ -154,9 +154,9 @@ class RemoteFiles:
         }
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         try:
-            self._call("info", path)  # fsspec's own `exists` takes any failure for absence.
+            self._call("info", path)  # fsspec's `exists` takes any failure for absence.
         except FileNotFoundError:
             return False
         return True
@@ -167,9 +167,9 @@ class RemoteFiles:
         return self._asked(verb, path, self._full(path), *args, **more)
 
     def _asked(self, verb: str, path: str, *args: Any, **more: Any) -> Any:
-        """Ask the store, and say what went wrong with a path."""
+        """Call the store; translate errors, which then name the path."""
         if os.getpid() != self._pid:
-            self._open()  # The thread that served the parent is not in its fork.
+            self._open()  # A fork does not have the parent's fsspec thread.
         try:
             if isinstance(self._fs, AsyncFileSystem):
                 function = getattr(self._fs, f"_{verb}")
@@ -183,7 +183,7 @@ class RemoteFiles:
             raise self._told(error, path) from error
 
     def _told(self, error: Exception, path: str) -> OSError:
-        """Return an error that says what to do, of a kind that counts as an unknown outcome."""
+        """Return an ``OSError`` (an unknown outcome) that says what to do."""
         where, said = self._place(path), str(error).rstrip(".") or type(error).__name__
         if isinstance(error, TimeoutError):
             return TimeoutError(f"{where}: no answer within {CALL_S:g} s")
@@ -203,7 +203,7 @@ class RemoteFiles:
         at = f" at {endpoint.endpoint_url}" if endpoint else ""
         return f"there is no bucket {bucket!r}{at}: create it, or name another"
 
-    # --- what the verbs are made of ---------------------------------------------------------------
+    # --- parts of the verbs -----------------------------------------------------------------------
 
     def _open(self) -> None:
         options = _s3_options() if self.url.startswith(("s3://", "s3a://")) else {}
@@ -219,7 +219,7 @@ class RemoteFiles:
         self._pid = os.getpid()
 
     def _entries(self, path: str) -> set[str]:
-        """Return what a listing shows; an empty name is the mark of the directory itself."""
+        """Return the names in a listing; an empty name is the mark of the directory itself."""
         below = f"{self._full(path)}/"
         try:
             found = self._call("ls", path, detail=False)
@@ -235,7 +235,7 @@ class RemoteFiles:
             return []
 
     def _delete_directory(self, path: str) -> None:
-        """Delete a directory name by name: a store's own `rm` may take a name for a pattern."""
+        """Delete a directory file by file: a store's own `rm` may take a name for a pattern."""
         try:
             found = self._call("find", path, withdirs=True, detail=True)
         except FileNotFoundError:
@@ -249,7 +249,7 @@ class RemoteFiles:
 
     def _delete_all(self, found: Iterable[str], *, at_once: bool) -> None:
         """Delete objects by their full names."""
-        # In a request for many, some may be refused without a word: then each is asked for.
+        # A request for many files may silently skip some: the next round deletes one by one.
         together = [name for name in found if at_once and not glob.has_magic(name)]
         if together:
             self._asked("rm", together[0], together)
@@ -262,7 +262,7 @@ class RemoteFiles:
         try:
             self._asked("mv", path, source, target)
         except OSError:
-            # HDFS renames onto nothing. What is there is older, or holds the same bytes.
+            # HDFS does not rename onto a file. The existing file is older or has the same bytes.
             if not self.exists(path):
                 raise
             self._call("rm_file", path)
@@ -273,7 +273,7 @@ class RemoteFiles:
             self._call("rm_file", draft)
 
     def _remove_directory(self, path: str) -> bool:
-        """Remove an empty directory; say whether there is none now."""
+        """Remove an empty directory; return whether it is gone."""
         try:
             self._call("rmdir", path)
         except FileNotFoundError:
@@ -290,12 +290,12 @@ class RemoteFiles:
 
 
 def _renames(fs: AbstractFileSystem) -> bool:
-    """Say whether a file system renames, rather than copies and deletes."""
+    """Return whether a file system has a rename of its own, not copy and delete."""
     return type(fs).mv is not AbstractFileSystem.mv
 
 
 def _s3_options() -> dict[str, Any]:
-    """Return how s3fs is opened; what the person has set in fsspec's configuration holds."""
+    """Return the options of s3fs; values in the person's fsspec configuration take precedence."""
     theirs: Mapping[str, Any] = {}
     for protocol in _S3:
         theirs = {**theirs, **fsspec_configuration.get(protocol, {}).get("config_kwargs", {})}
@@ -308,7 +308,7 @@ def _s3_options() -> dict[str, Any]:
 
 
 def _code(error: BaseException | None) -> str:
-    """Return the word with which an object store has refused, however it was wrapped."""
+    """Return the error code of an object store, from anywhere in the chain of causes."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, dict):

@@ -1,9 +1,9 @@
-"""Removing files and directories below a root, and never what a link on the way points to.
+"""Removing files and directories below a root, without following links.
 
-A root is a directory that a person or we have chosen: its own path is followed. Below it, each
-directory on the way is opened in the one before (``openat``) and refused where it is a link: no
-exchange of a directory for a link, before or meanwhile, leads out of the root. A link that is to be
-removed itself goes, and what it points to stays.
+Links in the root's own path are followed, as a person or this program chose that path. Below the
+root, each directory is opened relative to its parent (``openat``), and a link is refused. So no
+exchange of a directory for a link, before or during the removal, leads out of the root. A link that
+is itself removed goes; its target stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from understudy.errors import StorageError
 
 REMOVE_TRIES = 10
-"""Others may still write into a tree while it is removed, but not for so many rounds."""
+"""Others may still write into a tree during its removal, but not for so many rounds."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -31,7 +31,7 @@ def remove_file(root: Path, path: str) -> None:
 
 
 def remove_tree(root: Path, path: str) -> None:
-    """Remove a directory below the root with all that it holds; absent is fine."""
+    """Remove a directory below the root and its contents; absent is fine."""
     for _ in range(REMOVE_TRIES):
         try:
             with directory_of(root, path) as (directory, name):
@@ -47,13 +47,13 @@ def remove_tree(root: Path, path: str) -> None:
 
 
 def remove_empty(root: Path, path: str) -> None:
-    """Remove an empty directory below the root; raises ``OSError`` where it holds anything."""
+    """Remove an empty directory below the root; raises ``OSError`` if it is not empty."""
     with directory_of(root, path) as (directory, name):
         os.rmdir(name, dir_fd=directory)
 
 
 def refuse_links(root: Path, path: str) -> None:
-    """Raise ``OSError`` where a link lies on the way to a path, or is there; absent is fine."""
+    """Raise ``OSError`` if a path below the root is a link or contains one; absent is fine."""
     with contextlib.suppress(FileNotFoundError), directory_of(root, path) as (directory, name):
         if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             raise _link(root / path)
@@ -61,7 +61,7 @@ def refuse_links(root: Path, path: str) -> None:
 
 @contextlib.contextmanager
 def opened(root: Path, path: str) -> Iterator[int]:
-    """Open a directory below the root, without following a link on the way."""
+    """Open a directory below the root without following links."""
     with directory_of(root, path) as (directory, name):
         descriptor = _enter(directory, name, root / path)
         try:
@@ -72,7 +72,7 @@ def opened(root: Path, path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def directory_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
-    """Open the directory that holds a path of the root; yield it, and the name in it."""
+    """Open the parent directory of a path below the root; yield it and the path's last name."""
     parts = PurePosixPath(path).parts
     if not parts:
         root, parts = root.parent, (root.name,)

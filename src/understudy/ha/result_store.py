@@ -1,10 +1,9 @@
-"""JobResultStore and ApplicationResultStore: how things ended (FLIP-194, FLIP-560).
+"""JobResultStore and ApplicationResultStore: results of jobs and applications (FLIP-194, FLIP-560).
 
-The commit is one fenced register write (`JobEntry.result`, `ApplicationDocument.result`); the
-files here are published from it, with bytes that any term would write alike, for people and
-third parties to read: ``<id>_DIRTY.json`` until cleaned up, then ``<id>.json`` or nothing. A file
-that the register does not name is foreign. A named file that is missing never means that the job
-did not run.
+The commit is one fenced register write (`JobEntry.result`, `ApplicationDocument.result`). The files
+here are published from the commit for people and third parties, with the same bytes in every
+term: ``<id>_DIRTY.json`` until the cleanup, then ``<id>.json`` or nothing. A file that the register
+does not name is foreign. A missing file never means that the job did not run.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ResultStore:
         self.directory = directory
 
     async def publish_dirty(self, result_id: str, source: Pointer) -> None:
-        """Publish the file of a committed result from its staged bytes; repeatable."""
+        """Publish the file of a committed result from its staged bytes; idempotent."""
         path = self.dirty_path(result_id)
         data = await self._sound(path, source.digest)
         if data is not None or await self._storage.exists(self.clean_path(result_id)):
@@ -45,7 +44,7 @@ class ResultStore:
         await self._storage.publish(path, data)
 
     async def mark_clean(self, result_id: str, *, keep: bool) -> None:
-        """Turn the dirty file into a clean one, or remove it; repeatable."""
+        """Turn the dirty file into a clean one, or remove it; idempotent."""
         dirty = self.dirty_path(result_id)
         if keep:
             try:
@@ -56,9 +55,9 @@ class ResultStore:
         await self._storage.delete(dirty)
 
     async def read(self, result_id: str, source: Pointer) -> bytes:
-        """Return the bytes of a committed result, from its file or from what it was made of.
+        """Return the bytes of a committed result, from its staged, dirty or clean file.
 
-        The cleanup moves the bytes in the order in which they are looked for here.
+        The cleanup moves the bytes in the same order, so that no read misses them.
         """
         (data,) = await self.read_all([(result_id, source)])
         if data is not None:
@@ -70,19 +69,19 @@ class ResultStore:
         )
 
     async def read_all(self, wanted: Sequence[tuple[str, Pointer]]) -> list[bytes | None]:
-        """Return the bytes of several committed results in one go, None for one that is gone."""
+        """Return the bytes of several committed results; None for each missing one."""
         return await self._storage.run(lambda: [self._find(*each) for each in wanted])
 
     async def prune(self) -> None:
-        """Remove the directory if nothing is left in it."""
+        """Remove the directory if it is empty."""
         await self._storage.prune(self.directory)
 
     def dirty_path(self, result_id: str) -> str:
-        """Return where the file lies until everything is cleaned up."""
+        """Return the path of the file before the cleanup."""
         return f"{self.directory}/{result_id}{DIRTY_SUFFIX}"
 
     def clean_path(self, result_id: str) -> str:
-        """Return where the file lies after that, if it is kept."""
+        """Return the path of the file after the cleanup, if kept."""
         return f"{self.directory}/{result_id}{CLEAN_SUFFIX}"
 
     def _find(self, result_id: str, source: Pointer) -> bytes | None:
@@ -104,6 +103,6 @@ class ResultStore:
 
 
 async def read_outcome(results: ResultStore, job_id: JobId, result: JobResultEntry) -> Outcome:
-    """Read a committed result of a job from its file."""
+    """Read a job's committed result."""
     data = await results.read(job_id, result.source)
     return outcomes.load(data, f"result of job {job_id}")

@@ -1,4 +1,4 @@
-"""Leader retrieval over any register, written once: who leads and serves, and each change of it."""
+"""Leader retrieval over any register, written once: the serving leader, and each change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from understudy.model import LeaderRecord
 LEADER_KEY = "leader"
 
 RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S = 0.1, 5.0
-"""The shortest and the longest pause between two tries of a failing backend."""
+"""The shortest and the longest pause between two tries with a failing backend."""
 
 _log = logging.getLogger(__name__)
 _format: Format[LeaderRecord] = Format("leader", LeaderRecord)
@@ -25,10 +25,10 @@ _format: Format[LeaderRecord] = Format("leader", LeaderRecord)
 async def retrieve(
     register: Register, clock: Clock, lease_s: float
 ) -> AsyncIterator[LeaderRecord | None]:
-    """Yield the serving leader now, and then each change; None where nobody serves.
+    """Yield the serving leader now and after each change; None while no leader serves.
 
-    A backend that fails, or a record that is damaged, is asked for again with backoff, and counts
-    as "no leader" once the last sound answer is older than a lease.
+    After an error of the backend, or a damaged record, the read is repeated with backoff. The
+    result is "no leader" once the last sound answer is older than a lease.
     """
     last: tuple[str, ...] | bool | None = False
     answered_at, pause_s = clock.now(), 0.0
@@ -52,32 +52,32 @@ async def retrieve(
                 last = seen
                 yield leader
             if following.done():
-                following.result()  # What retrying cannot cure: nothing would wake us any more.
+                following.result()  # Raises: a retry cannot help, and no wake-up would come.
             await event_within(wake, pause_s or None)
     finally:
         following.cancel()
 
 
 async def serving_leader(register: Register) -> LeaderRecord | None:
-    """Return who leads and serves, as the register says just now."""
+    """Return the serving leader, freshly read from the register; None if there is none."""
     entry = await register.load(LEADER_KEY)
     record = decode_leader(entry) if entry else None
     return record if record and record.holder and record.rpc else None
 
 
 def encode_leader(record: LeaderRecord) -> bytes:
-    """Return a leader record as the register holds it."""
+    """Return the bytes of a leader record."""
     return _format.dump(record)
 
 
 def decode_leader(entry: Entry) -> LeaderRecord:
-    """Read a leader record; damaged data is an error that names the entry."""
+    """Read a leader record; raises `DataError`, which names the entry."""
     source = f"register entry {LEADER_KEY}" + (entry.place and f" ({entry.place})")
     return _format.load(entry.value, source)
 
 
 async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
-    """Yield at each hint of the backend; begin again, with backoff, whenever it fails."""
+    """Yield at each wake-up of the backend; after an error start again with backoff."""
     pause_s, told = RETRY_BACKOFF_S, ""
     while True:
         try:
@@ -94,13 +94,13 @@ async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[No
 
 
 async def wake_at_changes(register: Register, clock: Clock, event: asyncio.Event) -> None:
-    """Set an event whenever the leader's record may have changed, for ever."""
+    """Set an event whenever the leader's record may have changed; never returns."""
     async for _ in _patient_changes(register, clock):
         event.set()
 
 
 async def event_within(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Wait for an event, but no longer than that."""
+    """Wait for an event, but no longer than ``timeout_s``."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()

@@ -1,8 +1,8 @@
-"""Savepoints as they lie in a directory: files, and a manifest that makes them one.
+"""Savepoints in storage: a directory of files with a manifest.
 
-``<directory>/savepoint-<job>-<trigger>/_metadata`` is written last and names every other file with
-its size and digest, by relative paths: the directory can be moved or copied as it is, and without
-its manifest it is no savepoint.
+``<directory>/savepoint-<job>-<trigger>/_metadata``, the manifest, is written last and lists every
+other file with its relative path, size and digest. So the directory can be moved or copied. A
+directory without a manifest is no savepoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANIFEST = "_metadata"
 """Flink's name."""
 
 ROOTS = ("checkpoints", "tables")
-"""Below them lies all that a savepoint holds besides its manifest."""
+"""The directories of a savepoint's files; only the manifest is beside them."""
 
 
 class SavepointFile(Record, frozen=True):
@@ -42,7 +42,7 @@ class SavepointFile(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True):
-    """What a savepoint is of, and all that belongs to it."""
+    """The contents of a savepoint: its job, checkpoints and files."""
 
     job_name: str
     job_id: str
@@ -51,15 +51,15 @@ class Manifest(Record, frozen=True):
     run_id: str
     cluster_id: str
     counter: int
-    """The last number that the job had given to a checkpoint."""
+    """The number of the job's last checkpoint."""
     checkpoints: tuple[Checkpoint, ...]
-    """What the job goes on from; where a location is relative, it is of this directory."""
+    """The checkpoints to resume from; a relative location is relative to this directory."""
     urls: tuple[int, ...] = ()
-    """The numbers of those that were recorded with a whole address."""
+    """The numbers of the checkpoints that were recorded with a full address."""
     files: tuple[SavepointFile, ...] = ()
     taken_at: float = 0.0
     versions: tuple[tuple[str, str], ...] = ()
-    """Of what has written it, and of what the files are for."""
+    """Versions of the software that wrote the savepoint and that the files are for."""
 
 
 manifests: Format[Manifest] = Format("savepoint", Manifest)
@@ -75,14 +75,14 @@ class Found(NamedTuple):
 
 
 def address(path: str) -> str:
-    """Return a savepoint's directory, also for the path of its manifest, as Flink takes it."""
+    """Return a savepoint's directory for its own path or, as in Flink, the manifest's path."""
     return path.rstrip("/").removesuffix(f"/{MANIFEST}")
 
 
 def read(path: str) -> Found:
-    """Return a savepoint's manifest; its files are not looked at.
+    """Read a savepoint's manifest, without a look at its files.
 
-    Raises `CheckpointError` for what is no savepoint or cannot be read as one. Blocking.
+    Raises `CheckpointError` if there is no readable savepoint. Blocking.
     """
     place = Place(address(path))
     try:
@@ -101,7 +101,7 @@ def read(path: str) -> Found:
 
 
 def check(found: Found) -> None:
-    """Raise `CheckpointError` unless every file is there as it was written. Blocking."""
+    """Raise `CheckpointError` unless every file has its recorded size and digest. Blocking."""
     refuse_links(found)
     for file in found.manifest.files:
         try:
@@ -112,7 +112,7 @@ def check(found: Found) -> None:
 
 
 def copy(found: Found, file: SavepointFile, target: Place, path: str) -> None:
-    """Copy one file of a savepoint; raises `CheckpointError` where it is not as it was written."""
+    """Copy a file of a savepoint; raises `CheckpointError` if it was damaged or removed."""
     try:
         seen = found.place.copy(file.path, target, path)
     except (NotFoundError, DataError) as error:
@@ -121,10 +121,10 @@ def copy(found: Found, file: SavepointFile, target: Place, path: str) -> None:
 
 
 def remove(found: Found) -> None:
-    """Remove a savepoint: what its manifest names, then the manifest, then what is empty.
+    """Remove a savepoint: the files in its manifest, the manifest, then empty directories.
 
-    Whatever else lies in the directory stays, and what a link there points to. Raises
-    `CheckpointError` for such a link, before anything is removed. Blocking; may be repeated.
+    Other files in the directory stay. Raises `CheckpointError` for a link, before anything is
+    removed. Blocking; idempotent.
     """
     refuse_links(found)
     parent, name = split(found.place.address)
@@ -151,9 +151,9 @@ def _compare(place: Place, file: SavepointFile, seen: tuple[str, int]) -> None:
 
 
 def refuse_links(found: Found) -> None:
-    """Raise `CheckpointError` where a link leads out of a savepoint, or to it.
+    """Raise `CheckpointError` if a savepoint's directory is a link or contains one.
 
-    What is written to a savepoint are files and directories; a link came from somebody else.
+    Only files and directories are written to a savepoint, so a link is foreign.
     """
     parent, name = split(found.place.address)
     storage = Place(parent).storage
@@ -174,10 +174,10 @@ def _is_through(write: Checkpoint) -> bool:
 
 
 def _refuse_paths_outside(place: Place, manifest: Manifest) -> None:
-    """Raise `CorruptDataError` for what no savepoint says that was written here.
+    """Raise `CorruptDataError` for paths or writes that no manifest of ours contains.
 
-    Whoever crafts a manifest would have files removed that are not of a savepoint: when it is
-    disposed of, or later, by the job that begins with it.
+    A crafted manifest could have foreign files removed: when the savepoint is disposed of, or
+    later by the job that starts from it.
     """
     paths = [file.path for file in manifest.files]
     paths += [one.location for one in manifest.checkpoints if one.kind is not CheckpointKind.WRITE]

@@ -1,4 +1,4 @@
-"""HighAvailabilityServices: the stores of one cluster, wired over one register and one storage."""
+"""HighAvailabilityServices: the stores of one cluster, over one register and one storage."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ from understudy.ha.storage import Storage
 from understudy.model import LeaderRecord
 
 REGISTER_DEADLINE_S = 5.0
-"""How long one register operation may take before its outcome counts as unknown: half of the
-default renew deadline, so that a leader can try twice."""
+"""After so long the outcome of a register operation counts as unknown: half of the default renew
+deadline, so that a leader can try twice."""
 
 
 class BoundedRegister:
-    """A register each of whose operations has a deadline; past it, the outcome is unknown."""
+    """A register with a deadline for each operation of another one; then the outcome is unknown."""
 
     def __init__(self, register: Register, deadline_s: float = REGISTER_DEADLINE_S) -> None:
         self._register = register
         self._deadline_s = deadline_s
 
     async def load(self, key: str) -> Entry | None:
-        """See `Register.load`."""
+        """Load from the other register, or raise ``TimeoutError``."""
         async with asyncio.timeout(self._deadline_s):
             return await self._register.load(key)
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        """See `Register.swap`."""
+        """Swap in the other register, or raise ``TimeoutError``."""
         async with asyncio.timeout(self._deadline_s):
             return await self._register.swap(key, value, expected)
 
     async def keys(self, prefix: str) -> list[str]:
-        """See `Register.keys`."""
+        """List the other register's keys, or raise ``TimeoutError``."""
         async with asyncio.timeout(self._deadline_s):
             return await self._register.keys(prefix)
 
     def changes(self, key: str) -> AsyncIterator[None]:
-        """See `Register.changes`: waiting for a change has no deadline."""
+        """Follow a key; waiting for a change has no deadline."""
         return self._register.changes(key)
 
     def status(self) -> Mapping[str, object]:
-        """See `Informative.status`."""
+        """Return the other register's status."""
         return status_of(self._register)
 
 
 @dataclass(frozen=True)
 class Locations:
-    """Where a cluster keeps what."""
+    """The directories of a cluster in storage."""
 
     cluster: str
-    """The cluster's directory in storage, made from its id."""
+    """The cluster's own directory, made from its id."""
     job_results: str
     application_results: str
 
 
 class HighAvailabilityServices:
-    """All that must survive a JobManager, for one cluster id."""
+    """All state of one cluster that must survive a JobManager."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class HighAvailabilityServices:
         deadline_s: float = REGISTER_DEADLINE_S,
         coordination: Coordination | None = None,
     ) -> None:
-        """``deadline_s``: after which the outcome of a register operation counts as unknown.
+        """``deadline_s``: after so long the outcome of a register operation counts as unknown.
 
-        ``coordination``: what the register is called in storage; None where it needs no name.
+        ``coordination``: the register's identity in storage; None if it needs none.
         """
         self.coordination = coordination
         self.backend = register
@@ -94,14 +94,14 @@ class HighAvailabilityServices:
         self.application_results = ResultStore(storage, locations.application_results)
 
     def latch(self, me: LeaderRecord) -> Latch | None:
-        """Open the line of contenders for one of them; None where the backend keeps none."""
+        """Open the line of contenders for one of them; None if the backend keeps none."""
         if not isinstance(self.backend, HasLatch):
             return None
         note = {"name": me.name, "host": me.host, "pid": me.pid, "rest": me.rest}
         return self.backend.latch(me.holder, json.dumps(note).encode())
 
     async def line(self) -> list[str] | None:
-        """Return who stands in the line of contenders; None where the backend keeps none."""
+        """Return the contenders in line; None if the backend keeps no line."""
         return await self.backend.line() if isinstance(self.backend, HasLatch) else None
 
     def plans(self, application: StoredApplication) -> ExecutionPlanStore:

@@ -1,8 +1,8 @@
-"""Retrieval without a register: the one JobManager is where the configuration says.
+"""Retrieval without a register: the configuration gives the one JobManager's address.
 
-This is what TaskManagers and clients of a cluster with ``high-availability.type: NONE`` see: one
-leader, always at the same address, whether it is there or not; they try the same address again.
-All else is in the JobManager's memory, and only it can say what that is.
+TaskManagers and clients of a cluster with ``high-availability.type: NONE`` see one leader at a
+fixed address, running or not, and retry that address. All other state is in the JobManager's
+memory.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from understudy.model import Incarnation, LeaderRecord
 VERSION = "configured"
 
 WHOEVER = Incarnation("configured")
-"""Whoever serves at the configured address leads."""
+"""The process at the configured address leads, whichever it is."""
 
 
 class ConfiguredLeader:
-    """A register that holds one thing, which nobody can change; see `Register`."""
+    """A read-only register with one entry: the leader record with the configured addresses."""
 
     def __init__(self, rpc: str, rest: str) -> None:
         record = LeaderRecord(
@@ -36,18 +36,18 @@ class ConfiguredLeader:
         self._entry = Entry(encode_leader(record), VERSION)
 
     async def load(self, key: str) -> Entry | None:
-        """See `Register.load`."""
+        """Return the leader's entry; None for any other key."""
         return self._entry if key == LEADER_KEY else None
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        """Refuse: what a cluster without high availability knows is in its JobManager's memory."""
+        """Raise ``OSError``: there is no shared register to write to."""
         raise OSError(errno.EROFS, "high-availability.type is NONE: there is no shared register")
 
     async def keys(self, prefix: str) -> list[str]:
-        """See `Register.keys`."""
+        """Return the leader's key if it has the prefix."""
         return [LEADER_KEY] if LEADER_KEY.startswith(prefix) else []
 
     async def changes(self, key: str) -> AsyncIterator[None]:
-        """See `Register.changes`: there are none."""
+        """Wake once: the entry never changes."""
         yield
         await asyncio.Event().wait()

@@ -1,12 +1,12 @@
-"""Where bytes lie: any fsspec URL, with a local directory as the case that must be exact.
+"""Storage of files at any fsspec URL or in a local directory.
 
-The register points here; nothing here decides. A write is published whole or not at all, and is
-durable when the call returns. Paths are relative, with ``/`` between parts; one that is absolute,
-or a URL, lies elsewhere, and every storage hands it to what holds it.
+The register points to these files; nothing here decides. A file is published whole or not at all,
+and is durable when the call returns. Paths are relative, with ``/`` between parts. An absolute path
+or a URL is outside: every storage passes such a path to the storage that holds it.
 
 Object stores publish a whole object by themselves; a local file is written aside, fsynced and
-renamed. What a store must keep (publish whole, create once, read and list what was written) is
-proved by `prove` at start-up.
+renamed. At start-up `prove` checks the store's guarantees (publish whole, read and list what was
+written, delete).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from understudy.ha import drafts, plain_files, removal
 from understudy.ha.drafts import DRAFT
 
 OPERATION_S = 60.0
-"""How long one call may take before its outcome counts as unknown; a 2 GB file takes less."""
+"""After so long the outcome of a call counts as unknown; a 2 GB file takes less."""
 
 PRUNED_MAX = 10
-"""How often the directories of a new file may be removed just when they were made."""
+"""How often another process may remove the new directories of a new file."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,19 +69,19 @@ class BlockingStorage(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         ...
 
     def sizes(self, path: str) -> dict[str, int]:
-        """Return each file below a path, named from there, with its bytes; absent is empty."""
+        """Return the sizes of the files below a path, by relative path; absent is empty."""
         ...
 
 
 class Storage:
-    """A blocking storage for use in an event loop: each call in a thread, with a deadline.
+    """A blocking storage for use in an event loop: each call runs in a thread, with a deadline.
 
-    A call that passes its deadline raises ``TimeoutError``: its outcome is unknown. The thread
-    goes on, so the deadline bounds the caller's wait, not the store's work.
+    A call past its deadline raises ``TimeoutError``: its outcome is unknown. The thread continues,
+    so the deadline bounds the caller's wait, not the store's work.
     """
 
     def __init__(self, blocking: BlockingStorage, deadline_s: float = OPERATION_S) -> None:
@@ -90,48 +90,48 @@ class Storage:
         self._deadline_s = deadline_s
 
     async def read(self, path: str) -> bytes:
-        """See `BlockingStorage.read`."""
+        """Read a file in a thread."""
         return await self.run(self.blocking.read, path)
 
     async def publish(self, path: str, data: bytes) -> None:
-        """See `BlockingStorage.publish`."""
+        """Publish a file in a thread."""
         await self.run(self.blocking.publish, path, data)
 
     async def delete(self, path: str) -> None:
-        """See `BlockingStorage.delete`."""
+        """Remove a file in a thread; absent is fine."""
         await self.run(self.blocking.delete, path)
 
     async def delete_tree(self, path: str) -> None:
-        """See `BlockingStorage.delete_tree`."""
+        """Remove a path and all below it in a thread; absent is fine."""
         await self.run(self.blocking.delete_tree, path)
 
     async def prune(self, path: str) -> None:
-        """See `BlockingStorage.prune`."""
+        """Remove a directory and its parents in a thread, as far as they are empty."""
         await self.run(self.blocking.prune, path)
 
     async def names(self, path: str) -> list[str]:
-        """See `BlockingStorage.names`."""
+        """List a directory in a thread; absent is empty."""
         return await self.run(self.blocking.names, path)
 
     async def exists(self, path: str) -> bool:
-        """See `BlockingStorage.exists`."""
+        """Return whether a path exists, from a thread."""
         return await self.run(self.blocking.exists, path)
 
     def place(self, path: str) -> str:
-        """Return where people find a path."""
+        """Return a path's full address, for messages."""
         return path if path.startswith("/") else f"{self.url}/{path}"
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call something that moves files, like the methods here."""
+        """Call a blocking function in a thread, with the deadline."""
         async with asyncio.timeout(self._deadline_s):
             return await asyncio.to_thread(function, *args, **kwargs)
 
 
 class InlineStorage(Storage):
-    """A storage in memory, for which no thread is needed; works while the interpreter ends."""
+    """A storage in memory, without threads, so that it works while the interpreter exits."""
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """See `Storage.run`."""
+        """Call the function in the caller's thread."""
         return function(*args, **kwargs)
 
 
@@ -144,9 +144,9 @@ def open_storage(url: str) -> BlockingStorage:
 
 
 def storage_of(storage: BlockingStorage, path: str) -> tuple[BlockingStorage, str]:
-    """Return what holds a path, and the path there: our storage, unless it is absolute or a URL.
+    """Return the storage that holds a path, and the path there.
 
-    Raises `ConfigurationError` where nothing is installed that reaches it.
+    Raises `ConfigurationError` if no installed package supports the URL.
     """
     if not is_elsewhere(path):
         return storage, path
@@ -155,12 +155,12 @@ def storage_of(storage: BlockingStorage, path: str) -> tuple[BlockingStorage, st
 
 
 def is_elsewhere(path: str) -> bool:
-    """Say whether a path is absolute or a URL: then it is not one of our storage."""
+    """Return whether a path is absolute or a URL, so not in our storage."""
     return path.startswith("/") or "://" in path
 
 
 def elsewhere(method: Callable[Concatenate[S, str, P], R]) -> Callable[Concatenate[S, str, P], R]:
-    """Let a storage's method hand a path that is absolute, or a URL, to what holds it."""
+    """Decorate a storage's method: an absolute path or URL goes to the storage that holds it."""
 
     @functools.wraps(method)
     def routed(self: S, path: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -180,11 +180,11 @@ class LocalStorage:
         self.root = root
         self.url = str(root)
         self._device = self._seen_device()
-        """On which file system the directory was first seen; None before it is made."""
+        """The file system of the directory when first seen; None before its creation."""
 
     @elsewhere
     def read(self, path: str) -> bytes:
-        """See `BlockingStorage.read`."""
+        """Read a file; raise ``OSError`` instead of `NotFoundError` if the root has vanished."""
         try:
             return plain_files.read(self.root / path)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -193,7 +193,7 @@ class LocalStorage:
 
     @elsewhere
     def publish(self, path: str, data: bytes) -> None:
-        """See `BlockingStorage.publish`."""
+        """Write a draft, fsync and rename it; missing directories are created."""
         target = self.root / path
         self._refuse_other_place()
         with published(target) as file:
@@ -201,25 +201,25 @@ class LocalStorage:
 
     @elsewhere
     def delete(self, path: str) -> None:
-        """See `BlockingStorage.delete`."""
+        """Remove a file without following links; absent is fine."""
         removal.remove_file(self.root, path)
 
     @elsewhere
     def delete_tree(self, path: str) -> None:
-        """See `BlockingStorage.delete_tree`."""
+        """Remove a path and all below it without following links; absent is fine."""
         removal.remove_tree(self.root, path)
 
     def prune(self, path: str) -> None:
-        """See `BlockingStorage.prune`."""
+        """Remove empty directories, and abandoned drafts in them."""
         if is_elsewhere(path):
-            return  # A person has named it: it stays.
+            return  # A person chose this directory: it stays.
         while path:
             try:
                 with removal.opened(self.root, path) as directory:
-                    # By its descriptor: the name may be another's by now.
+                    # By the descriptor: the name may refer to another directory by now.
                     drafts.remove_abandoned(Path(f"/proc/self/fd/{directory}").glob(f"{DRAFT}*"))
                 removal.remove_empty(self.root, path)
-            except FileNotFoundError:  # Another process prunes it just now.
+            except FileNotFoundError:  # Another process prunes it now.
                 pass
             except OSError as error:
                 if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
@@ -229,7 +229,7 @@ class LocalStorage:
 
     @elsewhere
     def names(self, path: str) -> list[str]:
-        """See `BlockingStorage.names`."""
+        """List a directory without its drafts."""
         try:
             names = os.listdir(self.root / path)
         except (FileNotFoundError, NotADirectoryError):
@@ -239,7 +239,7 @@ class LocalStorage:
 
     @elsewhere
     def exists(self, path: str) -> bool:
-        """See `BlockingStorage.exists`."""
+        """Return whether a path exists; raise ``OSError`` if the root has vanished."""
         if (self.root / path).exists():
             return True
         self._refuse_other_place()
@@ -247,7 +247,7 @@ class LocalStorage:
 
     @elsewhere
     def sizes(self, path: str) -> dict[str, int]:
-        """See `BlockingStorage.sizes`."""
+        """Return the sizes of all files below a path, without drafts."""
         top = self.root / path
         found = {
             str(file.relative_to(top)): file.stat().st_size
@@ -259,9 +259,9 @@ class LocalStorage:
         return found
 
     def _refuse_other_place(self) -> None:
-        """Raise ``OSError`` where the directory has vanished, or another is mounted in its place.
+        """Raise ``OSError`` if the root has vanished, or another file system is mounted there.
 
-        What was stored is not lost then, and what would be stored would not be found again.
+        Stored files are not lost then, and new files would not be found again.
         """
         now = self._seen_device()
         if self._device is None:
@@ -279,10 +279,10 @@ class LocalStorage:
 
 
 class FsspecStorage:
-    """Any store that fsspec reaches and that publishes a file whole, such as S3."""
+    """Any store that fsspec supports and that publishes whole files, such as S3."""
 
     def __init__(self, url: str) -> None:
-        # It takes a tenth of a second to import, and a local directory needs none of it.
+        # The import takes a tenth of a second, and a local directory does not need it.
         from understudy.ha.remote_files import RemoteFiles
 
         self._files = RemoteFiles(url)
@@ -290,7 +290,7 @@ class FsspecStorage:
 
     @elsewhere
     def read(self, path: str) -> bytes:
-        """See `BlockingStorage.read`."""
+        """Read a file in one request."""
         try:
             return self._files.read(path)
         except FileNotFoundError as error:
@@ -298,12 +298,12 @@ class FsspecStorage:
 
     @elsewhere
     def publish(self, path: str, data: bytes) -> None:
-        """See `BlockingStorage.publish`."""
+        """Publish a file as a whole object, or by a rename."""
         self._files.publish(path, data)
 
     @elsewhere
     def delete(self, path: str) -> None:
-        """See `BlockingStorage.delete`."""
+        """Remove a file; absent is fine."""
         try:
             self._files.delete(path)
         except FileNotFoundError:
@@ -311,34 +311,34 @@ class FsspecStorage:
 
     @elsewhere
     def delete_tree(self, path: str) -> None:
-        """See `BlockingStorage.delete_tree`."""
+        """Remove everything below a path; absent is fine."""
         self._files.delete_tree(path)
 
     def prune(self, path: str) -> None:
-        """See `BlockingStorage.prune`; an object store has at most marks of directories."""
-        if not is_elsewhere(path):  # A person has named it: it stays.
+        """Remove empty directories; in an object store only their marks."""
+        if not is_elsewhere(path):  # A path that a person chose stays.
             self._files.prune(path)
 
     @elsewhere
     def names(self, path: str) -> list[str]:
-        """See `BlockingStorage.names`."""
+        """List a directory from the store, never from a cache."""
         return self._files.names(path)
 
     @elsewhere
     def exists(self, path: str) -> bool:
-        """See `BlockingStorage.exists`."""
+        """Return whether a path exists; raise ``OSError`` if the store does not answer."""
         return self._files.exists(path)
 
     @elsewhere
     def sizes(self, path: str) -> dict[str, int]:
-        """See `BlockingStorage.sizes`."""
+        """Return the sizes of all files below a path."""
         return self._files.sizes(path)
 
 
 def prove(storage: BlockingStorage, directory: str) -> None:
-    """Raise `StorageError` unless the storage keeps what the stores rely on.
+    """Raise `StorageError` unless the storage gives the guarantees that the stores need.
 
-    What a process that is killed meanwhile leaves in the directory, is removed with it.
+    A process that is killed meanwhile leaves files, which are removed with the directory.
     """
     path = f"{directory}/.proof-{uuid.uuid4().hex}"
     answers = True
@@ -353,7 +353,7 @@ def prove(storage: BlockingStorage, directory: str) -> None:
         if storage.exists(f"{path}/probe"):
             raise StorageError(f"{storage.url}: a file is still there after it was deleted")
     except OSError as error:
-        answers = not isinstance(error, TimeoutError)  # Else nobody waits for it once more.
+        answers = not isinstance(error, TimeoutError)  # After a timeout skip the cleanup's wait.
         raise StorageError(f"{storage.url}: cannot be written to: {error}") from error
     finally:
         with contextlib.suppress(OSError):
@@ -363,9 +363,9 @@ def prove(storage: BlockingStorage, directory: str) -> None:
 
 @contextlib.contextmanager
 def published(target: Path) -> Iterator[BinaryIO]:
-    """Write a file of this host aside; it is durable in its place once the block is left, or gone.
+    """Yield a draft of a local file; it is published durably after the block, or removed on error.
 
-    Directories above it that are missing are made.
+    Missing parent directories are created.
     """
     draft = target.parent / f"{DRAFT}{uuid.uuid4().hex}"
     try:
@@ -382,7 +382,7 @@ def published(target: Path) -> Iterator[BinaryIO]:
 
 
 def _begun(draft: Path) -> BinaryIO:
-    """Open a new file; who finds its directories empty meanwhile may remove them once more."""
+    """Open a new file; try again if another process removes its empty directories meanwhile."""
     for _ in range(PRUNED_MAX):
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             make_directories(draft.parent)
@@ -392,7 +392,7 @@ def _begun(draft: Path) -> BinaryIO:
 
 
 def _created(draft: Path) -> BinaryIO:
-    """Create a file that its owner alone reads: it may hold rows, or what a job knows."""
+    """Create a file that only its owner can read: it may hold rows or a job's secrets."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return open(os.open(draft, flags, 0o600), "wb")
 

@@ -1,7 +1,7 @@
 """Copying files between storages, in pieces: a file of any size takes a few megabytes of memory.
 
-A place is named by one address, an absolute path or a URL, and its files by relative paths. What is
-copied is published as `BlockingStorage.publish` does it: whole or not at all, durable on return.
+A place has one address, an absolute path or a URL; its files have relative paths. A copy is
+published as by `BlockingStorage.publish`: whole or not at all, durable on return.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from understudy.ha import plain_files
 from understudy.ha.storage import BlockingStorage, open_storage, published
 
 PIECE_BYTES = 4 << 20
-"""Read and written at once: large enough for a store over the network."""
+"""Size of one read and write: large enough for a store over the network."""
 
 
 def split(address: str) -> tuple[str, str]:
-    """Return the directory that an address lies in, and its name there."""
+    """Return an address's parent directory and its name there."""
     parent, _, name = address.rstrip("/").rpartition("/")
     return parent or "/", name
 
@@ -29,8 +29,8 @@ class Place:
     """The files below one address."""
 
     def __init__(self, address: str) -> None:
-        """Raise `ConfigurationError` where fsspec has no way to the address."""
-        import fsspec  # It takes a tenth of a second, and few jobs have savepoints.
+        """Raise `ConfigurationError` if fsspec does not support the address."""
+        import fsspec  # The import takes a tenth of a second, and few jobs have savepoints.
 
         self.address = address.rstrip("/")
         self.storage: BlockingStorage = open_storage(self.address)
@@ -43,7 +43,7 @@ class Place:
         self._is_local = "://" not in self.address
 
     def files(self, path: str = "") -> dict[str, int]:
-        """Return the files below a path (or the one that it is), with their sizes."""
+        """Return the files below a path (or the file itself), with their sizes."""
         self._fs.invalidate_cache()
         try:
             found: dict[str, dict[str, Any]] = self._fs.find(self._full(path), detail=True)
@@ -61,7 +61,7 @@ class Place:
     def copy(self, path: str, target: Place, target_path: str) -> tuple[str, int]:
         """Copy a file to another place; return its digest and size.
 
-        Raises `NotFoundError` or `UnreadableDataError`, and ``OSError`` for what may pass.
+        Raises `NotFoundError` or `UnreadableDataError`, and ``OSError`` for a transient failure.
         """
         if not target._is_local:
             with target._fs.open(target._full(target_path), "wb") as file:

@@ -1,9 +1,9 @@
-"""Coordination systems behind the register, one file each.
+"""Coordination systems behind the register, one file or package each.
 
 A backend implements ``ha.register.Register`` over one third-party client and knows nothing of
-leaders, jobs or results. It is found by the entry point group ``understudy.backends``, or named
-as ``module:factory``; the factory takes the cluster id and the settings (option key to text), and
-declares by `of_one_process` that a cluster cannot be of its registers.
+leaders, jobs or results. The entry point group ``understudy.backends`` names the backends;
+``module:factory`` names one without an entry point. A factory takes the cluster id and the
+settings (option key to text). A factory with `of_one_process` cannot serve a cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from understudy.ha.register import Register, is_of_one_process
 
 GROUP = "understudy.backends"
 NONE = "NONE"
-"""The type without a backend: one JobManager, whose stores are in its memory."""
+"""The type without a backend: one JobManager with its stores in memory."""
 
 OTHERS = "or module:factory"
 VERBS = ("load", "swap", "keys", "changes")
@@ -52,7 +52,7 @@ def _factory(kind: str) -> Factory:
         module, _, name = kind.partition(":")
         try:
             factory: Factory = getattr(importlib.import_module(module), name)
-        except Exception as error:  # Whatever a module of others raises when it is imported.
+        except Exception as error:  # A foreign module may raise anything when imported.
             raise ConfigurationError(
                 f"high-availability.type names {kind!r}, which cannot be loaded: {error}"
             ) from error
@@ -71,12 +71,12 @@ def _points() -> dict[str, EntryPoint]:
 
 
 def _choice(found: Mapping[str, EntryPoint]) -> str:
-    """Return what a person may choose among, in words."""
+    """Return the types that a person may choose, as text."""
     return ", ".join((NONE, *sorted(filter(lambda name: _serves(found[name]), found)), OTHERS))
 
 
 def _serves(point: EntryPoint) -> bool:
     try:
         return not is_of_one_process(point.load())
-    except Exception:  # Whatever a module of others raises: it says so to whoever chooses it.
+    except Exception:  # A foreign module may raise anything; choosing this type reports it.
         return True

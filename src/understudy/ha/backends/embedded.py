@@ -1,4 +1,4 @@
-"""A register in this process: for ``python app.py``, and for tests that need no second process."""
+"""A register in this process, for ``python app.py`` and for tests with one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from understudy.ha.register import Conflict, Entry, of_one_process
 
 
 class EmbeddedRegister:
-    """A dictionary; every method runs to its end without giving way, so each is atomic."""
+    """A register in a dictionary; each method is atomic, as none awaits before its end."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
@@ -17,11 +17,11 @@ class EmbeddedRegister:
         self._changed: set[asyncio.Event] = set()
 
     async def load(self, key: str) -> Entry | None:
-        """See `Register.load`."""
+        """Return the dictionary's entry."""
         return self._entries.get(key)
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        """See `Register.swap`."""
+        """Replace the entry; the version is the number of writes so far."""
         current = self._entries.get(key)
         if (current.version if current else None) != expected:
             raise Conflict(f"{key}: expected version {expected}, found {current}")
@@ -36,11 +36,11 @@ class EmbeddedRegister:
         return version
 
     async def keys(self, prefix: str) -> list[str]:
-        """See `Register.keys`."""
+        """Return the dictionary's keys that begin with the prefix, sorted."""
         return sorted(key for key in self._entries if key.startswith(prefix))
 
     async def changes(self, key: str) -> AsyncIterator[None]:
-        """See `Register.changes`; every write wakes every reader."""
+        """Wake at each write, to any key."""
         event = asyncio.Event()
         self._changed.add(event)
         try:
@@ -54,5 +54,5 @@ class EmbeddedRegister:
 
 @of_one_process
 def open_register(cluster_id: str, settings: Mapping[str, str]) -> EmbeddedRegister:
-    """Open a new register that only this process sees."""
+    """Open a new register that is visible to this process only."""
     return EmbeddedRegister()

@@ -1,13 +1,13 @@
-"""A register in a directory that all JobManagers of one host see.
+"""A register in a directory that all JobManagers of one host share.
 
 A key is a directory with one *token*, an empty file ``cur.<version>``, and the value beside it in
-``val.<version>``. Replacing a value is one ``rename`` of the token: of all writers who loaded the
-same version exactly one finds the token under its old name. Version names are never used twice,
-so a writer that was paused for an hour can only fail, and nobody ever waits for a lock that a
-paused process holds.
+``val.<version>``. A value is replaced by one ``rename`` of the token: among the writers that
+loaded the same version, exactly one finds the token under its old name. Version names are never
+reused, so a writer that was paused for an hour can only fail. There is no lock that a paused
+process could hold.
 
-It relies on POSIX ``rename`` being atomic, on ``listdir`` of a small directory being one snapshot
-(Linux holds the directory's lock for the one system call it takes), and on ``fsync``.
+Assumptions: POSIX ``rename`` is atomic, ``listdir`` of a small directory is one snapshot (Linux
+holds the directory's lock for the one system call), and ``fsync`` makes data durable.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from understudy.ha.backends.names import quoted, unquoted
 from understudy.ha.register import Conflict, Entry
 
 POLL_S = 0.2
-"""How often to look where the kernel has no inotify instance left (128 a user by default)."""
+"""Polling period when the kernel has no inotify instance left (128 per user by default)."""
 
 RACES_MAX = 1_000
-"""Each lost race means that another writer won one; nobody can lose so many in a row."""
+"""Each lost race means that another writer won; nobody loses so many in a row."""
 
 THREADS_MAX = 4
-"""Renewing a lease waits behind no more than some requests of its own process."""
+"""Threads of the register: a lease renewal waits for a few requests of its process at most."""
 
 R = TypeVar("R")
 
 _TOKEN, _VALUE, _DELETED, _DRAFT = "cur.", "val.", "del.", ".draft."
 _VERSION = re.compile(r"[0-9]{12}\.[0-9a-f]{12}")
 _OURS = re.compile(rf"(cur|val|del)\.{_VERSION.pattern}")
-"""What this module writes below a key; anything else there is somebody else's, and left alone."""
+"""Files that this module writes below a key; all others are foreign and left alone."""
 
 _CHANGE = (
     Mask.CREATE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE | Mask.DELETE_SELF | Mask.MOVE_SELF
@@ -66,28 +66,28 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> FilesystemReg
 
 
 class FilesystemRegister:
-    """One directory a key; see the module's docstring."""
+    """A register with one directory per key; see the module's docstring."""
 
     def __init__(self, directory: Path) -> None:
         self._root = directory
         self._was_there = False
-        """Whether this process has seen the directory: it is never made a second time."""
+        """Whether this process has seen the directory: it is never created a second time."""
         self._threads = ThreadPoolExecutor(THREADS_MAX, "understudy-register")
 
     async def load(self, key: str) -> Entry | None:
-        """See `Register.load`."""
+        """Read the value of the current token, in a thread."""
         return await self._apart(self._load, key)
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        """See `Register.swap`."""
+        """Write the value and rename the token, in a thread."""
         return await self._apart(self._swap, key, value, expected)
 
     async def keys(self, prefix: str) -> list[str]:
-        """See `Register.keys`."""
+        """List the directories with a token, in a thread; abandoned drafts are removed."""
         return await self._apart(self._keys, prefix)
 
     async def changes(self, key: str) -> AsyncIterator[None]:
-        """See `Register.changes`."""
+        """Wake by inotify, or every `POLL_S` where inotify is exhausted."""
         await self._apart(self._make_root)
         try:
             inotify = Inotify()
@@ -102,30 +102,30 @@ class FilesystemRegister:
                 await inotify.get()
 
     async def _apart(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Call a function in a thread of the register's own.
+        """Call a function in one of the register's own threads.
 
-        A lease is not renewed behind those who wait for storage, in the threads that all share.
+        In the default executor a lease renewal would queue behind slow storage calls.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
     def _watch(self, inotify: Inotify, key: str) -> None:
         inotify.add_watch(self._root, _CHANGE)
-        # It is not there, or was deleted just now, which the watch on the root sees.
+        # An absent or just deleted key is covered by the watch on the root.
         with contextlib.suppress(OSError):
             inotify.add_watch(self._path(key), _CHANGE)
 
     def _make_root(self) -> None:
-        """Make the register's directory, unless it has vanished: what was in it is not lost yet."""
+        """Create the register's directory, unless it vanished: its data may not be lost yet."""
         if not self._is_rooted():
             _make_directories(self._root)
             self._was_there = True
 
     def _is_rooted(self) -> bool:
-        """Say whether the register's directory is there; raise ``OSError`` where it has vanished.
+        """Return whether the register's directory exists; raise ``OSError`` if it vanished.
 
-        It may have been moved, or its file system be unmounted: to take it for an empty register
-        would be to forget all that it holds.
+        A person may have moved the directory or unmounted its file system. Treating it as an
+        empty register would forget all data.
         """
         if self._root.is_dir():
             self._was_there = True
@@ -148,7 +148,7 @@ class FilesystemRegister:
                 path = directory / f"{_VALUE}{version}"
                 return Entry(plain_files.read(path), version, str(path))
             except FileNotFoundError:
-                # Replaced between the two looks; a version that is still the current one was not.
+                # Another writer replaced the value between the two looks, unless the version stays.
                 if version == missing:
                     raise CorruptDataError(
                         f"register entry {key}: {directory}/{_VALUE}{version}, its value, is gone"
@@ -172,16 +172,16 @@ class FilesystemRegister:
         return sorted(key for key in keys if key.startswith(prefix) and self._is_there(key))
 
     def _is_there(self, key: str) -> bool:
-        """Say whether a key has a value, and clear what a killed delete has left of it.
+        """Return whether a key has a value; clear the remains of a killed delete.
 
-        Keys with a nonce are never created again, so nobody else would do that.
+        A key with a nonce is never created again, so no later write would clear them.
         """
         try:
             if _token(self._path(key)) is not None:
                 return True
             _clear(self._path(key))
         except UnreadableDataError:
-            # A foreign file is none of ours; a directory may be: whoever loads it is told.
+            # A file is foreign. A directory may be ours: `load` reports what is wrong with it.
             return self._path(key).is_dir()
         return False
 
@@ -207,7 +207,7 @@ class FilesystemRegister:
                 with _draft(self._root / f"{_DRAFT}{version}", version, value) as draft:
                     draft.rename(directory)  # Onto nothing, or onto an empty directory.
             except FileNotFoundError:
-                self._is_rooted()  # Then another one has removed the draft before it was held.
+                self._is_rooted()  # If so, another process removed the draft before it was held.
             except OSError as error:
                 if error.errno == errno.ENOTDIR:
                     raise _no_directory(directory) from error
@@ -223,7 +223,7 @@ class FilesystemRegister:
         raise OSError(errno.EBUSY, f"not created in {RACES_MAX} tries", str(directory))
 
     def _remove_drafts(self, names: list[str]) -> None:
-        """Remove what creators left that were killed before their key appeared."""
+        """Remove the drafts of creators that were killed before their key appeared."""
         drafts.remove_abandoned(self._root / name for name in names if name.startswith(_DRAFT))
 
     def _replace(self, key: str, value: bytes, expected: str) -> str:
@@ -245,7 +245,7 @@ class FilesystemRegister:
             draft.unlink(missing_ok=True)
             raise Conflict(f"{key}: version {expected} was replaced") from None
         if _sync_if_there(directory):
-            # Only after the new token is durable: a crash before leaves the old value readable.
+            # Only once the new token is durable: after an earlier crash the old value is needed.
             _remove_outdated(directory, version)
         return version
 
@@ -261,7 +261,7 @@ class FilesystemRegister:
 
 
 def _token(directory: Path) -> str | None:
-    """Return the current version of a key's directory, or None where it has none."""
+    """Return the current version in a key's directory; None if there is none."""
     try:
         names = plain_files.tried_again(lambda: os.listdir(directory))
     except FileNotFoundError:
@@ -281,7 +281,7 @@ def _token(directory: Path) -> str | None:
 
 
 def _refuse_foreign(directory: Path) -> None:
-    """Raise where files of others keep a key's directory from being taken."""
+    """Raise `UnreadableDataError` if a key's directory holds foreign files."""
     with contextlib.suppress(FileNotFoundError):
         foreign = [name for name in os.listdir(directory) if not _OURS.fullmatch(name)]
         if foreign:
@@ -297,16 +297,16 @@ def _no_directory(path: Path) -> UnreadableDataError:
 def _remove_outdated(directory: Path, version: str) -> None:
     """Remove the values before this version: replaced ones, and drafts of writers that lost.
 
-    All names are listed at a moment at which the version is the current one. Numbers only grow, so
-    no value listed with a smaller or equal number can become current any more; a greater one may
-    be the draft of the next writer.
+    The listing is taken while the version is current. Numbers only grow, so a listed value with a
+    smaller or equal number can never become current; one with a greater number may be the draft
+    of the next writer.
     """
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
         return
     if f"{_TOKEN}{version}" not in names:
-        return  # Whoever replaced or deleted it meanwhile cleans up.
+        return  # The writer that replaced or deleted it cleans up.
     number = version.split(".", maxsplit=1)[0]
     for name in names:
         kept = name == f"{_VALUE}{version}" or not _OURS.fullmatch(name)
@@ -315,10 +315,10 @@ def _remove_outdated(directory: Path, version: str) -> None:
 
 
 def _clear(directory: Path) -> None:
-    """Remove what is left of a deleted key, once its deletion is durable.
+    """Remove the remains of a deleted key, once its deletion is durable.
 
-    All names were listed at a moment without token, so they belong to the dead incarnation, and
-    since no name is used twice, removing them cannot touch a key that was created meanwhile.
+    The listing is taken while there is no token, so all names belong to the deleted key. Names
+    are never reused, so the removal cannot touch a key that is created meanwhile.
     """
     try:
         names = os.listdir(directory)
@@ -342,7 +342,7 @@ def _next_version(expected: str | None) -> str:
 
 @contextlib.contextmanager
 def _draft(path: Path, version: str, value: bytes) -> Iterator[Path]:
-    """Write a key's directory aside, durably; it is renamed in the block, or removed with it."""
+    """Yield a durable draft of a key's directory; removed at the end unless it was renamed."""
     path.mkdir()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -375,7 +375,7 @@ def _make_directories(path: Path) -> None:
 
 
 def _sync_if_there(path: Path) -> bool:
-    """Make the names durable; False where others have deleted the key meanwhile."""
+    """Make the names durable; return False if another process deleted the key meanwhile."""
     try:
         _sync_directory(path)
     except FileNotFoundError:

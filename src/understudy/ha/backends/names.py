@@ -1,4 +1,4 @@
-"""Keys as names of files and nodes: whatever a key is, its name is no path and not hidden."""
+"""Names of files and nodes for keys: a name is never a path and never hidden."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from urllib.parse import quote, unquote
 
 
 def quoted(key: str) -> str:
-    """Return the name of a key: without slashes, and without dots, which lead elsewhere."""
+    """Return the name of a key, without slashes and dots: ``..`` would leave the directory."""
     return quote(key, safe="").replace(".", "%2E")
 
 

@@ -1,1 +1,1 @@
-"""The ZooKeeper backend: a register of znodes, sessions, and the latch that elections wait in."""
+"""The ZooKeeper backend: a register of znodes, sessions, and the latch for elections."""

@@ -1,8 +1,8 @@
-"""The end of a session: it is closed, so that the ensemble gives up at once what it held.
+"""Closing a session, so that the ensemble removes its ephemeral nodes at once.
 
-Who used it may be taken by the garbage collector at any moment and in any thread, an event loop's
-included, while no server answers. So a thread of its own closes it, which is waited for only by who
-closes it by name, and by the end of the process.
+The garbage collector may free a session at any moment and in any thread, even in an event loop's
+thread while no server answers. So a separate thread closes the session. Only an explicit close and
+the end of the process wait for that thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from typing import Protocol
 
 CLOSE_S = 1.0
-"""How long anybody may be held up by saying goodbye."""
+"""The longest wait for a session to close."""
 
 
 class _Stoppable(Protocol):
@@ -22,7 +22,7 @@ class _Stoppable(Protocol):
 
 
 class Farewell:
-    """What is to be said to the ensemble once nobody uses a session, or the process ends."""
+    """Closes a session once nobody uses it, or when the process ends."""
 
     def __init__(self, client: _Stoppable) -> None:
         self._client = client
@@ -32,25 +32,25 @@ class Farewell:
         _owed.add(self)
 
     def begin(self) -> None:
-        """Close the session soon, if that was not begun before; waits for nothing."""
+        """Begin to close the session, unless that has begun; does not wait."""
         try:
             self._closing.start()
-        except RuntimeError:  # Begun before; or Python 3.12 starts no thread as it ends.
+        except RuntimeError:  # Already begun; or Python 3.12 starts no thread while it exits.
             if self._closing.ident is None:
                 self._close()
 
     def finish(self, until: float) -> None:
-        """Return once the session is closed, and at that monotonic time at the latest."""
+        """Return once the session is closed, at monotonic time ``until`` at the latest."""
         if self._closing.ident is not None:
             self._closing.join(max(0.0, until - time.monotonic()))
 
     def say(self) -> None:
-        """Close the session, waiting for a second at most."""
+        """Close the session; wait for `CLOSE_S` at most."""
         self.begin()
         self.finish(time.monotonic() + CLOSE_S)
 
     def _close(self) -> None:
-        with contextlib.suppress(Exception):  # The session timeout ends it, too.
+        with contextlib.suppress(Exception):  # Otherwise the session timeout ends the session.
             self._client.stop()
         _owed.discard(self)
 

@@ -1,8 +1,8 @@
 """The line of contenders: one ephemeral node each, ``<incarnation>-<number>``.
 
-The first in line leads. Each of the others watches only its predecessor, so that an end wakes one.
-A node goes with its session: when the session expired, when its owner closed it, or when the
-owner's guardian did, after the last descendant of a dead worker was reaped.
+The first in line leads. Each of the others watches only its predecessor, so one departure wakes one
+contender. A node disappears with its session: when the session expires, when its owner closes it,
+or when the owner's guardian closes it after reaping the last descendant of a dead worker.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from understudy.errors import LeadershipLost
 from understudy.ha.backends.zookeeper.session import Bell, Session, synced
 
 RACES_MAX = 1_000
-"""How often the line may be removed just when this process wants to stand in it."""
+"""How often the line's node may be removed just when this process joins the line."""
 
 _NODE = re.compile(r"(.+)-([0-9]{10})")
 
 
 @dataclass(frozen=True)
 class Parents:
-    """The nodes above the line: made when they are missing, removed when they are empty."""
+    """Functions that create missing nodes above the line, and remove empty ones."""
 
     make: Callable[[str], Awaitable[None]]
     prune: Callable[[str], Awaitable[None]]
@@ -45,7 +45,7 @@ class ZooKeeperLatch:
         *,
         tolerant: bool,
     ) -> None:
-        """``tolerant``: a broken connection is no loss, as long as the session surely lives."""
+        """``tolerant``: a broken connection is no loss while the session certainly lives."""
         self._session = session
         self._path = path
         self._me = me
@@ -54,18 +54,18 @@ class ZooKeeperLatch:
         self._tolerant = tolerant
         self._clock = SystemClock()
         self._node: str | None = None
-        """Our node's name, while we are in line as far as we know."""
+        """Name of our node, while we believe that we are in line."""
         self._number = 0
-        """The session that it belongs to."""
+        """The session that owns our node."""
         self._watched: str | None = None
 
     @property
     def session_s(self) -> float:
-        """See `Latch.session_s`."""
+        """Return the session timeout that the ensemble granted."""
         return self._session.session_s
 
     async def ahead(self) -> str | None:
-        """See `Latch.ahead`."""
+        """Create our node if it is missing; return the contender of the node before it."""
         for _ in range(RACES_MAX):
             number, line = self._session.number, await self._line()
             mine = await self._mine(line, number)
@@ -79,7 +79,7 @@ class ZooKeeperLatch:
         raise OSError(f"{self._path} was removed {RACES_MAX} times meanwhile")
 
     async def moved(self) -> None:
-        """See `Latch.moved`."""
+        """Return when our node, our predecessor's node or the connection changes."""
         with self._session.bell() as bell:
             bell.wait_for_next()
             if self._watched is None or self._session.number != self._number:
@@ -88,13 +88,13 @@ class ZooKeeperLatch:
                 await bell.rung()
 
     async def dismiss(self, dead: str) -> None:
-        """See `Latch.dismiss`."""
+        """Delete the nodes of a dead contender."""
         for node in await self._line():
             if contender(node) == dead:
                 await self._remove(node)
 
     async def renew(self) -> float:
-        """See `Latch.renew`: only a write is acknowledged by a quorum, so it is one."""
+        """Write our node: only a write is acknowledged by a quorum."""
         node, sent_at = self._node, self._clock.now()
         if node is None or self._session.number != self._number:
             raise LeadershipLost("the ZooKeeper session was lost")
@@ -108,7 +108,7 @@ class ZooKeeperLatch:
         return sent_at
 
     async def lost(self) -> str:
-        """See `Latch.lost`."""
+        """Return the reason once our node or its session is gone."""
         with self._session.bell() as bell:
             while True:
                 bell.wait_for_next()
@@ -118,7 +118,7 @@ class ZooKeeperLatch:
                 await bell.rung()
 
     async def leave(self) -> None:
-        """See `Latch.leave`."""
+        """Delete our nodes, and the nodes above them if they are empty."""
         self._node = None
         for node in await self._line():
             if contender(node) == self._me:
@@ -133,11 +133,11 @@ class ZooKeeperLatch:
         try:
             there = await self._watch(self._node, bell)
         except OSError:
-            return ""  # The bell rings again when the connection does.
+            return ""  # The bell rings again when the connection returns.
         return "" if there else f"znode {self._path}/{self._node}, our place in line, is gone"
 
     async def _watch(self, node: str, bell: Bell) -> bool:
-        """Watch a node of the line; say whether it is there."""
+        """Watch a node of the line; return whether it exists."""
         path = f"{self._path}/{node}"
         found = await self._session.read(methodcaller("exists_async", path, bell.ring))
         return found is not None
@@ -146,9 +146,9 @@ class ZooKeeperLatch:
         return await nodes_in_line(self._session, self._path)
 
     async def _mine(self, line: list[str], session: int) -> str | None:
-        """Return our node, if that session of ours holds one; those of a lost one are removed.
+        """Return our node if this session owns one; remove our nodes of lost sessions.
 
-        An answer that was lost may have left one that nobody here knows of.
+        A request with a lost answer may have created a node that this process does not know.
         """
         mine = None
         for node in line:
@@ -180,7 +180,7 @@ class ZooKeeperLatch:
 
 
 async def nodes_in_line(session: Session, path: str) -> list[str]:
-    """Return all nodes of the line, the first one first."""
+    """Return all nodes of the line in order."""
     try:
         names = await session.read(synced("get_children_async", path))
     except exceptions.NoNodeError:
@@ -189,5 +189,5 @@ async def nodes_in_line(session: Session, path: str) -> list[str]:
 
 
 def contender(node: str) -> str:
-    """Return whose node of the line it is."""
+    """Return the contender that a node of the line belongs to."""
     return node.rpartition("-")[0]

@@ -1,14 +1,14 @@
 """A register in ZooKeeper, for JobManagers on several hosts.
 
-``/<root>/<cluster-id>/register/<key>/<nonce>`` holds a value. The nonce is drawn when the key is
-created, in one transaction with the key's own node; replacing a value is one ``set`` that names
-the version of that node. A version of a node alone is no fence, as it begins at 0 again when the
-node is deleted and made anew: the nonce, which never comes back, makes it one. So a writer that was
-paused for an hour can only fail. A key's node without anything below it is none of ours: hands have
-deleted the value, and the key is absent.
+``/<root>/<cluster-id>/register/<key>/<nonce>`` holds a value. One transaction creates the key's
+node and the nonce's node; one ``set`` with the expected node version replaces the value. A node
+version alone is no fence, as it starts at 0 again when the node is deleted and recreated. The
+nonce is never reused, so nonce and version together are a fence: a writer that was paused for an
+hour can only fail. A key's node without children means that a person deleted the value: the key is
+absent.
 
-``/<root>/<cluster-id>/latch`` is the line of contenders (`latch`). Readers never create
-anything; whoever deletes the last node of a cluster deletes its parents too.
+``/<root>/<cluster-id>/latch`` is the line of contenders (`latch`). Readers never create nodes. The
+process that deletes the last node of a cluster deletes the parents too.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from understudy.ha.backends.zookeeper.sharing import Followers, Sharing
 from understudy.ha.register import Conflict, Entry, Release
 
 Step = tuple[Any, ...]
-"""A part of a transaction: its verb and arguments."""
+"""One operation of a transaction: verb and arguments."""
 
 RACES_MAX = 1_000
-"""Each lost race means that another writer won one; nobody can lose so many in a row."""
+"""Each lost race means that another writer won; nobody loses so many in a row."""
 
 REGISTER, LATCH = "register", "latch"
 
@@ -61,10 +61,10 @@ SASL_MODULES = {
     "DIGEST-MD5": {"puresasl": "pure-sasl"},
     "GSSAPI": {"puresasl": "pure-sasl", "kerberos": "kerberos"},
 }
-"""What kazoo imports for a mechanism, and the packages that bring it."""
+"""The modules that kazoo imports for each mechanism, and the packages that contain them."""
 
 OURS = b"understudy"
-"""What the nodes above the values hold that we made: only such are removed when they are empty."""
+"""The data of parent nodes that we create: only nodes with this data are removed when empty."""
 
 _NONCE = re.compile(r"[0-9a-f]{12}")
 
@@ -125,10 +125,10 @@ def _tls(configuration: Configuration) -> dict[str, Any]:
 
 
 class ZooKeeperRegister:
-    """Nodes below one cluster's node; see the module's docstring."""
+    """A register of the nodes below one cluster's node; see the module's docstring."""
 
     def __init__(self, base: str, settings: SessionSettings, *, tolerant: bool = True) -> None:
-        """``tolerant``: a leader whose connection broke goes on while its session surely lives."""
+        """``tolerant``: a leader without connection leads on while its session certainly lives."""
         self._base = base
         self._root = f"{base}/{REGISTER}"
         self._line_path = f"{base}/{LATCH}"
@@ -141,7 +141,7 @@ class ZooKeeperRegister:
         self._followers: dict[str, Followers] = {}
 
     def latch(self, me: str, note: bytes) -> ZooKeeperLatch:
-        """Open the line of those who would lead; ``note`` is what people read in our node."""
+        """Open the line for one contender; ``note`` is the data of its node, for people."""
         return ZooKeeperLatch(
             self._session,
             self._line_path,
@@ -152,11 +152,11 @@ class ZooKeeperRegister:
         )
 
     async def line(self) -> list[str]:
-        """See `HasLatch.line`."""
+        """Return the contenders in order, by the names of their nodes."""
         return [contender(node) for node in await nodes_in_line(self._session, self._line_path)]
 
     def on_release(self, tell: Callable[[Release], None]) -> None:
-        """See `Releasable.on_release`: what is given up is the session."""
+        """Notify of a program that closes the session, whenever the session changes."""
         settings = self._session.settings
         argv = (sys.executable, "-I", "-S", zookeeper_release.__file__)
 
@@ -173,20 +173,20 @@ class ZooKeeperRegister:
         self._session.on_identity(granted)
 
     async def clusters(self) -> list[str]:
-        """See `ListsClusters.clusters`."""
+        """Return the nodes below the root."""
         return await self._children(self._base.rpartition("/")[0])
 
     def release(self) -> None:
-        """See `Releasable.release`."""
+        """Close the session."""
         self._session.close()
 
     async def prove(self) -> None:
-        """See `SelfProving.prove`: in one transaction that makes and removes what we would make."""
+        """Create and delete a node and its missing parents in one transaction."""
         proof = f"{self._root}/proof-{_new_nonce()}"
         await self._make(proof, lambda nodes: [("delete", node) for node in reversed(nodes)])
 
     def status(self) -> dict[str, object]:
-        """Return how it stands with the ensemble, as this process sees it, without asking it."""
+        """Return the state of the connection and session as known here, without a request."""
         session, now = self._session, SystemClock().now()
         return {
             "quorum": [written(*server) for server in session.settings.servers],
@@ -202,7 +202,7 @@ class ZooKeeperRegister:
         }
 
     async def load(self, key: str) -> Entry | None:
-        """See `Register.load`."""
+        """Read the value after a ``sync``; concurrent loads of a key share one request."""
         return await self._loads.ask(key, lambda: self._load(key))
 
     async def _load(self, key: str) -> Entry | None:
@@ -221,7 +221,7 @@ class ZooKeeperRegister:
         raise OSError(errno.EBUSY, f"{key}: no stable version in {RACES_MAX} looks")
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        """See `Register.swap`."""
+        """Create, replace or delete the value, each in one request or transaction."""
         if expected is not None:
             nonce, _, number = expected.partition(".")
             if not _NONCE.fullmatch(nonce) or not number.isdecimal():
@@ -236,12 +236,12 @@ class ZooKeeperRegister:
         return f"{_new_nonce()}.0"
 
     async def keys(self, prefix: str) -> list[str]:
-        """See `Register.keys`."""
+        """List the keys with a value; nodes without a value are removed."""
         found = [key for key in await self._children(self._root) if key.startswith(prefix)]
         return [key for key in found if await self._is_there(key)]
 
     async def changes(self, key: str) -> AsyncIterator[None]:
-        """See `Register.changes`."""
+        """Wake by a watch that all followers of the key share, and when the connection breaks."""
         with self._session.bell() as bell, self._following(key, bell) as followers:
             while True:
                 bell.wait_for_next()
@@ -249,7 +249,7 @@ class ZooKeeperRegister:
                     yield
                     await bell.rung()
                     if not self._session.connected:
-                        yield  # Nobody can be asked just now, which whoever follows must learn.
+                        yield  # The follower must learn that no server can be asked now.
 
     @contextlib.contextmanager
     def _following(self, key: str, bell: Bell) -> Iterator[Followers]:
@@ -261,11 +261,11 @@ class ZooKeeperRegister:
             followers.bells.discard(bell)
 
     async def _watch(self, key: str, followers: Followers) -> bool:
-        """Watch what a change of a key would touch; False if it changed meanwhile: look again."""
+        """Watch the node that a change of a key touches; False if it changed meanwhile."""
         session, path, ring = self._session, self._path(key), followers.ring
         try:
             nonce = self._nonces.get(key) or await self._find_nonce(key)
-        except CorruptDataError:  # Whoever loads it is told; a person may mend it.
+        except CorruptDataError:  # `load` reports the damage; a person may repair it.
             return await self._watch_below(path, ring)
         watched = f"{path}/{nonce}" if nonce else path
         there = await session.read(methodcaller("exists_async", watched, ring))
@@ -275,7 +275,7 @@ class ZooKeeperRegister:
         return nonce is None and await self._watch_below(path, ring)
 
     async def _watch_below(self, path: str, ring: Callable[[WatchedEvent], None]) -> bool:
-        """Watch what hands have left below a key's node; False if it is sound, or not there."""
+        """Watch a key's node that a person has damaged; False if it is sound or absent."""
         try:
             names = await self._session.read(methodcaller("get_children_async", path, watch=ring))
         except exceptions.NoNodeError:
@@ -283,7 +283,7 @@ class ZooKeeperRegister:
         return sum(1 for name in names if _NONCE.fullmatch(name)) != 1
 
     async def _children(self, path: str) -> list[str]:
-        """Return what lies directly below a node, as it was named before it was quoted."""
+        """Return the unquoted names of a node's children, sorted."""
         try:
             names = await self._session.read(synced("get_children_async", path))
         except exceptions.NoNodeError:
@@ -294,7 +294,7 @@ class ZooKeeperRegister:
         return f"{self._root}/{quoted(key)}"
 
     async def _find_nonce(self, key: str) -> str | None:
-        """Return the nonce of a key that is there, None where it is absent or was emptied."""
+        """Return the nonce of a key; None if the key is absent or its node has no child."""
         path = self._path(key)
         try:
             names = await self._session.read(synced("get_children_async", path))
@@ -311,15 +311,15 @@ class ZooKeeperRegister:
         return nonces[0]
 
     async def _is_there(self, key: str) -> bool:
-        """Say whether a key has a value, and remove what is left of one that hands have emptied.
+        """Return whether a key has a value; remove its node if a person deleted the value.
 
-        Keys with a nonce are never created again, so nobody else would do that.
+        A key with a nonce is never created again, so no later write would remove the node.
         """
         path = self._path(key)
         stat = await self._session.read(methodcaller("exists_async", path))
         if stat is None or stat.numChildren:
             return stat is not None
-        # Never with a value: a node that has anything below it is not deleted.
+        # This never deletes a value: ZooKeeper does not delete a node that has children.
         if await self._transact([("delete", path)]) is None:
             await self._prune(self._root)
         return False
@@ -334,7 +334,7 @@ class ZooKeeperRegister:
                 self._nonces[key] = nonce
                 return f"{nonce}.0"
             if isinstance(problem, exceptions.NodeExistsError):
-                # An emptied one is replaced; one that has a value is not deleted.
+                # A node without a child is replaced; one with a value is not deleted.
                 steps = [("delete", path), *anew]
                 continue
             if isinstance(problem, exceptions.NotEmptyError):
@@ -370,9 +370,9 @@ class ZooKeeperRegister:
         return f"{nonce}.{number + 1}"
 
     async def _make(self, path: str, then: Callable[[list[str]], list[Step]] | None = None) -> None:
-        """Make a node and all above it, unless they are there, in one transaction.
+        """Create a node and its missing parents in one transaction.
 
-        ``then`` returns what else the transaction does with those that it makes.
+        ``then`` takes the new nodes and returns further steps of the same transaction.
         """
         for _ in range(RACES_MAX):
             missing = await self._missing(path)
@@ -387,7 +387,7 @@ class ZooKeeperRegister:
         raise OSError(errno.EBUSY, f"{path} came and went {RACES_MAX} times meanwhile")
 
     async def _missing(self, path: str) -> list[str]:
-        """Return the nodes that are not there, of one and all above it, the topmost first."""
+        """Return which of a node and its parents are missing, the topmost first."""
         ends = [*(match.start() for match in re.finditer("/", path)), len(path)][1:]
         return [
             path[:end]
@@ -396,7 +396,7 @@ class ZooKeeperRegister:
         ]
 
     async def _prune(self, path: str) -> None:
-        """Remove a node and those above it, as far as they are empty and were made by `_make`."""
+        """Remove a node and its parents, as far as they are empty and were created by `_make`."""
         empty: list[str] = []
         while path:
             try:
@@ -413,11 +413,11 @@ class ZooKeeperRegister:
         while empty:
             problem = await self._transact([("delete", node) for node in empty])
             if not isinstance(problem, exceptions.NoAuthError):
-                return  # Somebody uses or removes one meanwhile: the last one sees to the rest.
-            empty.pop()  # The topmost may be there for us, and not ours to remove.
+                return  # Another process uses or removes one: the last one removes the rest.
+            empty.pop()  # We may have no right to remove the topmost node.
 
     async def _transact(self, steps: list[Step]) -> exceptions.KazooException | None:
-        """Do all or nothing; return why it was nothing."""
+        """Execute all steps or none; return the reason if none, else None."""
 
         def request(client: Any) -> Any:
             multi = client.transaction()
@@ -429,7 +429,7 @@ class ZooKeeperRegister:
 
 
 def _problem(results: list[Any]) -> exceptions.KazooException | None:
-    """Return why a transaction was refused: the one error that is not about the others."""
+    """Return the error that caused a transaction's refusal; all other errors follow from it."""
     problems = [one for one in results if isinstance(one, exceptions.KazooException)]
     for problem in problems:
         if not isinstance(problem, (exceptions.RolledBackError, exceptions.RuntimeInconsistency)):

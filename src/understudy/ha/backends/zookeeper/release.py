@@ -1,8 +1,8 @@
 """Close the ZooKeeper session of a dead process: ``python -I -S release.py < what.json``.
 
-Standard library only, so that it starts in milliseconds. It goes on with the session by its number
-and password, as a reconnecting client does, and closes it: the ephemeral nodes go at once, where
-the ensemble would wait for the session timeout. Whoever runs it has proof of the death.
+Standard library only, so that the program starts in milliseconds. It resumes the session by number
+and password, as a reconnecting client does, and closes it. So the ephemeral nodes disappear at
+once, and not after the session timeout. The caller must have proof that the process is dead.
 
 The input is JSON: ``servers`` (a list of host and port), ``session``, ``password`` (hexadecimal),
 ``timeout_ms``, ``tls`` (null, or ca, certfile, keyfile, keyfile_password, check_hostname).
@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 SERVER_S, ALL_S = 1.0, 3.0
-"""How long one server, and all together, may take; the session timeout ends the session anyway."""
+"""Limits for one server and for all together; the session timeout ends the session anyway."""
 
 CLOSE_SESSION, XID = -11, 1
 
@@ -40,14 +40,14 @@ def main() -> int:
 
 
 def close(what: dict[str, Any], host: str, port: int) -> None:
-    """Close the session at one server; raises ``OSError`` where it does not answer."""
+    """Close the session at one server; raises ``OSError`` if the server does not answer."""
     with _connected(what, host, port) as line:
         password = bytes.fromhex(what["password"])
         head = struct.pack(">iqiqi", 0, 0, what["timeout_ms"], what["session"], len(password))
         _send(line, head + password + b"\0")
         _, granted_ms = struct.unpack_from(">ii", _receive(line))
         if granted_ms <= 0:
-            return  # It has ended already.
+            return  # The session has ended already.
         _send(line, struct.pack(">ii", XID, CLOSE_SESSION))
         while struct.unpack_from(">i", _receive(line))[0] != XID:
             pass

@@ -1,15 +1,14 @@
 """One session with a ZooKeeper ensemble: kazoo's connection, with a clock of our own.
 
-kazoo connects, reconnects to another server and keeps the session; these are done here:
+kazoo connects, reconnects to another server and keeps the session alive. This module adds:
 
-- how long the session surely lives is counted from the *sending* of the last write that the quorum
-  acknowledged. A ping proves nothing: a server that is cut off answers it. kazoo's own check of a
-  silent server is never made while requests are being sent;
-- a request that stays unanswered shuts the connection down, so that another server is tried;
-- without a connection nothing is queued: what would be sent later, when nobody knows of it any
-  more, is not sent at all.
+- how long the session certainly lives, counted from the *sending* of the last write that the quorum
+  acknowledged. A ping proves nothing: a server that is cut off from the quorum answers pings.
+  kazoo itself never checks for a silent server while requests are being sent;
+- a limit for an unanswered request: the connection is shut down, so that another server is tried;
+- no queue without a connection: a request is never sent later, when its caller has given up.
 
-The threads of kazoo only put what they hear into the event loops of those who wait.
+kazoo's threads only pass events to the event loops of the waiting callers.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from understudy.errors import ConfigurationError
 from understudy.ha.backends.zookeeper.farewell import Farewell
 
 HANDSHAKE_MIN_S = 0.5
-"""The shortest time that a server has to accept a connection and a session."""
+"""The least time that a server gets to accept a connection and a session."""
 
 RETRY_FIRST_S = 0.05
 
@@ -47,24 +46,24 @@ NO_SESSION = 0
 
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(logging.ERROR)  # Each loss and each return of the connection is told here.
+_kazoo_log.setLevel(logging.ERROR)  # This module logs each loss and return of the connection.
 
 
 def written(host: str, port: int) -> str:
-    """Return a server as people write it."""
+    """Return a server's address as text, ``host:port``."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """How to reach the ensemble, and how to be known to it."""
+    """How to reach the ensemble and authenticate to it."""
 
     servers: tuple[tuple[str, int], ...]
     session_s: float
     connection_s: float
     retry_wait_s: float = 5.0
     reads: int = 3
-    """How often a read is repeated whose connection broke."""
+    """How often a read is repeated after its connection broke."""
     creator_only: bool = False
     authorization: tuple[tuple[str, str], ...] = ()
     sasl: dict[str, str] | None = None
@@ -73,18 +72,18 @@ class SessionSettings:
 
     @property
     def hosts(self) -> str:
-        """Return the servers as people write them."""
+        """Return the servers' addresses, separated by commas."""
         return ",".join(written(*server) for server in self.servers)
 
     @property
     def handshake_s(self) -> float:
-        """Return how long one server may take until it has accepted us."""
+        """Return how long one server may take to accept the session."""
         return min(self.connection_s, max(HANDSHAKE_MIN_S, self.session_s / 8))
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a session can be closed with by another process: as good as a password."""
+    """What another process needs to close a session: as secret as a password."""
 
     session: int
     password: bytes
@@ -92,26 +91,26 @@ class Identity:
 
 
 class Session:
-    """A session that is opened by the first request, and anew whenever the ensemble ended it.
+    """A session, opened by the first request and again whenever the ensemble ended it.
 
-    Requests of any event loop; each raises ``OSError`` where the outcome is unknown or nothing was
-    sent, kazoo's answers (``NoNodeError`` and the like) as they are, and `ConfigurationError` where
-    trying again does not help.
+    Requests may come from any event loop. Each raises ``OSError`` if the outcome is unknown or
+    nothing was sent, kazoo's own errors for answers (``NoNodeError`` and the like), and
+    `ConfigurationError` if a retry cannot help.
     """
 
     def __init__(self, settings: SessionSettings) -> None:
         self.settings = settings
         self.number = NO_SESSION
-        """The session that the ensemble granted last."""
+        """Id of the session that the ensemble granted last."""
         self.session_s = settings.session_s
-        """Its timeout, as granted."""
+        """The session timeout that the ensemble granted."""
         self.acknowledged: float | None = None
-        """When the last write of this session was sent that the quorum has acknowledged."""
+        """When the last acknowledged write of this session was sent."""
         self.opened: float | None = None
         self.losses = 0
         """How often the connection was lost."""
         self.retries = 0
-        """How often a read was sent again, since its connection broke."""
+        """How often a read was repeated after its connection broke."""
         self._patience_s = settings.connection_s
         """How long a request waits for a connection."""
         self._clock = SystemClock()
@@ -123,30 +122,30 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        """Say whether a server has accepted the session just now, as far as is known."""
+        """Return whether a server holds the session, as far as this process knows."""
         return self._client is not None and self._client.client_state == KeeperState.CONNECTED
 
     @property
     def server(self) -> str:
-        """Return the server that is spoken to, empty where there is none."""
+        """Return the address of the connected server, empty if there is none."""
         return self._client.wire.peer() if self._client and self.connected else ""
 
     def on_identity(self, tell: Callable[[Identity], None]) -> None:
-        """Have each session that is granted told, from a thread of kazoo; the present one too."""
+        """Call ``tell`` for each granted session in a kazoo thread, and now for the present one."""
         self._on_identity = tell
         if self.connected:
             self._heard(KazooState.CONNECTED)
 
     def close(self) -> None:
-        """End the session for good, if there is one; what it held is given up at once."""
+        """End the session for good, if there is one; its ephemeral nodes disappear at once."""
         if self._farewell:
             self._farewell.say()
 
     @contextlib.contextmanager
     def bell(self) -> Iterator[Bell]:
-        """Yield what rings whenever the connection comes, goes, or is new.
+        """Yield a bell that rings whenever the connection or the session changes.
 
-        ``bell.ring`` can be given to kazoo as a watcher too: then it rings for that watch.
+        ``bell.ring`` can also be a kazoo watcher: then the bell rings for that watch too.
         """
         bell = Bell(asyncio.get_running_loop())
         self._bells.add(bell)
@@ -156,7 +155,7 @@ class Session:
             self._bells.discard(bell)
 
     async def read(self, request: Callable[[_Client], Any]) -> Any:
-        """Send a request that changes nothing, again if the connection breaks."""
+        """Send a request that changes nothing; repeat it if the connection breaks."""
         for _ in range(self.settings.reads):
             with contextlib.suppress(ConnectionResetError):
                 return await self._call(request)
@@ -164,7 +163,7 @@ class Session:
         return await self._call(request)
 
     async def write(self, request: Callable[[_Client], Any]) -> Any:
-        """Send a request that changes something, once; note that the quorum has acknowledged it."""
+        """Send a request that changes data, once; note the time of an acknowledged one."""
         number, sent_at = self.number, self._clock.now()
         result = await self._call(request)
         if self.number == number and not _refused(result):
@@ -180,7 +179,7 @@ class Session:
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
                 loop.call_soon_threadsafe(_settle, answered, overdue, answer)
 
-        # Not cancelled with the caller: a server is silent for those without patience, too.
+        # Not cancelled with the caller: the server is silent even if the caller gives up early.
         overdue = loop.call_later(self.session_s / 4, client.wire.drop)
         request(client).rawlink(tell)
         try:
@@ -206,7 +205,7 @@ class Session:
                             raise self.understood(exceptions.AuthFailedError())
                         await bell.rung()
             except TimeoutError:
-                # Whoever asks next, in the same plight, need not wait as long to be told the same.
+                # The next request fails sooner: it need not wait as long for the same result.
                 self._patience_s = self.settings.handshake_s
                 raise OSError(
                     errno.ETIMEDOUT,
@@ -219,7 +218,7 @@ class Session:
             client = self._client
             if client is None:
                 client = _Client(self.settings)
-                # kazoo must not keep this session alive, or it would never be closed.
+                # Weak references: kazoo must not keep this object alive, or nothing closes it.
                 heard, granted = weakref.WeakMethod(self._heard), weakref.WeakMethod(self._granted)
                 client.add_listener(lambda state: _pass_on(heard, state))
                 client.wire.on_granted = lambda number, timeout_s: _pass_on(
@@ -227,12 +226,12 @@ class Session:
                 )
                 self._farewell = Farewell(client)
                 weakref.finalize(self, self._farewell.begin)
-                self._client = client  # Before there is an answer: it is told with its identity.
+                self._client = client  # Before the first answer, whose handler needs the client.
                 client.start_async()
         return client
 
     def _granted(self, number: int, timeout_s: float) -> None:
-        """Take in what a server has granted, before anything is sent under it (a kazoo thread)."""
+        """Note a granted session before any request uses it (in a kazoo thread)."""
         if number == self.number:
             return
         if self.number != NO_SESSION:
@@ -248,7 +247,7 @@ class Session:
         self.number, self.session_s = number, timeout_s
 
     def _heard(self, state: str) -> None:
-        """Take in that the connection has come or gone (a kazoo thread)."""
+        """Handle a change of the connection's state (in a kazoo thread)."""
         client = self._client
         if state == KazooState.CONNECTED and client and self._on_identity:
             number, password = client.client_id
@@ -264,14 +263,14 @@ class Session:
             bell.ring()
 
     def understood(self, error: exceptions.KazooException) -> Exception:
-        """Return what callers are told of an answer that is an error; see `Session`."""
+        """Translate kazoo's error into the error for callers; see `Session`."""
         if isinstance(error, exceptions.AuthFailedError):
             return ConfigurationError(
                 f"the ZooKeeper quorum {self.settings.hosts} refuses who we say we are: correct "
                 "high-availability.zookeeper.client.authorization or the client.sasl options"
             )
         if isinstance(error, (exceptions.NoAuthError, exceptions.InvalidACLError)):
-            # Who can correct it does so while we run: it is waited for, as for a lost quorum.
+            # A person can correct the ACL while we run: retried, as for a lost quorum.
             return PermissionError(
                 errno.EACCES,
                 f"the ZooKeeper quorum {self.settings.hosts} does not let us use our nodes: give "
@@ -314,32 +313,32 @@ class Bell:
         self._event = asyncio.Event()
 
     def ring(self, _: WatchedEvent | None = None) -> None:
-        """Wake whoever waits."""
+        """Wake the waiter."""
         with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
             self._loop.call_soon_threadsafe(self._event.set)
 
     def wait_for_next(self) -> None:
-        """Forget what has rung: to be called before the state is looked at."""
+        """Clear the bell; call this before reading the state."""
         self._event.clear()
 
     async def rung(self) -> None:
-        """Return once it has rung since `wait_for_next`."""
+        """Return once the bell has rung since `wait_for_next`."""
         await self._event.wait()
 
 
 class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads and sockets; keeps the socket, so that a silent one can be shut down."""
+    """kazoo's threads and sockets; keeps the socket, so that `drop` can shut it down."""
 
     def __init__(self, handshake_s: float) -> None:
         super().__init__()
         self.on_granted: Callable[[int, float], None] = lambda number, timeout_s: None
         self.handshake_s = handshake_s
         self.problem = ""
-        """Why the server that was tried last could not be connected to."""
+        """Why the last connection attempt failed."""
         self._socket: socket.socket | None = None
 
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
-        """Connect, but wait no longer than one server is worth."""
+        """Connect, and wait for `handshake_s` at most."""
         kwargs["timeout"] = min(kwargs["timeout"], self.handshake_s)
         try:
             self._socket = super().create_connection(*args, **kwargs)
@@ -350,14 +349,14 @@ class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
         return self._socket
 
     def drop(self) -> None:
-        """Break the connection: kazoo then goes on to the next server."""
+        """Break the connection: kazoo then tries the next server."""
         if self._socket:
             with contextlib.suppress(OSError):
-                # Not as TLS does it, which takes the socket from under the thread that reads.
+                # Not TLS's own shutdown: that detaches the socket while kazoo's thread reads it.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def peer(self) -> str:
-        """Return the server that is spoken to, empty where that is not known."""
+        """Return the address of the connected server, empty if unknown."""
         with contextlib.suppress(OSError, AttributeError, ValueError):
             assert self._socket is not None
             host, port, *_ = self._socket.getpeername()
@@ -366,15 +365,15 @@ class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """Tells what a server grants, and waits for one server no longer than it is worth."""
+    """kazoo's connection loop; reports granted sessions and limits the wait for one server."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._answered_at = time.monotonic()
 
     def _connect(self, *server: Any) -> Any:
-        # Servers refuse who has seen more than they have. Those of an ensemble that has lost its
-        # data would do so for ever; every value is read with `sync`, so nothing older is taken.
+        # A server refuses a client that has seen newer data than the server has. An ensemble that
+        # lost its data would refuse for ever. Reads use `sync`, so they return no older data.
         if time.monotonic() - self._answered_at > self.client._session_timeout / 1000:
             self.client.last_zxid = 0
         return super()._connect(*server)
@@ -392,7 +391,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return answer
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """A server that refuses us says so; one that only goes away is replaced by another."""
+        """Authenticate; after a refusal raise, after a broken connection try another server."""
         try:
             super()._authenticate_with_sasl(host, timeout)
         except exceptions.AuthFailedError as error:
@@ -400,13 +399,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 raise error.__cause__ from None
             raise
         except exceptions.SASLException as error:
-            # As when no KDC answers just now: unhandled, it would end kazoo's thread for good.
+            # For example, no KDC answers. Unhandled, the error would end kazoo's thread for good.
             _log.warning("SASL: %s", error.__cause__ or error)
             raise exceptions.ConnectionDropped(str(error)) from error
 
 
 class _Client(KazooClient):  # type: ignore[misc]
-    """kazoo's client, which queues nothing while it is not connected."""
+    """kazoo's client, without its queue of requests while not connected."""
 
     def __init__(self, settings: SessionSettings) -> None:
         self.wire = _Wire(settings.handshake_s)
@@ -442,7 +441,7 @@ class _Client(KazooClient):  # type: ignore[misc]
 
 
 def synced(verb: str, path: str) -> Callable[[Any], Any]:
-    """Read what the quorum has agreed on by now: requests of one connection are done in order."""
+    """Return a read of the quorum's latest data: one connection's requests run in order."""
 
     def request(client: Any) -> Any:
         client.sync_async(path)
@@ -462,7 +461,7 @@ def _settle(answered: asyncio.Future[Any], overdue: asyncio.TimerHandle, answer:
 
 
 def _refused(result: Any) -> bool:
-    """Say whether a transaction was refused: its results are then errors."""
+    """Return whether a transaction was refused: its results are then errors."""
     return isinstance(result, list) and any(isinstance(one, Exception) for one in result)
 
 

@@ -1,8 +1,8 @@
-"""One request for all in this process who ask for the same at the same time.
+"""One request for all concurrent callers in this process that ask for the same key.
 
-A thousand retrievals of one leader are woken by the same change. Whoever asks while a request is
-under way waits for the next one, which is sent after it asked: so each sees all that was true when
-it asked.
+The same change may wake a thousand retrievals of one leader. A caller that comes while a request is
+under way waits for the next request, which is sent later than the call. So each caller sees all
+that was true when it called.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _Which = tuple[asyncio.AbstractEventLoop, str]
 
 
 class Sharing(Generic[T]):
-    """Requests by key; of each at most one is under way, and one more waits."""
+    """Requests by key; for each key at most one is under way and one more waits."""
 
     def __init__(self) -> None:
         self._running: dict[_Which, asyncio.Task[T]] = {}
         self._waiting: dict[_Which, asyncio.Task[T]] = {}
 
     async def ask(self, key: str, request: Callable[[], Awaitable[T]]) -> T:
-        """Return what a request answers that is sent from now on; raises what it raises."""
+        """Return the answer of a request that is sent after this call; raises its errors."""
         which = (asyncio.get_running_loop(), key)
         found = self._waiting.get(which)
         if found is None:
@@ -36,7 +36,7 @@ class Sharing(Generic[T]):
             found.add_done_callback(_looked_at)
             places = self._waiting if which in self._running else self._running
             places[which] = found
-        # Who has no patience any more leaves the request to the others.
+        # A cancelled caller does not cancel the shared request.
         return await asyncio.shield(found)
 
     async def _send(
@@ -56,18 +56,18 @@ class Sharing(Generic[T]):
 
 
 class Followers:
-    """The bells of all who follow one key: kazoo keeps one watcher for them, and no register."""
+    """The bells of all followers of a key: kazoo holds one watcher, and no register."""
 
     def __init__(self) -> None:
         self.bells: set[Bell] = set()
 
     def ring(self, _: WatchedEvent | None = None) -> None:
-        """Wake all of them."""
+        """Wake all followers."""
         for bell in tuple(self.bells):
             bell.ring()
 
 
 def _looked_at(task: asyncio.Task[T]) -> None:
-    """Take in an error that nobody has waited for to the end."""
+    """Retrieve an error that no caller awaited, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
