@@ -60,7 +60,7 @@ RECOVERY_CLAIM_MODE = Option(
     choice("NO_CLAIM", "CLAIM"),
     "NO_CLAIM",
     "Who owns the savepoint once a job has started from it, unless --claim-mode is given. CLAIM: "
-    "the job does, and removes it then.",
+    "the job does, and the savepoint is removed then.",
     "same, without LEGACY",
 )
 RECOVERY_IGNORE_UNCLAIMED = Option(
