@@ -96,7 +96,7 @@ class JobFailed(UnderstudyError):  # noqa: N818 -- the public name; Flink's word
     Attributes:
         job_id: the id of the job (32 hexadecimal digits).
         job_name: its name.
-        error_type: the class of the exception that ended it, as the driver named it.
+        error_type: the class of the exception that ended the job, as the driver named the class.
         remote_traceback: the traceback as the driver printed it; empty if the driver was lost.
         checkpoint: the location of its last completed checkpoint if retained, else None.
         savepoint: the location of the savepoint that it was stopped with, else None.

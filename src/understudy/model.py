@@ -248,7 +248,7 @@ class Checkpoints(Record, frozen=True):
     """The last failed checkpoint."""
     restored_total: int = 0
     restored: Checkpoint | None = None
-    """The latest restored checkpoint; below, when, and the savepoint that it came from."""
+    """The latest restored checkpoint; the next fields say when, and from which savepoint."""
     restored_at: float = 0.0
     restored_from: str = ""
     savepoints: tuple[Savepoint, ...] = ()

@@ -290,7 +290,7 @@ def state_home() -> Path:
 
 
 def _is_secret(key: str, further: tuple[str, ...]) -> bool:
-    # The secret file's path is not a secret; whoever repairs the file must see the path.
+    # The path of the secret file is not a secret, and is needed to repair the file.
     built_in = () if key == options.SECRET_FILE.key else _SECRET_PARTS
     return any(part in key.lower() for part in (*built_in, *further))
 

@@ -107,7 +107,7 @@ def is_everywhere(address: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or address is loopback, which means another process on each host."""
+    """Return whether a name or address is loopback, which other hosts cannot reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -117,7 +117,7 @@ def is_loopback(host: str) -> bool:
 def links_over_tcp(configuration: Configuration) -> bool:
     """Return whether a JobManager with this configuration listens on TCP.
 
-    On loopback it does only with a secret: a Unix socket reaches as far, and excludes other users.
+    On loopback only with a secret: a Unix socket reaches as far, and excludes other users.
     Without high availability the other processes derive this too, from the JobManager's address.
     """
     host = configuration.find(options.BIND_HOST)

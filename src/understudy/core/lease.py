@@ -4,7 +4,7 @@ The rules are those of client-go's ``leaderelection``, made strict. Only local o
 a standby times the moment at which it *saw* the record change, never a time written in the record,
 and a leader counts its deadline from the moment at which it *sent* the acknowledged renewal. With
 ``lease > renew_deadline > retry × 1.2`` a leader stops before a standby may start, if the rates of
-their clocks differ by less than ``lease / renew_deadline``.
+their clocks differ by less than the factor ``lease / renew_deadline``.
 
 Safety does not depend on the lease: compare-and-swap creates each term, and every document is
 fenced by it. The lease avoids two active leaders; the term stops the older one from writing.

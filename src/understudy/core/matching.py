@@ -24,7 +24,7 @@ class Assignment:
     application_id: str
     first_job_id: str = ""
     first_job_name: str = ""
-    """Name of the job that has the configured id; empty before one has it."""
+    """Name of the job that has the configured id; empty if no job has it yet."""
     counts: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -163,7 +163,7 @@ def _backoff(strategy: Strategy, earlier: int, chance: float) -> float:
     except OverflowError:
         growth = GROWTH_MAX
     spread = 1 + strategy.jitter * (2 * chance - 1)
-    # Bounded before the jitter, so that long pauses differ too, and after it.
+    # Bounded before the jitter, so that long pauses vary, too, and once more after the jitter.
     delay_s = min(strategy.initial_s * growth, strategy.maximum_s) * spread
     return max(0.0, min(delay_s, strategy.maximum_s))
 

@@ -1,6 +1,6 @@
 """The progress of a safe write: the note in a checkpoint of kind WRITE.
 
-staging    an attempt computes the rows in its area; recorded so that the area can be found
+staging    an attempt computes the rows in its area, a hidden directory beside the target
 prepared   the rows are complete in the area: no attempt computes them again
 published  the rows are in the target: a restarted job skips the write
 done       a batch of a streaming query has completed all its writes

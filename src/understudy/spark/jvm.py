@@ -104,8 +104,8 @@ def spark_home() -> str:
 def executor_python(conf: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
     """Return the Python of executors; None if Spark chooses.
 
-    The user's setting comes first, with ``spark-submit``'s precedence. Else it is this Python, if
-    all executors are on this host; other hosts may not have it, and get Spark's default.
+    The user's setting comes first, with ``spark-submit``'s precedence, then this Python, if all
+    executors are on this host. Other hosts may not have it, and get Spark's default.
     """
     given = conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
     if given:

@@ -18,41 +18,41 @@ CLEANUP_TYPE = Option(
         },
     ),
     "exponential-delay",
-    "How a step of the cleanup that failed is tried again.",
+    "How a failed step of the cleanup is retried.",
     SAME,
 )
 CLEANUP_ATTEMPTS = Option(
     "cleanup-strategy.exponential-delay.attempts",
     COUNT,
     "infinite",
-    "How often a failed step is tried again; then it is left to `understudy cleanup`.",
+    "How often a failed step is retried; after that it is left to `understudy cleanup`.",
     SAME,
 )
 CLEANUP_INITIAL = Option(
     "cleanup-strategy.exponential-delay.initial-backoff",
     DURATION,
     "1 s",
-    "The first pause before a step is tried again; doubled each time.",
+    "The first pause before a retry; each further pause is twice as long.",
     SAME,
 )
 CLEANUP_MAX = Option(
     "cleanup-strategy.exponential-delay.max-backoff",
     DURATION,
     "1 h",
-    "The longest pause before a step is tried again.",
+    "The longest pause before a retry.",
     SAME,
 )
 CLEANUP_FIXED_ATTEMPTS = Option(
     "cleanup-strategy.fixed-delay.attempts",
     COUNT,
     "infinite",
-    "How often a failed step is tried again with cleanup-strategy.type fixed-delay.",
+    "How often a failed step is retried with cleanup-strategy.type fixed-delay.",
     SAME,
 )
 CLEANUP_FIXED_DELAY = Option(
     "cleanup-strategy.fixed-delay.delay",
     DURATION,
     "1 min",
-    "The pause before a step is tried again with cleanup-strategy.type fixed-delay.",
+    "The pause before a retry with cleanup-strategy.type fixed-delay.",
     SAME,
 )

@@ -21,18 +21,18 @@ RPC_ADDRESS = Option(
     "jobmanager.rpc.address",
     TEXT,
     "localhost",
-    "Under which name or address others reach the JobManager, where jobmanager.bind-host is set: "
-    "what it publishes when it leads. With high-availability.type NONE: where TaskManagers find "
-    "it; one that is not this host means links over TCP.",
+    "The name or address under which others reach the JobManager if jobmanager.bind-host is set; "
+    "the leader publishes it. With high-availability.type NONE: where TaskManagers find the "
+    "JobManager; an address that is not loopback means links over TCP.",
     "no default there; unset, the JobManager publishes jobmanager.bind-host",
 )
 RPC_PORT = Option(
     "jobmanager.rpc.port",
     PORT,
     "6123",
-    "With high-availability.type NONE only: where TaskManagers find the JobManager. Links are Unix "
-    "sockets unless jobmanager.bind-host is set: then no port is opened, and this only tells the "
-    "clusters of one host apart.",
+    "With high-availability.type NONE only: where TaskManagers find the JobManager. Unless "
+    "jobmanager.bind-host is set, links are Unix sockets: no port is opened, and this number only "
+    "distinguishes the clusters of one host.",
     SAME,
 )
 BIND_HOST = Option(
@@ -40,9 +40,9 @@ BIND_HOST = Option(
     TEXT,
     None,
     "Unset, or loopback without a secret: TaskManagers and standbys of the same host and user "
-    "reach the JobManager over Unix sockets, others do not. Else it listens there on TCP, and "
-    "security.secret-file is needed. "
-    "0.0.0.0 and :: are all addresses of the host, and need jobmanager.rpc.address.",
+    "reach the JobManager over Unix sockets, others do not. Otherwise the JobManager listens at "
+    "this address on TCP, and security.secret-file is needed. 0.0.0.0 and :: are all addresses of "
+    "the host, and need jobmanager.rpc.address.",
     "default 0.0.0.0 there, open to everybody",
 )
 JOBMANAGER_PORT = Option(
@@ -50,14 +50,14 @@ JOBMANAGER_PORT = Option(
     PORTS,
     "0",
     "The ports that a JobManager tries for links over TCP, in order; 0 is any free one. With "
-    "high-availability.type NONE it is jobmanager.rpc.port.",
+    "high-availability.type NONE jobmanager.rpc.port applies instead.",
     SAME,
 )
 REST_ADDRESS = Option(
     "rest.address",
     TEXT,
     "localhost",
-    "Under which name or address clients and standbys reach the REST endpoint. Unset: "
+    "The name or address under which clients and standbys reach the REST endpoint. Unset: "
     "rest.bind-address. With high-availability.type NONE: where clients find the JobManager.",
     "no default there",
 )
@@ -65,15 +65,15 @@ REST_PORT = Option(
     "rest.port",
     PORT,
     "8081",
-    "With high-availability.type NONE only: where clients find the JobManager, and what it binds "
-    "to unless rest.bind-port is set.",
+    "With high-availability.type NONE only: where clients find the JobManager, and the port that "
+    "it binds unless rest.bind-port is set.",
     SAME,
 )
 REST_BIND_ADDRESS = Option(
     "rest.bind-address",
     TEXT,
     "127.0.0.1",
-    "The address that the REST endpoint listens on. One that is not on loopback needs "
+    "The address that the REST endpoint listens on. An address beyond loopback needs "
     "security.secret-file; 0.0.0.0 and :: are all addresses of the host, and need rest.address.",
     SAME,
 )
@@ -88,20 +88,20 @@ ALLOWED_HOSTS = Option(
     "rest.allowed-hosts",
     WORDS,
     "",
-    "Further names, each with a port or without, under which REST and metrics may be asked: what "
-    "the Host header of a request says, as behind a proxy or another DNS name. Known are "
-    "loopback, the address that a request has reached, rest.address, rest.bind-address, "
-    "taskmanager.host and taskmanager.bind-host; all other requests are refused, as a web page in "
-    "somebody's browser may have sent them under a name of its own.",
+    "Further names, each with or without a port, that the Host header of a request to REST or "
+    "metrics may contain, as behind a proxy or another DNS name. Always allowed are loopback, the "
+    "address that a request has reached, rest.address, rest.bind-address, taskmanager.host and "
+    "taskmanager.bind-host. All other requests are refused, as a web page in a browser may have "
+    "sent them under a name of its own (DNS rebinding).",
     "not there: Flink serves any name",
 )
 SHUTDOWN_ON_FINISH = Option(
     "execution.shutdown-on-application-finish",
     BOOLEAN,
     "true",
-    "The cluster ends when the application has ended and is cleaned up. false: all its processes, "
-    "the leader and REST go on, and tell how it ended, until somebody closes them; run-application "
-    "exits then as the application has ended.",
+    "The cluster ends when the application has ended and is cleaned up. false: all its processes "
+    "keep running, and the leader still reports the result over REST, until somebody stops them; "
+    "run-application then exits with the application's exit code.",
     SAME,
 )
 CLIENT_TIMEOUT = Option(
@@ -115,30 +115,30 @@ AWAIT_LEADER = Option(
     "rest.await-leader-timeout",
     DURATION,
     "30 s",
-    "How long a command that only a leader can carry out waits for somebody to lead, while a run "
-    "of the cluster is unfinished. What storage can tell too is read from it.",
+    "How long a command that only a leader can execute waits for a leader, while a run of the "
+    "cluster is unfinished. Whatever storage can answer, too, is read from storage.",
     SAME,
 )
 NOTIFY_URL = Option(
     "notify.url",
     HTTP_URL,
     None,
-    "Where each event that --json prints is posted to as JSON, by run-application, and by single "
-    "JobManagers and TaskManagers for their own. An event that cannot be delivered is tried again "
-    "a few times and then dropped: the run goes on. Only its host is shown with a configuration, "
-    "as the rest often is a secret.",
+    "The URL to which run-application posts, as JSON, each event that --json prints; single "
+    "JobManagers and TaskManagers post their own events. An event that cannot be delivered is "
+    "retried a few times and then dropped; the run continues. Wherever the configuration is "
+    "shown, only the URL's host is visible, as the rest often is a secret.",
 )
 NOTIFY_TIMEOUT = Option(
     "notify.timeout",
     PERIOD,
     "5 s",
-    "How long notify.url may take to answer; and, up to 5 s, how long the end of a run waits for "
-    "what is still to be posted.",
+    "How long notify.url may take to answer; also, up to 5 s, how long the end of a run waits for "
+    "events that are still to be posted.",
 )
 REDACTED_KEYS = Option(
     "security.redaction.additional-keys",
     WORDS,
     "",
-    "Further parts of keys whose values are never shown, beside the built-in ones.",
+    "Further parts of keys whose values are never shown, in addition to the built-in ones.",
     SAME,
 )

@@ -9,16 +9,16 @@ HA_TYPE = Option(
     TEXT,
     "filesystem",
     "The coordination backend: filesystem (the processes of one host), zookeeper, the name of an "
-    "entry point in 'understudy.backends', or module:factory. NONE: one JobManager, whose stores "
-    "are in its memory; its loss is the loss of its application.",
-    "default NONE there: a cluster without high availability is what this exists to end",
+    "entry point in 'understudy.backends', or module:factory. NONE: one JobManager that keeps its "
+    "stores in memory; if it is lost, so is its application.",
+    "default NONE there; here high availability is the purpose",
 )
 CLUSTER_ID = Option(
     "high-availability.cluster-id",
     TEXT,
     None,
-    "What names the cluster. Processes that share it (and the backend) form one cluster. Unset, "
-    "run-application mints one for the run and leaves nothing behind; the single processes use "
+    "The name of the cluster. Processes that share it (and the backend) form one cluster. Unset: "
+    "run-application generates one for the run and leaves nothing behind; single processes use "
     "'default'.",
     "default /default there",
 )
@@ -26,9 +26,9 @@ STORAGE_DIR = Option(
     "high-availability.storageDir",
     PLACE,
     None,
-    "Where the cluster keeps what must survive its processes: a local path, or any fsspec URL "
-    "where the backend is not 'filesystem'. Unset: $XDG_STATE_HOME/understudy/ha, where "
-    "$XDG_STATE_HOME defaults to ~/.local/state.",
+    "Where the cluster stores what must survive its processes: a local path, or any fsspec URL if "
+    "the backend is not 'filesystem'. Unset: $XDG_STATE_HOME/understudy/ha, where $XDG_STATE_HOME "
+    "defaults to ~/.local/state.",
     "no default there",
 )
 LEASE_DURATION = Option(
@@ -41,14 +41,15 @@ RENEW_DEADLINE = Option(
     "high-availability.leader-election.renew-deadline",
     DURATION,
     "10 s",
-    "How long after its last acknowledged renewal was sent a leader may act. Must be shorter than "
+    "How long a leader may act after sending its last acknowledged renewal. Must be shorter than "
     "the lease: Flink's Kubernetes defaults make them equal, which lets two leaders overlap.",
 )
 RETRY_PERIOD = Option(
     "high-availability.leader-election.retry-period",
     DURATION,
     "2 s",
-    "How often a leader renews, and a standby looks when nothing wakes it.",
+    "How often a leader renews its lease, and a standby checks it unless something notifies the "
+    "standby earlier.",
 )
 JOB_RESULT_PATH = Option(
     "job-result-store.storage-path",
@@ -70,9 +71,9 @@ DELETE_ON_COMMIT = Option(
     "application-result-store.delete-on-commit",
     BOOLEAN,
     "true",
-    "Remove the result files of an application and its jobs once everything is cleaned up; false "
-    "keeps them as <id>.json, and their removal is yours. In either case a tombstone remains for "
-    "its time, so that an ended run is never executed again.",
+    "Remove the result files of an application and its jobs once everything is cleaned up. false: "
+    "they stay as <id>.json, and you remove them. In either case a tombstone remains for its "
+    "time, so that an ended run is never executed again.",
     "there, true also forgets that the application ran",
 )
 TOMBSTONE_TTL = Option(
@@ -80,7 +81,7 @@ TOMBSTONE_TTL = Option(
     DURATION,
     "7 d",
     "How long a tombstone (run id, status, and a file with each job's result) remains in a "
-    "cluster whose id was configured. Beyond 700 kB of them, some 2,000, the oldest go earlier. "
-    "Of some 5,000 runs before those it stays known that they ended, and how: none of them is "
-    "executed again, whatever a clock says.",
+    "cluster with a configured id. Above 700 kB of tombstones, some 2,000, the oldest are removed "
+    "earlier. The final status of some 5,000 earlier runs is kept: none of them is executed "
+    "again, whatever a clock says.",
 )

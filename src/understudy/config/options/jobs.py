@@ -31,14 +31,14 @@ UNREACHED_GRACE = Option(
     DURATION,
     "5 s",
     "After a failover: how long a job that has no slot, or that the last execution of main had "
-    "not submitted, waits for main to reach the attempts that still run; then they give way.",
+    "not submitted, waits for main to reach the attempts that still run; then these are stopped.",
 )
 FIRST_JOB_ID = Option(
     "$internal.pipeline.job-id",
     HEX_ID,
     None,
-    "The id of the first job, 32 hexadecimal digits. Refused if another run of the cluster has "
-    "used it.",
+    "The id of the first job, 32 hexadecimal digits. Refused if another run of the cluster used "
+    "it.",
     SAME,
 )
 RESULT_MAX_SIZE = Option(
@@ -94,7 +94,7 @@ RATE_INTERVAL = Option(
     PERIOD,
     "1 min",
     "The interval in which failures are counted: time in which the job ran or waited for its "
-    "delay, so a failover neither forgets a failure nor lets one grow old.",
+    "delay, so a failover neither forgets a failure nor ages one.",
     SAME,
 )
 RATE_DELAY = Option(
@@ -110,8 +110,8 @@ EXPONENTIAL_ATTEMPTS = Option(
     COUNT,
     "3",
     "How often a job is restarted after exceptions of its function before it is declared failed. "
-    "Ten losses of its process weigh as much as one exception; once an attempt has completed a "
-    "checkpoint, its loss is the first again.",
+    "Ten losses of its process weigh as much as one exception; a completed checkpoint resets the "
+    "count of losses.",
     "infinite there: a batch function that always raises would never fail",
 )
 EXPONENTIAL_INITIAL = Option(
@@ -132,20 +132,20 @@ EXPONENTIAL_MULTIPLIER = Option(
     "restart-strategy.exponential-delay.backoff-multiplier",
     FACTOR,
     "1.5",
-    "What each pause is multiplied by to give the next.",
+    "The factor from each pause to the next.",
     SAME,
 )
 EXPONENTIAL_JITTER = Option(
     "restart-strategy.exponential-delay.jitter-factor",
     FACTOR,
     "0.1",
-    "The share of a pause by which it is made longer or shorter at random.",
+    "The share of a pause by which it is randomly lengthened or shortened.",
     SAME,
 )
 EXPONENTIAL_RESET = Option(
     "restart-strategy.exponential-delay.reset-backoff-threshold",
     DURATION,
     "1 h",
-    "How long an attempt must have run for its failure to count as the first one again.",
+    "How long an attempt must have run for its failure to count as the first one.",
     SAME,
 )

@@ -8,31 +8,30 @@ TASKMANAGER_HOST = Option(
     "taskmanager.host",
     TEXT,
     None,
-    "How the host of a TaskManager is called where TaskManagers are shown. Unset: as it calls "
-    "itself.",
-    "others reach it there by this name; here it is the TaskManager that connects",
+    "The name of a TaskManager's host wherever TaskManagers are shown. Unset: the host's own name.",
+    "others connect to this name there; here the TaskManager connects to others",
 )
 SSH_COMMAND = Option(
     "env.ssh.command",
     TEXT,
     "ssh",
-    "What `understudy cluster` runs to reach another host of conf/masters and conf/workers; it is "
-    "given options, the host and a command, as ssh is.",
+    "The command with which `understudy cluster` reaches the hosts in conf/masters and "
+    "conf/workers; it gets options, the host and a command, as ssh does.",
 )
 SSH_OPTIONS = Option(
     "env.ssh.opts",
     TEXT,
     "",
-    "Further options of ssh, as in a shell: '-i key -p 2222'. It never asks (BatchMode), so keys "
-    "must be in place.",
+    "Further options of ssh, in shell syntax: '-i key -p 2222'. ssh never prompts (BatchMode), so "
+    "keys must be in place.",
     SAME,
 )
 SSH_PYTHON = Option(
     "env.ssh.python",
     TEXT,
     None,
-    "The Python on the other hosts that Understudy is installed in. Unset: the path of the one "
-    "that runs `understudy cluster`.",
+    "The Python on the other hosts in which Understudy is installed. Unset: the path of the "
+    "Python that runs `understudy cluster`.",
 )
 PID_DIR = Option(
     "env.pid.dir",
@@ -40,5 +39,5 @@ PID_DIR = Option(
     None,
     "Where `understudy cluster` records the processes that it has started on a host. Unset: "
     "$XDG_STATE_HOME/understudy/pids.",
-    "a directory there in which others may write",
+    "a directory that others can write to there",
 )

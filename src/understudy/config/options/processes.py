@@ -22,7 +22,7 @@ ADOPTION_GRACE = Option(
     DURATION,
     "40 s",
     "How long a leader waits for a silent TaskManager before its attempts count as dead without "
-    "proof. Must be longer than taskmanager.orphan-timeout × 1.05 and the time a kill takes.",
+    "proof. Must be longer than taskmanager.orphan-timeout × 1.05 plus the time of a kill.",
 )
 MAIN_HEARTBEAT = Option(
     "jobmanager.application-process.heartbeat-timeout",
@@ -47,7 +47,7 @@ SPARES = Option(
     "taskmanager.spare-drivers",
     bounded(0, DRIVERS_MAX),
     "1",
-    "Warm drivers beyond the slots, so that a restart need not wait for Spark to start.",
+    "Warm drivers in addition to the slots, so that a restart need not wait for Spark to start.",
 )
 DRIVER_HEARTBEAT = Option(
     "taskmanager.driver.heartbeat-timeout",
@@ -65,62 +65,62 @@ CANCEL_GRACE = Option(
     "taskmanager.driver.cancel-grace",
     DURATION,
     "5 s",
-    "How long a cancelled job has, after its Spark jobs were interrupted, before its driver is "
-    "killed.",
+    "How long a cancelled job may still run after its Spark jobs were interrupted, before its "
+    "driver is killed.",
 )
 DRIVER_KIND = Option(
     "taskmanager.driver.type",
     choice("spark", "session-less"),
     "spark",
-    "What a slot runs jobs in: a driver with a SparkSession, or (for testing pipelines' control "
-    "flow under failure) the same process without Spark.",
+    "What runs jobs in a slot: a driver with a SparkSession, or (to test the control flow of "
+    "pipelines under failure) the same process without Spark.",
 )
 EXECUTORS_KEEP_IDLE = Option(
     "taskmanager.executors.keep-idle",
     DURATION,
     "0 s",
-    "How long the executors of a Spark cluster stay with a driver after its job, for the next job "
-    "of that driver. 0: they go with the job, and each attempt is a Spark application of its own, "
-    "named after it. Longer: the next job starts without waiting for executors, and runs in the "
-    "Spark application, under the name, of the job before it.",
+    "How long the executors of a Spark cluster stay with a driver after its job, for the driver's "
+    "next job. 0: they end with the job, and each attempt is a Spark application of its own, "
+    "named after the attempt. Longer: the next job starts without waiting for executors, and runs "
+    "in the previous job's Spark application, under that name.",
 )
 EXECUTORS_WAIT = Option(
     "taskmanager.executors.wait-timeout",
     PERIOD,
     None,
-    "How long a job may be without executors of the Spark cluster before it fails. Unset: it waits "
-    "as long as the cluster is full, and says so.",
+    "How long a job may be without executors of the Spark cluster before it fails. Unset: the job "
+    "waits as long as the cluster is full, and reports that it waits.",
     "compare slot.request.timeout there",
 )
 HEARTBEAT_INTERVAL = Option(
     "heartbeat.interval",
     PERIOD,
     "5 s",
-    "How often TaskManager and leader say that they are there.",
-    "10 s there: a TaskManager should hear several within taskmanager.orphan-timeout",
+    "How often TaskManagers and the leader exchange heartbeats.",
+    "10 s there; several must fit into taskmanager.orphan-timeout",
 )
 TMP_DIRS = Option(
     "io.tmp.dirs",
     TEXT,
     None,
     "Where drivers keep scratch data (shuffle files) unless spark.local.dir says otherwise. "
-    "Unset: the system's temporary directory; liveness locks that do not lie in storage go below "
-    "$XDG_RUNTIME_DIR first, where that is the user's alone. Each directory made there is closed "
-    "to other users; one that another user may have made is refused.",
+    "Unset: the system's temporary directory; liveness locks that are not in storage go below "
+    "$XDG_RUNTIME_DIR first, if only the user can access that. Each directory created there is "
+    "closed to other users; one that another user may have created is refused.",
     SAME,
 )
 LOG_DIR = Option(
     "env.log.dir",
     TEXT,
     None,
-    "Where the logs of applications go. Unset: $XDG_STATE_HOME/understudy/logs.",
+    "The directory of the logs of applications. Unset: $XDG_STATE_HOME/understudy/logs.",
     SAME,
 )
 LOG_MAX = Option(
     "env.log.max",
     POSITIVE,
     "10",
-    "Of how many applications the logs are kept; the oldest are removed.",
+    "The number of applications whose logs are kept; the oldest are removed.",
     "old log files of a process there",
 )
 LOG_LEVEL = Option(

@@ -26,87 +26,87 @@ SECRET_FILE = Option(
     None,
     "A file with the secret that all processes and clients of the cluster share: at least 16 "
     "bytes, readable by its owner only. It is needed for every link over TCP and for a REST "
-    "endpoint that is not on loopback. Once it is set, REST asks everybody for the token that "
-    "`understudy token` prints. It is read when a process starts.",
+    "endpoint beyond loopback. Once it is set, REST requires from every client the token that "
+    "`understudy token` prints. A process reads the file at its start.",
 )
 INTERNAL_SSL = Option(
     "security.ssl.internal.enabled",
     BOOLEAN,
     "false",
-    "TLS 1.2 or newer for links over TCP. Both sides must show a certificate that the trust store "
-    "takes; names in certificates are not looked at. The secret is asked for beside it.",
+    "TLS 1.2 or newer for links over TCP. Both sides must present a certificate that the trust "
+    "store accepts; names in certificates are not checked. The secret is required as well.",
     SAME,
 )
 INTERNAL_KEYSTORE = Option(
     "security.ssl.internal.keystore",
     TEXT,
     None,
-    "A PEM file with the private key, its certificate, and those between it and the trust store.",
+    "A PEM file with the private key, its certificate, and the intermediate certificates.",
     _PEM,
 )
 INTERNAL_TRUSTSTORE = Option(
     "security.ssl.internal.truststore",
     TEXT,
     None,
-    "A PEM file with the certificates that vouch for the processes of the cluster.",
+    "A PEM file with the certificates that are trusted to sign those of the cluster's processes.",
     _PEM,
 )
 INTERNAL_KEY_PASSWORD = Option(
     "security.ssl.internal.key-password",
     TEXT,
     None,
-    "What the private key is encrypted with, if it is.",
+    "The password of the private key, if it is encrypted.",
     SAME,
 )
 INTERNAL_FINGERPRINT = Option(
     "security.ssl.internal.cert.fingerprint",
     FINGERPRINT,
     None,
-    "The one certificate that is taken from peers, where all processes show the same.",
+    "The only certificate that is accepted from peers, if all processes present the same one.",
     "SHA-1 only there",
 )
 REST_SSL = Option(
     "security.ssl.rest.enabled",
     BOOLEAN,
     "false",
-    "HTTPS (TLS 1.2 or newer) for the REST endpoint, and for everybody who asks it.",
+    "HTTPS (TLS 1.2 or newer) for the REST endpoint and all its clients.",
     SAME,
 )
 REST_KEYSTORE = Option(
     "security.ssl.rest.keystore",
     TEXT,
     None,
-    "A PEM file with the private key of the endpoint, its certificate, and those between it and "
-    "the trust store. Clients need one only if they must show a certificate.",
+    "A PEM file with the private key of the endpoint, its certificate, and the intermediate "
+    "certificates. Clients need one only if they must present a certificate.",
     _PEM,
 )
 REST_TRUSTSTORE = Option(
     "security.ssl.rest.truststore",
     TEXT,
     None,
-    "A PEM file with the certificates that vouch for the endpoint, and for clients that must show "
-    "a certificate.",
+    "A PEM file with the certificates that are trusted to sign the endpoint's, and those of "
+    "clients that must present one.",
     _PEM,
 )
 REST_KEY_PASSWORD = Option(
     "security.ssl.rest.key-password",
     TEXT,
     None,
-    "What the private key is encrypted with, if it is.",
+    "The password of the private key, if it is encrypted.",
     SAME,
 )
 REST_CLIENTS = Option(
     "security.ssl.rest.authentication-enabled",
     BOOLEAN,
     "false",
-    "Clients must show a certificate that the trust store takes; the secret's token is asked for "
-    "beside it.",
+    "Clients must present a certificate that the trust store accepts; the secret's token is "
+    "required as well.",
     SAME,
 )
 VERIFY_HOSTNAME = Option(
     "security.ssl.verify-hostname",
     BOOLEAN,
     "true",
-    "Whether the endpoint's certificate must name the host under which it is asked.",
+    "Whether the endpoint's certificate must name the host that the client connects to.",
     SAME,
 )

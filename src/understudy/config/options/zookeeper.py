@@ -19,74 +19,75 @@ ZK_QUORUM = Option(
     "high-availability.zookeeper.quorum",
     QUORUM,
     None,
-    "The servers of the ensemble: host:port, with commas between. A changed list needs a restart "
-    "of each process, standbys first.",
+    "The servers of the ensemble: comma-separated host:port. A changed list needs a restart of "
+    "each process, standbys first.",
     SAME,
 )
 ZK_ROOT = Option(
     "high-availability.zookeeper.path.root",
     ZNODE,
     "/understudy",
-    "Below which node the clusters are, each in <root>/<cluster-id>.",
+    "The znode that contains all clusters, each as <root>/<cluster-id>.",
     "default /flink there",
 )
 ZK_SESSION_TIMEOUT = Option(
     "high-availability.zookeeper.client.session-timeout",
     PERIOD,
     "20 s",
-    "After how long without a word the ensemble takes a process for lost. The servers bound it "
-    "(2 to 20 × their tickTime: 4 s to 40 s by default), and what they grant counts. A leader "
-    "stops before it is over; lease-duration, renew-deadline and retry-period do nothing here.",
-    "1 min there; here a lost host is followed before taskmanager.orphan-timeout ends the drivers "
-    "of the others",
+    "How long a process may be silent before the ensemble ends its session. The servers limit the "
+    "value (2 to 20 × their tickTime: 4 s to 40 s by default), and the granted value applies. A "
+    "leader stops before its session can end; lease-duration, renew-deadline and retry-period do "
+    "nothing here.",
+    "1 min there; here a standby takes over from a lost host before taskmanager.orphan-timeout "
+    "ends the drivers of the other hosts",
 )
 ZK_CONNECTION_TIMEOUT = Option(
     "high-availability.zookeeper.client.connection-timeout",
     PERIOD,
     "15 s",
-    "How long a command, or a process that starts, tries to reach any server before it gives up: "
-    "also where the connection breaks while it starts.",
+    "How long a command, or a starting process, tries to reach any server before it gives up, "
+    "also if the connection breaks during the start.",
     SAME,
 )
 ZK_RETRY_WAIT = Option(
     "high-availability.zookeeper.client.retry-wait",
     PERIOD,
     "5 s",
-    "The longest pause before all servers are tried again, never more than a twentieth of the "
-    "session timeout; and before a start tries again what broke.",
+    "The longest pause before all servers are tried again, at most a twentieth of the session "
+    "timeout; also the pause before a start is retried after a broken connection.",
     "the pause itself there",
 )
 ZK_RETRIES = Option(
     "high-availability.zookeeper.client.max-retry-attempts",
     COUNT,
     "3",
-    "How often a read is repeated whose connection broke. A write is never repeated blindly, and "
-    "a process that runs never stops trying to connect.",
+    "How often a read is repeated after its connection broke. A write is never repeated blindly, "
+    "and a running process never stops trying to connect.",
     "connection retries there, after which the client gives up",
 )
 ZK_ACL = Option(
     "high-availability.zookeeper.client.acl",
     choice("open", "creator"),
     "open",
-    "Who may read and write our nodes: everybody, or only who authenticates as their creator "
-    "(which needs client.authorization or SASL).",
+    "Who may read and write our znodes: everybody, or only clients that authenticate as their "
+    "creator (which needs client.authorization or SASL).",
     SAME,
 )
 ZK_AUTHORIZATION = Option(
     "high-availability.zookeeper.client.authorization",
     PAIRS,
     None,
-    "What a connection authenticates with: scheme:credential, for example digest:user:password, "
-    "with commas between, or a mapping in the file. Never shown.",
+    "The credentials of a connection: comma-separated scheme:credential, for example "
+    "digest:user:password, or a mapping in the file. Never shown.",
     SAME,
 )
 ZK_TOLERATE_SUSPENDED = Option(
     "high-availability.zookeeper.client.tolerate-suspended-connections",
     BOOLEAN,
     "true",
-    "true: a leader whose connection broke goes on as long as its session surely lives, by its own "
-    "clock and from the moment its last acknowledged write was sent. false: it stops leading at "
-    "once.",
+    "true: a leader whose connection broke continues while its session certainly exists, by its "
+    "own clock, counted from the sending of its last acknowledged write. false: the leader stops "
+    "leading at once.",
     "default false there; true trusts the client library to notice the end of the session",
 )
 ZK_ENSEMBLE_TRACKER = Option(
@@ -100,19 +101,20 @@ ZK_SSL = Option(
     "high-availability.zookeeper.client.ssl.enabled",
     BOOLEAN,
     "false",
-    "Speak TLS with the servers.",
+    "Use TLS for connections to the servers.",
 )
 ZK_SSL_CA = Option(
     "high-availability.zookeeper.client.ssl.ca",
     TEXT,
     None,
-    "PEM file of the authorities whose servers are trusted. Unset: those of the system.",
+    "PEM file of the certificate authorities that are trusted to sign servers' certificates. "
+    "Unset: those of the system.",
 )
 ZK_SSL_CERTIFICATE = Option(
     "high-availability.zookeeper.client.ssl.certificate",
     TEXT,
     None,
-    "PEM file of the certificate that this process shows.",
+    "PEM file of the certificate that this process presents.",
 )
 ZK_SSL_KEY = Option(
     "high-availability.zookeeper.client.ssl.key",
@@ -124,13 +126,13 @@ ZK_SSL_KEY_PASSWORD = Option(
     "high-availability.zookeeper.client.ssl.key-password",
     TEXT,
     None,
-    "What the key is encrypted with. Never shown.",
+    "The password of the key, if it is encrypted. Never shown.",
 )
 ZK_SSL_CHECK_HOSTNAME = Option(
     "high-availability.zookeeper.client.ssl.check-hostname",
     BOOLEAN,
     "true",
-    "Demand that a server's certificate names the host that was asked for.",
+    "Require that a server's certificate names the host that the client connects to.",
 )
 ZK_SASL_MECHANISM = Option(
     "high-availability.zookeeper.client.sasl.mechanism",
@@ -145,13 +147,14 @@ ZK_SASL_USERNAME = Option(
     "high-availability.zookeeper.client.sasl.username",
     TEXT,
     None,
-    "The user, for DIGEST-MD5; the principal, for GSSAPI, where it is not that of the cache.",
+    "The user name for DIGEST-MD5; the principal for GSSAPI, if it is not that of the ticket "
+    "cache.",
 )
 ZK_SASL_PASSWORD = Option(
     "high-availability.zookeeper.client.sasl.password",
     TEXT,
     None,
-    "The password, for DIGEST-MD5. Never shown.",
+    "The password for DIGEST-MD5. Never shown.",
 )
 ZK_SASL_SERVICE = Option(
     "zookeeper.sasl.service-name",
