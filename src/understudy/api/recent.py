@@ -62,4 +62,4 @@ class Recent(Generic[T]):
     def _ended(self, reading: asyncio.Future[T]) -> None:
         self._overdue.discard(reading)
         if not reading.cancelled():
-            reading.exception()  # A caller that waited has already got it.
+            reading.exception()  # Marks the error as seen: a caller that waited has got it.

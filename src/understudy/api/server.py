@@ -38,8 +38,8 @@ UNREAD_S = 20.0
 
 LINGER_S = 2.0
 LINGER_BYTES_MAX = 1 << 20
-"""Most bytes of a refused body that are read and discarded, since a client that still sends may not
-see the answer otherwise."""
+"""A refused body is read and discarded for this time, and up to this size, since a client that still
+sends may not see the answer otherwise. Then nothing more is read."""
 
 HANDSHAKE_S = 5.0
 """Longest time for a TLS handshake."""
@@ -209,7 +209,7 @@ class Server(uvicorn.Server):
         return open_ + len(self._entering)
 
     def _give_way(self) -> bool:
-        """Close the connection that has waited longest for its client; return whether there is one."""
+        """Close the connection that waits longest for its client; return whether there is one."""
         now = asyncio.get_running_loop().time()
         waiting = [
             (waits[0], id(one), one)

@@ -163,7 +163,7 @@ def job_detail(facts: ApplicationFacts, job_id: JobId) -> Json:
 
 
 def plan(job_id: str, name: str, kind: str) -> Json:
-    """Return a job's plan in Flink's shape, with one node: Spark plans its own jobs, not ours."""
+    """Return a job's plan in Flink's shape, without nodes: Spark plans its own jobs, not ours."""
     return {"jid": job_id, "name": name, "type": kind, "nodes": []}
 
 
@@ -431,7 +431,7 @@ def _marks(facts: ApplicationFacts, job_id: JobId) -> Json:
 
 
 def kept(ended: JobResultEntry | JobRecord | None) -> Json:
-    """Return the place of an ended job's retained data, if there is any."""
+    """Return the places of an ended job's checkpoint and savepoint; None for a missing one."""
     return {
         "checkpoint": (ended.checkpoint if ended else "") or None,
         "savepoint": (ended.savepoint if ended else "") or None,
