@@ -38,8 +38,8 @@ UNREAD_S = 20.0
 
 LINGER_S = 2.0
 LINGER_BYTES_MAX = 1 << 20
-"""A refused body is read and discarded for this time, and up to this size, since a client that still
-sends may not see the answer otherwise. Then nothing more is read."""
+"""A refused body is read and discarded for this time, and up to this size, since a client that
+still sends may not see the answer otherwise. Then nothing more is read."""
 
 HANDSHAKE_S = 5.0
 """Longest time for a TLS handshake."""
