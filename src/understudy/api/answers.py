@@ -1,4 +1,4 @@
-"""What REST answers are made of: JSON, text, errors; and what may stand in a query."""
+"""Parts of REST answers (JSON, text, errors), and numbers in a query."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from understudy.api import views
 from understudy.errors import UsageError
 
 RETRY_AFTER_S = 1
-"""An election among the processes of one host is over in less."""
+"""Pause that a 503 asks for; an election on one host takes less."""
 
 ELECTION = "Service temporarily unavailable due to an ongoing leader election. Please refresh."
-"""Flink's words."""
+"""Flink's wording."""
 
 NO_RUN = (
     "Nobody leads: this JobManager was started without an application, and stands by until another "
@@ -22,20 +22,19 @@ NO_RUN = (
 )
 
 MEANT_FOR = "x-understudy-to"
-"""Header of a request: the incarnation of the JobManager that is to answer it, and no other.
+"""Request header: the incarnation of the only JobManager that may answer.
 
-A record of a leader that was killed names an address at which a stranger may listen by now.
+The record of a killed leader names an address where a stranger may listen by now.
 """
 
 GIVEN_BY = "x-understudy-by"
-"""Header of an answer: the incarnation of the JobManager that gives it."""
+"""Answer header: the incarnation of the JobManager that answers."""
 
 AGE = "x-understudy-age"
-"""Header of an answer that was made from what was read earlier, since the register takes long to
-answer: so many seconds ago."""
+"""Answer header: age in seconds of the data, if a slow register makes the answer use older data."""
 
 DIGITS_MAX = 15
-"""More than any log has bytes, and quick to read."""
+"""Most digits of a number in a query: more than any log has bytes, and quick to parse."""
 
 
 def as_json(body: object, term: int, status: int = 200) -> Response:
@@ -48,20 +47,20 @@ def as_json(body: object, term: int, status: int = 200) -> Response:
 
 
 def as_text(data: bytes, headers: Mapping[str, str]) -> Response:
-    """Return text that users wrote: never to be taken for a page."""
+    """Return text that users wrote, marked so that no browser takes it for a page."""
     fixed = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
     return Response(data, headers={**fixed, **headers})
 
 
 def error(status: int, message: str, **more: object) -> Response:
-    """Return a refusal in Flink's shape; ``more`` stands beside it."""
+    """Return a refusal in Flink's shape, with the keys of ``more`` added."""
     return Response(
         views.encode({"errors": [message], **more}), status, {"content-type": "application/json"}
     )
 
 
 def unavailable(message: str = ELECTION, **more: object) -> Response:
-    """Return what is said while nobody leads, or nobody can tell: ask again."""
+    """Return the 503 for times without a known leader: the client should ask again."""
     response = error(503, message, **more)
     response.headers["retry-after"] = str(RETRY_AFTER_S)
     return response

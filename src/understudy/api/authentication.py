@@ -1,9 +1,8 @@
-"""Who may ask a REST endpoint: those who show the token, and a certificate where that is wanted.
+"""Authentication at a REST endpoint: the token, and a client certificate if that is configured.
 
-The token follows from the secret of the cluster, not the other way round: whoever overhears it can
-ask for and cancel applications, but has no part in the links between the processes. It is sent to
-whoever serves at the address that the leader has published; that this is the leader is proved by
-TLS, and by nothing without it.
+The token is derived from the cluster's secret, not the other way round: a stranger who overhears it
+can query and cancel applications, but cannot join the links between processes. Clients send the
+token to the address that the leader has published. Only TLS proves that the leader listens there.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _WANTED = (
 
 
 def token_of(secret: bytes) -> str:
-    """Return what stands for the secret in requests."""
+    """Return the token that requests carry instead of the secret."""
     return hmac.new(secret, b"understudy rest", "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
 class RestSecurity:
-    """What endpoint and clients of a configuration have in common."""
+    """Security settings that the endpoint and the clients of a configuration share."""
 
     token: str | None = field(default=None, repr=False)
     files: PemFiles | None = None
@@ -48,17 +47,17 @@ class RestSecurity:
 
     @property
     def scheme(self) -> str:
-        """Return what the addresses of endpoints begin with."""
+        """Return the scheme of endpoint addresses."""
         return "https" if self.files else "http"
 
     def server(self) -> ssl.SSLContext | None:
-        """Return what an endpoint is to serve with; raises `ConfigurationError`."""
+        """Return the TLS context of an endpoint, None without TLS; raises `ConfigurationError`."""
         if self.files is None:
             return None
         return self.files.server(clients_need_certificates=self.clients_need_certificates)
 
     def client(self, timeout: httpx.Timeout | float) -> httpx.AsyncClient:
-        """Return a client for endpoints of the cluster, and of nobody else: it sends the token."""
+        """Return a client that sends the token: for endpoints of this cluster only."""
         import httpx  # It takes a quarter of a second, and a TaskManager never asks.
 
         verify: ssl.SSLContext | bool = True
@@ -72,13 +71,13 @@ class RestSecurity:
         )
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that say who asks."""
+        """Return the headers that authenticate a request."""
         return {"authorization": f"{SCHEME} {self.token}"} if self.token else {}
 
     def check(self, *, serves: bool) -> None:
         """Raise `ConfigurationError` for files that cannot be used.
 
-        Who does not ``serve`` need not have a certificate; one that is named must be good.
+        A process that does not ``serve`` needs no certificate; a configured one must be valid.
         """
         if self.files and (serves or self.files.keystore):
             self.files.prove()
@@ -91,7 +90,7 @@ OPEN = RestSecurity()
 
 
 def rest_security(configuration: Configuration) -> RestSecurity:
-    """Return what a configuration says; raises `ConfigurationError` for a bad secret file."""
+    """Return the settings of a configuration; raises `ConfigurationError` for a bad secret file."""
     path = configuration.find(options.SECRET_FILE)
     files = None
     if configuration.get(options.REST_SSL):
@@ -110,16 +109,16 @@ def rest_security(configuration: Configuration) -> RestSecurity:
 
 
 class Doorkeeper:
-    """Answers 401 to every request without the token, whatever it is for."""
+    """Answers 401 to every request without the token, whatever its path."""
 
     def __init__(self, app: ASGIApp, token: str, given_by: str) -> None:
-        """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
+        """``given_by`` names this process, so that clients know that a refusal is ours."""
         self._app = app
         self._expected = token.encode()
         self._given_by = given_by
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what shows the token."""
+        """Pass on requests with the token."""
         if scope["type"] != "http" or self._is_known(scope):
             await self._app(scope, receive, send)
             return

@@ -1,8 +1,8 @@
-"""How much one endpoint holds of its clients, so that leading never waits for REST.
+"""Bounds on what one endpoint holds for its clients, so that leading never waits for REST.
 
-A body is read up to a limit and no further, whatever was announced. Few requests are answered at a
-time, and in one turn of the event loop one begins at most: leases are renewed in between. Answers
-go out in pieces, as they are read; what all clients have left unread together is bounded.
+A body is read up to a limit, whatever length was announced. Few requests are answered at a time,
+and at most one begins in each turn of the event loop, so that leases are renewed in between.
+Answers are sent in pieces, as clients read; the unread bytes of all clients together are bounded.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ BODY_BYTES_MAX = 65_536
 """The largest request names a directory and an id."""
 
 BODY_S = 10.0
-"""How long a body may be on its way."""
+"""Longest time for a body to arrive."""
 
 REQUESTS_MAX = 16
-"""Answered at a time: half of the threads that wait for storage stay the process's own."""
+"""Requests answered at a time: half of the threads that wait for storage stay for the process."""
 
 UNREAD_BYTES_MAX = 64 << 20
-"""What clients may leave unread: some logs, and lists of thousands of jobs."""
+"""Most bytes that clients may leave unread: some logs, and lists of thousands of jobs."""
 
 PIECE_BYTES = 65_536
-"""What is handed to a connection at a time."""
+"""Bytes written to a connection at a time."""
 
 NEVER_WAIT = ("/ha/status", "/v1/ha/status", "/metrics")
-"""Answered from memory: however many others wait for storage."""
+"""Paths that are answered from memory, even while other requests wait for storage."""
 
 _BUSY = f"{REQUESTS_MAX} requests are being answered already. Please try again."
 _UNREAD = "Other clients have not read their answers yet. Please try again."
@@ -40,22 +40,22 @@ _LARGE = f"The body is too large: at most {BODY_BYTES_MAX:,} bytes are read."
 
 
 class GoneError(Exception):
-    """The client has gone before its request was whole."""
+    """The client left before its request was complete."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an application has said, whole."""
+    """An application's complete answer."""
 
     start: Message
     body: bytes
 
 
 class Bounds:
-    """Stands before an application whose answers are made of one piece."""
+    """ASGI wrapper that applies the bounds; the application must answer in one piece."""
 
     def __init__(self, app: ASGIApp, given_by: str = "") -> None:
-        """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
+        """``given_by`` names this process, so that clients know that a refusal is ours."""
         self._app = app
         self._given_by = given_by
         self._answering = 0
@@ -72,7 +72,7 @@ class Bounds:
         except GoneError:
             return
         if isinstance(answer, Answer) and self._unread + len(answer.body) > UNREAD_BYTES_MAX:
-            # One alone is let through, however large it is.
+            # A single answer is sent, whatever its size.
             answer = answers.unavailable(_UNREAD) if self._unread else answer
         if isinstance(answer, Response):
             if self._given_by:
@@ -102,7 +102,7 @@ class Bounds:
             self._answering -= waits
 
     async def _deliver(self, answer: Answer, send: Send) -> None:
-        """Send an answer as it is read; `send` waits for a client that is behind."""
+        """Send an answer in pieces; `send` waits for a slow client."""
         self._unread += len(answer.body)
         try:
             await send(answer.start)
@@ -116,7 +116,7 @@ class Bounds:
 
 
 async def _read(scope: Scope, receive: Receive) -> bytes | None:
-    """Return the whole body, None once it is too large. Raises `GoneError`."""
+    """Return the whole body, None if it is too large. Raises `GoneError`."""
     for name, text in scope["headers"]:
         if name == b"content-length" and text.isdigit() and int(text) > BODY_BYTES_MAX:
             return None
@@ -133,7 +133,7 @@ async def _read(scope: Scope, receive: Receive) -> bytes | None:
 
 
 async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> Answer:
-    """Return what an application answers."""
+    """Return the application's answer to a request with this body."""
     start: Message = {}
     said = bytearray()
     given = False

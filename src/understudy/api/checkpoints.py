@@ -1,9 +1,9 @@
-"""A job's checkpoints as JSON: keys and shapes are Flink's, what is ours is added beside.
+"""A job's checkpoints as JSON: keys and shapes are Flink's, with keys of ours added.
 
-Flink counts a savepoint as a checkpoint; so does this. Sizes and durations that Spark does not tell
-are 0. Of checkpoints that are not retained any more, the leader remembers the newest that it has
-recorded itself: they are shown as ``discarded``; of those that failed, the last is remembered. Of a
-job that has ended its result says how many there were, and where the last lie that were retained.
+A savepoint counts as a checkpoint, as in Flink. Sizes and durations that Spark does not report are
+0. The leader remembers the newest checkpoints that it recorded itself; those that are not retained
+any more are shown as ``discarded``. It also remembers the last failed one. The result of an ended
+job has the counts, and the place of the last retained checkpoints.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ NONE = Counts()
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What is known of one job's checkpoints."""
+    """The known checkpoints of one job."""
 
     job_id: JobId
     body: Checkpoints | None
-    """None where the job has ended, and what was recorded is removed."""
+    """None once the job has ended and its records are removed."""
     recent: tuple[Checkpoint, ...] = ()
-    """The newest that this leader has recorded, retained or not."""
+    """The newest checkpoints that this leader has recorded, retained or not."""
     kept: str = ""
-    """Where the last one of a job that has ended lies, if it is retained."""
+    """Place of the last checkpoint of an ended job, if retained."""
     savepoint: str = ""
     counts: Counts = NONE
-    """Of a job that has ended."""
+    """Counts of an ended job."""
 
     def history(self) -> list[Json]:
-        """Return all that is known, newest first."""
+        """Return all known checkpoints, newest first."""
         if self.body is None:
             return []
         retained = {one.number for one in self.body.completed}
@@ -69,7 +69,7 @@ class CheckpointFacts:
 
 
 def ended(job_id: JobId, result: JobResultEntry | JobRecord) -> CheckpointFacts:
-    """Return what is left of the checkpoints of a job that has ended."""
+    """Return the checkpoint facts in an ended job's result."""
     counts = Counts(*result.counts)
     return CheckpointFacts(
         job_id, None, kept=result.checkpoint, savepoint=result.savepoint, counts=counts
@@ -113,7 +113,7 @@ def detail(facts: CheckpointFacts, number: int) -> Json:
 def configuration(
     retention: Retention, num_retained: int, directory: str, accept_found: bool
 ) -> Json:
-    """Return how a job's checkpoints are taken (``/jobs/:jobid/checkpoints/config``)."""
+    """Return a job's checkpoint settings (``/jobs/:jobid/checkpoints/config``)."""
     return {
         "mode": "exactly_once",
         "interval": -1,
@@ -133,7 +133,7 @@ def configuration(
 
 
 def of_checkpoint(one: Checkpoint, discarded: bool = False) -> Json:
-    """Return one checkpoint; a safe write that is not published yet is one in progress."""
+    """Return one checkpoint; a safe write that is not published yet is in progress."""
     under_way = is_under_way(one)
     return {
         "className": "in_progress" if under_way else "completed",
@@ -159,7 +159,7 @@ def of_checkpoint(one: Checkpoint, discarded: bool = False) -> Json:
 
 
 def of_failed(one: Checkpoint, failure: Failure) -> Json:
-    """Return a checkpoint that came to nothing, and why."""
+    """Return a failed checkpoint and its reason."""
     return {
         **of_checkpoint(replace(one, completed_at=failure.time)),
         "className": "failed",
@@ -200,7 +200,7 @@ def of_savepoint(one: Savepoint) -> Json:
 
 
 def last(body: Checkpoints | None) -> Json | None:
-    """Return the newest checkpoint as it stands beside a job; None where it has none."""
+    """Return the summary of the newest checkpoint, for a job's view; None without one."""
     if body is None:
         return None
     one = next((one for one in reversed(body.completed) if not is_under_way(one)), None)
@@ -233,7 +233,7 @@ def _counts(facts: CheckpointFacts) -> Json:
 
 
 def _summary(values: Sequence[int]) -> Json:
-    """Return Flink's minimum, maximum, average and quantiles; 0 where nothing is known."""
+    """Return Flink's minimum, maximum, average and quantiles; 0 without values."""
     ordered = sorted(values) or [0]
     told: Json = {
         "min": ordered[0],
@@ -259,7 +259,7 @@ def _restored(body: Checkpoints | None) -> Json | None:
 
 
 def _kept(location: str, number: int, *, is_savepoint: bool) -> Json | None:
-    """Return what a job's result says of its last one: its number, and where it lies."""
+    """Return the number and place of the last checkpoint in a job's result."""
     if not location and not number:
         return None
     return {

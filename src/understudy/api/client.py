@@ -1,6 +1,6 @@
-"""Asking a cluster: find the leader by retrieval, follow it as it changes, read storage if none.
+"""The client of a cluster: finds the leader, follows its changes, and reads storage without one.
 
-What storage can tell is the same JSON as the leader's, without what only a leader knows.
+Answers from storage are the same JSON as the leader's, without the facts that only a leader has.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from understudy.model import LeaderRecord, Tombstone
 
 TRIES_MAX = 50
 PAUSE_S = 0.2
-"""Fifty times: ten seconds, in which an election on one host is over many times."""
+"""Pause between fifty tries: ten seconds, much longer than an election on one host."""
 
 QUICK_S = 2.0
-"""How long a leader of this host may take to accept a connection, and the next one to lead."""
+"""Longest time for a leader of this host to accept a connection, and for the next one to lead."""
 
 
 class ClusterClient:
-    """One cluster, as a command sees it."""
+    """A command's access to one cluster."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ClusterClient:
         await_leader_s: float = 0.0,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``tell`` is called once, when ``await_leader_s`` begins for what must reach a leader."""
+        """``tell`` is called once, when a request that needs a leader begins to wait for one."""
         self._services = services
         self._await_leader_s = await_leader_s
         self._tell = tell
@@ -68,18 +68,18 @@ class ClusterClient:
         await self._http.aclose()
 
     async def get(self, path: str, *, awaits_leader: bool = False) -> Json:
-        """Return the leader's answer; raises `NoLeaderError` where nobody serves.
+        """Return the leader's answer; raises `NoLeaderError` without a leader.
 
-        What storage can answer instead awaits nobody.
+        ``awaits_leader``: wait for the next leader, for what storage cannot answer.
         """
         return await (self._ask_the_next if awaits_leader else self._ask)("GET", path)
 
     async def post(self, path: str, body: Json | None = None) -> Json:
-        """Ask the leader, or the next one, to do something that may be asked twice."""
+        """Ask the leader, or the next one, for an action that may be requested twice."""
         return await self._ask_the_next("POST", path, body)
 
     async def patch(self, path: str) -> Json:
-        """Ask the leader, or the next one, to change something that may be asked twice."""
+        """Ask the leader, or the next one, for a change that may be requested twice."""
         return await self._ask_the_next("PATCH", path)
 
     @contextlib.asynccontextmanager
@@ -102,7 +102,7 @@ class ClusterClient:
                 await permits.withdraw(storage, cluster, trigger)
 
     async def _ask_the_next(self, method: str, path: str, body: Json | None = None) -> Json:
-        """Ask whoever leads; where nobody does, wait until somebody leads what is unfinished."""
+        """Ask the leader; without one, wait for the next leader as long as a run is unfinished."""
         limit = f"{options.AWAIT_LEADER.key} ({self._await_leader_s:g} s)"
         loop = asyncio.get_running_loop()
         until: float | None = None
@@ -121,7 +121,7 @@ class ClusterClient:
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
-        """Ask whoever leads; ask again while that changes, as long as somebody may lead."""
+        """Ask the leader; repeat while the leader changes and a next one may come."""
         error: Exception | None = None
         for _ in range(TRIES_MAX):
             leader = await self._leader()
@@ -150,7 +150,7 @@ class ClusterClient:
     async def _request(
         self, method: str, path: str, leader: LeaderRecord, body: Json | None
     ) -> httpx.Response:
-        """Ask this leader; whoever else listens at its address is as good as nobody."""
+        """Ask this leader; an answer of another process at its address does not count."""
         if leader.holder == WHOEVER:
             return await self._http.request(method, leader.rest + path, json=body)
         meant = {answers.MEANT_FOR: leader.holder}
@@ -167,10 +167,10 @@ class ClusterClient:
             raise NoLeaderError(f"nobody can tell who leads: {why}") from error
 
     async def _is_followed(self, leader: LeaderRecord | None) -> bool:
-        """Wait a moment; say whether somebody leads after this one, or it has renewed its lease.
+        """Return whether, within `QUICK_S`, another leader leads or this one renews its lease.
 
-        A line of contenders says at once that nobody will; who has left no record, and has no
-        line, may have ended for good.
+        An empty line of contenders shows at once that no leader follows. Without a line and without
+        a leader's record, the cluster may have ended for good.
         """
         was = leader and (leader.term, leader.renewals)
         for _ in range(round(QUICK_S / PAUSE_S)):
@@ -190,7 +190,7 @@ class ClusterClient:
             return None
 
     async def _has_ended(self) -> bool:
-        """Say whether no run is unfinished, so that nobody need lead any more."""
+        """Return whether all runs are finished, so that no leader is needed."""
         try:
             registry = await self._directory.registry()
         except (OSError, TimeoutError, DataError):
@@ -200,7 +200,7 @@ class ClusterClient:
     # --- without a leader -------------------------------------------------------------------------
 
     async def stored_overview(self) -> Json:
-        """Return the applications that storage knows, and what needs a person."""
+        """Return the applications in storage, and the problems that a person must solve."""
         problems = await self._directory.problems()
         answer: Json = {"leader": None, "attention": views.attention(problems)}
         registry = None
@@ -215,7 +215,7 @@ class ClusterClient:
         return {"applications": listed, **answer}
 
     async def stored_application(self, wanted: str) -> Json:
-        """Return one application that storage knows; raises `NotFoundError` or `DataError`."""
+        """Return one application from storage; raises `NotFoundError` or `DataError`."""
         problems = await self._directory.problems()
         if damage := problems.get("registry"):
             raise CorruptDataError(damage)
@@ -236,7 +236,7 @@ class ClusterClient:
         return views.application_detail(await self._directory.with_cause(found))
 
     async def attention(self) -> list[Json]:
-        """Return what needs a person: as the leader knows, or as the data shows."""
+        """Return the problems that a person must solve, from the leader or from the data."""
         try:
             told: list[Json] = (await self.get("/ha/status"))["attention"]
         except NoLeaderError:
@@ -244,7 +244,7 @@ class ClusterClient:
         return told
 
     async def stored_results(self, wanted: str) -> list[Json]:
-        """Return how the jobs of an application (or one job) ended, as far as storage knows."""
+        """Return the results of an application's jobs (or of one job) that storage has."""
         registry = await self._directory.registry()
         facts = await self._directory.stored(registry) if registry else []
         stones = registry.tombstones if registry else {}
@@ -269,7 +269,7 @@ class ClusterClient:
         return found
 
     async def stored_jobs(self) -> list[Json]:
-        """Return the jobs that storage knows and that can be read, as they stand in lists."""
+        """Return the readable jobs in storage, in the shape of lists."""
         registry = await self._directory.registry()
         facts = await self._directory.stored(registry) if registry else []
         found = [views.job_details(one, job_id) for one in facts for job_id in one.entries]
@@ -280,7 +280,7 @@ class ClusterClient:
         return found
 
     async def stored_checkpoints(self, wanted: str) -> Json:
-        """Return a job's checkpoints, as far as storage knows; raises `NotFoundError`."""
+        """Return a job's checkpoints from storage; raises `NotFoundError`."""
         registry = await self._directory.registry()
         facts = await self._directory.stored(registry) if registry else []
         if found := directory.find_job(wanted, facts):
@@ -294,7 +294,7 @@ class ClusterClient:
 
 
 def _refuse_bad_tls(leader: LeaderRecord, error: BaseException) -> None:
-    """Raise `UnderstudyError` where TLS has failed, which no waiting mends."""
+    """Raise `UnderstudyError` for a TLS failure, since waiting does not help."""
     cause: BaseException | None = error
     while cause and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -306,7 +306,7 @@ def _refuse_bad_tls(leader: LeaderRecord, error: BaseException) -> None:
 
 
 def _judged(answer: httpx.Response) -> Json:
-    """Return the body of a good answer; raise what a bad one says."""
+    """Return the body of a successful answer; raise the error of another one."""
     try:
         body: Any = answer.json()
     except ValueError:

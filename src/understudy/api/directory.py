@@ -1,6 +1,6 @@
-"""What there is to show of a cluster: from the leading JobManager, or from storage without one.
+"""The contents of a cluster: from the leading JobManager, or from storage without a leader.
 
-`Facts` answers the same questions in both cases, so that REST and the commands show the same.
+`Facts` has the same methods in both cases, so that REST and the commands show the same.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Directory:
         self._clock = clock
 
     async def registry(self) -> RegistryBody | None:
-        """Return the registry as it is stored."""
+        """Return the stored registry."""
         return await self._services.registry.read()
 
     def live(self, application: Application) -> ApplicationFacts:
-        """Return what the leader knows of the application it executes."""
+        """Return the facts of the application that this leader executes."""
         jobs = application.jobs
         resources = jobs.context.resources
         running = resources.drivers_by_job()
@@ -93,9 +93,9 @@ class Directory:
         )
 
     async def stored(self, registry: RegistryBody) -> list[ApplicationFacts]:
-        """Return the applications that the register holds, as far as they can be read.
+        """Return the readable applications of the register.
 
-        What cannot, is told by `problems`.
+        `problems` names the others.
         """
         found, register = [], self._services.register
         for application, link in registry.applications.items():
@@ -113,11 +113,11 @@ class Directory:
         return found
 
     async def problems(self) -> Problems:
-        """Return what needs a person, where nobody leads."""
+        """Return the problems that a person must solve, without a leader."""
         return await attention.inspect(self._services)
 
     async def outcome(self, facts: ApplicationFacts, job_id: JobId) -> tuple[Outcome | None, str]:
-        """Return how a job ended, or why its result cannot be read."""
+        """Return a job's outcome, or the reason why its result cannot be read."""
         result = facts.entries[job_id].result
         if result is None:
             return None, ""
@@ -128,7 +128,7 @@ class Directory:
             return recorded, "" if recorded else str(error)
 
     async def _recorded(self, facts: ApplicationFacts, job_id: JobId) -> Outcome | None:
-        """Return what the tombstone's file says: it is written before the result files go."""
+        """Return the outcome in the tombstone's file, which is written before result files go."""
         body = facts.body
         with contextlib.suppress(NotFoundError, DataError):
             file = await read_end(self._services, body)
@@ -149,12 +149,12 @@ class Directory:
         return None
 
     async def failures(self, facts: ApplicationFacts, job_id: JobId) -> list[Failure]:
-        """Return why attempts of a job failed: what was staged, and what the leader saw."""
+        """Return the failures of a job's attempts: those staged, and those that the leader saw."""
         found: list[Failure] = list(facts.live[job_id].failures) if job_id in facts.live else []
         entry = facts.entries[job_id]
         attempts = entry.attempt
         if views.job_status(facts, job_id) in {JobStatus.CANCELLING, JobStatus.CANCELED}:
-            attempts -= 1  # Whatever the last one raised when it was interrupted is no failure.
+            attempts -= 1  # An error of the last attempt, which was interrupted, is no failure.
         for attempt in range(1, attempts + 1):
             path = f"{self._services.locations.cluster}/applications/{facts.body.directory}"
             try:
@@ -170,9 +170,9 @@ class Directory:
         return sorted(found, key=lambda failure: failure.time)
 
     async def checkpoints(self, facts: ApplicationFacts, job_id: JobId) -> CheckpointFacts:
-        """Return what is known of a job's checkpoints.
+        """Return the known checkpoints of a job.
 
-        Raises `DataError` where what is recorded cannot be read.
+        Raises `DataError` if the record cannot be read.
         """
         entry = facts.entries[job_id]
         live = facts.live.get(job_id)
@@ -191,7 +191,7 @@ class Directory:
         return CheckpointFacts(job_id, body or nothing)
 
     def checkpoints_of(self, facts: ApplicationFacts, job_id: JobId, chosen: str) -> str:
-        """Return where a job's checkpoints lie; ``chosen``: where new attempts keep theirs."""
+        """Return the place of a job's checkpoints; ``chosen`` is the place for new attempts."""
         entry = facts.entries[job_id]
         if directory := chosen_directory(chosen, entry):
             return directory
@@ -201,17 +201,17 @@ class Directory:
         return self._services.storage.place(path)
 
     async def application_failure(self, facts: ApplicationFacts) -> Failure | None:
-        """Return the one cause for which an application fails, or has failed."""
+        """Return the single cause of an application's failure."""
         return (await self.with_cause(facts)).failure
 
     async def with_cause(self, facts: ApplicationFacts) -> ApplicationFacts:
-        """Return them with why the application failed, where that is durable."""
+        """Return the facts with the durable cause of the application's failure, if there is one."""
         if facts.failure or not facts.body.result:
             return facts
         return replace(facts, failure=await self._end(facts))
 
     async def _end(self, facts: ApplicationFacts) -> Failure | None:
-        """Return why an application ended badly."""
+        """Return the failure in an application's result."""
         body, results = facts.body, self._services.application_results
         assert body.result is not None
         with contextlib.suppress(NotFoundError, DataError):
@@ -222,9 +222,9 @@ class Directory:
         return None
 
     async def configuration(self, found: ApplicationFacts | Tombstone) -> dict[str, str]:
-        """Return what an application was submitted with, secrets hidden.
+        """Return the configuration of a submitted application, secrets hidden.
 
-        Raises `NotFoundError` or `DataError` where it cannot be read.
+        Raises `NotFoundError` or `DataError` if it cannot be read.
         """
         if isinstance(found, Tombstone):
             return (await self.buried(found)).configuration
@@ -232,7 +232,7 @@ class Directory:
         return configuration_of(record)
 
     async def buried_detail(self, tombstone: Tombstone) -> Json:
-        """Return a buried application; without its jobs where its file cannot be read."""
+        """Return a buried application; without its jobs if its file cannot be read."""
         try:
             return ended.buried_detail(tombstone, await self.buried(tombstone))
         except (DataError, NotFoundError) as error:
@@ -248,7 +248,7 @@ def find_application(
 ) -> ApplicationFacts | Tombstone:
     """Return the application with this id or run id (or the beginning of one).
 
-    Raises `NotFoundError`, also where several begin like that.
+    Raises `NotFoundError`, also if several match.
     """
     found: list[ApplicationFacts | Tombstone] = [
         one for one in facts if _matches(wanted, one.body.application_id, one.body.run_id)
@@ -268,7 +268,7 @@ def find_application(
 def unreadable(
     registry: RegistryBody, facts: list[ApplicationFacts], problems: Problems
 ) -> list[Json]:
-    """Return the applications of which only the registry knows, as they stand in lists."""
+    """Return the applications of which only the registry is readable, in the shape of lists."""
     known = {one.body.application_id for one in facts}
     return [
         views.unreadable_overview(application, link, problems.get(application, ""))
@@ -278,13 +278,13 @@ def unreadable(
 
 
 def find_unreadable(wanted: str, found: list[Json]) -> Json | None:
-    """Return the one application of these that has this id or run id."""
+    """Return the application among these with this id or run id."""
     matching = [one for one in found if _matches(wanted, one["id"], one["run-id"])]
     return {**matching[0], "jobs": []} if len(matching) == 1 else None
 
 
 def find_job(wanted: str, facts: list[ApplicationFacts]) -> tuple[ApplicationFacts, JobId] | None:
-    """Return the job with this id (or the beginning of one), and its application."""
+    """Return the job with this id (or beginning of an id), and its application."""
     for one in facts:
         for job_id in one.entries:
             if job_id == wanted:
@@ -300,7 +300,7 @@ def overview(
     free: int,
     taskmanagers: int,
 ) -> Json:
-    """Return the cluster at a glance (``/overview``), with what has ended and is remembered."""
+    """Return the cluster's summary (``/overview``), applications with a tombstone included."""
     stones = list(tombstones)
     jobs = Counter(views.job_status(one, job_id) for one in facts for job_id in one.entries)
     for stone in stones:

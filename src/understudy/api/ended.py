@@ -1,7 +1,7 @@
-"""What remains of applications that have ended and were cleaned up, in the shapes of `api.views`.
+"""Views of applications that have ended and were cleaned up, in the shapes of `api.views`.
 
-Jobs of an ended application stay in lists and by their id, as long as its tombstone does; of more
-than `LISTED_MAX` applications, those that ended last are listed with their jobs.
+Jobs of an ended application stay in lists, and available by id, as long as its tombstone remains.
+Of more than `LISTED_MAX` applications, only those that ended last are listed with their jobs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from understudy.model import (
 )
 
 LISTED_MAX = 100
-"""Each has a file, which is read once by each JobManager that is asked."""
+"""Most ended applications in lists of jobs; each JobManager reads the file of each once."""
 
 
 class EndedJobs:
-    """The jobs of ended applications, as they stand in lists; what was read once is kept."""
+    """The jobs of ended applications, in the shape of lists; each file is read once and cached."""
 
     def __init__(self, services: HighAvailabilityServices) -> None:
         self._services = services
         self._known: dict[str, list[Json]] = {}
 
     async def listed(self, tombstones: Iterable[Tombstone]) -> list[Json]:
-        """Return the jobs of the applications that ended last, as far as they can be read."""
+        """Return the readable jobs of the applications that ended last."""
         newest = sorted(tombstones, key=lambda stone: stone.ended_at)[-LISTED_MAX:]
         known = {stone.file.path: self._known.get(stone.file.path) for stone in newest}
         for stone in newest:
@@ -47,7 +47,7 @@ class EndedJobs:
 
 
 def recorded_job(record: JobRecord, tombstone: Tombstone) -> Json:
-    """Return a job of a buried application, as it stands in lists."""
+    """Return a job of a buried application, in the shape of lists."""
     return {
         "jid": record.job_id,
         "name": record.name,
@@ -94,7 +94,7 @@ def recorded_detail(record: JobRecord, tombstone: Tombstone, now: float) -> Json
 
 
 def buried_overview(tombstone: Tombstone) -> Json:
-    """Return an application of which only the tombstone remains, as it stands in lists."""
+    """Return an application of which only the tombstone remains, in the shape of lists."""
     return {
         "id": tombstone.application_id,
         "name": tombstone.name,

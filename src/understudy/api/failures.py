@@ -1,4 +1,4 @@
-"""Why jobs and applications failed, in Flink's shapes: the latest first, each once."""
+"""Failures of jobs and applications, in Flink's shapes: the latest first, each once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from understudy.config.secrets import masked
 from understudy.model import Failure
 
 MAXIMUM_DEFAULT = 20
-"""Flink's."""
+"""Flink's default."""
 
 
 def of_job(failures: list[Failure], maximum: int) -> Json:
@@ -25,9 +25,9 @@ def of_job(failures: list[Failure], maximum: int) -> Json:
 
 
 def of_application(failure: Failure | None, maximum: int) -> Json:
-    """Return why an application failed: the one cause, which may be a job's.
+    """Return the single cause of an application's failure, which may be a job's.
 
-    What else failed stands in the histories of the jobs; a cancelled application has no cause.
+    Other failures are in the histories of the jobs; a cancelled application has no cause.
     """
     entries = [_entry(failure)] if failure else []
     return {

@@ -1,7 +1,7 @@
-"""How a standby asks the leader what it was asked itself.
+"""Forwards a standby's requests to the leader.
 
-What is on its way through a standby is bounded: a request was read up to the limit before it comes
-here, and all answers together hold no more than `HELD_BYTES_MAX`.
+The bytes in a standby are bounded: a request was read up to its limit before it comes here, and all
+answers together have at most `HELD_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FORWARD_S = 10.0
 """How long a standby waits for the leader's answer."""
 
 HELD_BYTES_MAX = 64 << 20
-"""What a standby holds of the leader's answers: lists of thousands of jobs, and pieces of logs."""
+"""Most bytes of answers in a standby: lists of thousands of jobs, and pieces of logs."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Forwarder:
     """Keeps connections to the leader."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
-        """``client`` is to give up after `FORWARD_S`."""
+        """``client`` must have the timeout `FORWARD_S`."""
         self._client = client
         self._held = 0
 
@@ -44,7 +44,7 @@ class Forwarder:
     async def ask(
         self, request: Request, leader: str, headers: Mapping[str, str]
     ) -> Forwarded | None:
-        """Return the leader's answer to a request, None where it gives none."""
+        """Return the leader's answer to a request, None without one."""
         said = request.headers.get("content-type")
         kind = {} if said is None else {"content-type": said}
         asked = self._client.stream(
@@ -64,7 +64,7 @@ class Forwarder:
         return Forwarded(answer.status_code, answer.headers, content)
 
     async def _whole(self, answer: httpx.Response) -> bytes | None:
-        """Return the body of an answer, None where that is too much to hold."""
+        """Return the body of an answer, None if it is too large to hold."""
         content = bytearray()
         try:
             async for piece in answer.aiter_bytes():

@@ -1,14 +1,13 @@
-"""What a web page in the user's browser may not do with an endpoint of ours, also on loopback.
+"""Protects an endpoint from web pages in the user's browser, also on loopback.
 
-A page can make the browser send requests to any address, this host's included. Two things keep it
-out. Its own name is not one of ours: a name that is bound anew to a loopback address (DNS
-rebinding) stays the name in ``Host``, so only known hosts are served. And what changes something is
-no request that a page of another origin can make without asking first: a change is JSON, or has no
-body, and neither ``Origin`` nor ``Sec-Fetch-Site`` may say that it comes from elsewhere. Nobody is
-ever allowed in by CORS.
+A page can make the browser send requests to any address, this host's included. Two rules keep it
+out. First, only known hosts are served: a page's own name that is rebound to a loopback address
+(DNS rebinding) remains the name in ``Host``. Second, a change must be a request that a page of
+another origin cannot send without a preflight: it is JSON, or has no body, and neither ``Origin``
+nor ``Sec-Fetch-Site`` names another origin. CORS is never granted.
 
-Any port is taken: a browser names the port that it has connected to, and a tunnel has another one
-than the endpoint.
+Any port is accepted: a browser sends the port that it has connected to, and a tunnel has another
+port than the endpoint.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 JSON = "application/json"
 
 OWN_SITES = (b"same-origin", b"none")
-"""``none``: typed by the user. A page of the same site is another program on another port."""
+"""``none``: typed by the user. ``same-site`` may be another program on another port."""
 
 SHOWN_CHARS_MAX = 100
 
@@ -40,22 +39,22 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Hosts:
-    """Under which names an endpoint may be asked, beside those of loopback."""
+    """The accepted names of an endpoint, beside those of loopback."""
 
     known: frozenset[Place] = frozenset()
 
     @staticmethod
     def of(configuration: Configuration, *names: str) -> Hosts:
-        """Return what a configuration allows, and the names that the endpoint publishes."""
+        """Return the hosts that a configuration allows, and the names of the endpoint."""
         named = [one for one in names if one and not is_everywhere(one)]
         known = {Place(spelled(one), None) for one in named}
         further = [place_of(one) for one in configuration.get(options.ALLOWED_HOSTS)]
         return Hosts(frozenset(known | {place for place in further if place}))
 
     def knows(self, place: Place, reached: str) -> bool:
-        """Say whether an endpoint at the address that was ``reached`` is called that.
+        """Return whether ``place`` names an endpoint that was ``reached`` at this address.
 
-        An address is known where the connection was made to it: it cannot be bound anew.
+        The address of the connection itself is always known: it cannot be rebound.
         """
         if is_loopback(place.host) or place.host == spelled(reached):
             return True
@@ -63,23 +62,23 @@ class Hosts:
 
 
 class Gate:
-    """Refuses what a foreign page may have sent, whatever it is for."""
+    """Refuses requests that a foreign page may have sent, whatever their path."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts, given_by: str = "") -> None:
-        """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
+        """``given_by`` names this process, so that clients know that a refusal is ours."""
         self._app = app
         self._hosts = hosts
         self._given_by = given_by
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what is not refused."""
+        """Pass on requests that are not refused."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # Text that users wrote is never to be taken for a page or a script.
+                # No browser may take text that users wrote for a page or a script.
                 own = [one for one in message.get("headers", ()) if one[0] != _NOSNIFF[0]]
                 message = {**message, "headers": [*own, _NOSNIFF]}
             await send(message)
@@ -114,7 +113,7 @@ class Gate:
 
 
 class Headers:
-    """Headers as they came, with what stands there twice."""
+    """Headers as received, repeated ones included."""
 
     def __init__(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
         self._lines = list(lines)
@@ -125,7 +124,7 @@ class Headers:
 
 
 def _foreign(headers: Headers, asked: Place) -> Response | None:
-    """Return what is said to a change that a page of another origin wants."""
+    """Return the refusal of a change that comes from a page of another origin, else None."""
     for site in headers.all(b"sec-fetch-site"):
         if site.strip().lower() not in OWN_SITES:
             return answers.error(
@@ -143,7 +142,7 @@ def _foreign(headers: Headers, asked: Place) -> Response | None:
 
 
 def _is_own(origin: str, asked: Place) -> bool:
-    """Say whether an origin is where the request went; TLS may end before us, at a proxy."""
+    """Return whether an origin is the target of the request; a proxy may end TLS before us."""
     try:
         parts = urlsplit(origin.strip())
         default = _DEFAULT_PORTS[parts.scheme]
@@ -156,7 +155,7 @@ def _is_own(origin: str, asked: Place) -> bool:
 
 
 def _not_json(headers: Headers) -> Response | None:
-    """Return what is said to a change that a plain form can be; a form may also be empty."""
+    """Return the refusal of a change that a plain form can send, else None; a form may be empty."""
     types = headers.all(b"content-type")
     given = [text.partition(b";")[0].strip().lower() for text in types]
     if given == [JSON.encode()] or (not given and not has_body(headers)):
@@ -168,7 +167,7 @@ def _not_json(headers: Headers) -> Response | None:
 
 
 def has_body(headers: Headers) -> bool:
-    """Say whether a request announces a body."""
+    """Return whether a request announces a body."""
     lengths = headers.all(b"content-length")
     return bool(headers.all(b"transfer-encoding")) or any(one.strip() != b"0" for one in lengths)
 

@@ -1,4 +1,4 @@
-"""What the JobManager of this process knows while it leads, for all routes.
+"""The facts of this process's JobManager while it leads, for all routes.
 
 A request is answered under one term: the endpoint takes the term once (`Leading.answering`), and
 every route reads that snapshot (`Leading.term`), though leadership may end meanwhile.
@@ -25,7 +25,7 @@ from understudy.jobmanager.job_manager import JobManager, LeadingTerm
 from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
 
 _oldest_s: ContextVar[float] = ContextVar("oldest_s", default=0.0)
-"""The age of the oldest that this request was answered with, which has a task of its own."""
+"""Age of the oldest data in the current answer; each request has its own task."""
 
 _term: ContextVar[LeadingTerm] = ContextVar("term")
 """The term that this request is answered under."""
@@ -49,7 +49,7 @@ class BuriedJob:
 
 
 class Leading:
-    """One JobManager, and all that its cluster knows of applications."""
+    """One JobManager, and all applications of its cluster."""
 
     def __init__(self, manager: JobManager) -> None:
         self.manager = manager
@@ -74,7 +74,7 @@ class Leading:
         return _term.get()
 
     def register(self) -> Json:
-        """Return what this JobManager's backend tells of itself, whoever leads."""
+        """Return the status of this JobManager's backend, also while it does not lead."""
         around = self.manager.around
         return {
             **around.services.register.status(),
@@ -82,14 +82,14 @@ class Leading:
         }
 
     def json(self, body: object, status: int = 200) -> Response:
-        """Return an answer in the name of this term, with the age of what it was made from."""
+        """Return an answer of this term, with the age of its data."""
         response = answers.as_json(body, self.term.number, status)
         if age_s := _oldest_s.get():
             response.headers[answers.AGE] = f"{age_s:.3f}"
         return response
 
     async def facts(self) -> tuple[list[ApplicationFacts], dict[str, Tombstone]]:
-        """Return all applications: those that are linked, and tombstones by run id."""
+        """Return all applications: those linked in the registry, and tombstones by run id."""
         dispatcher = self.term.dispatcher
         registry = await self.registry()
         buried = registry.tombstones if registry else {}
@@ -102,18 +102,18 @@ class Leading:
         return (await self.directory.stored(registry) if registry else []), tombstones
 
     async def registry(self) -> RegistryBody | None:
-        """Return the registry; None also where it cannot be read, which is told elsewhere.
+        """Return the registry; None if it cannot be read, which is reported elsewhere.
 
-        While the register takes long to answer, it is the registry as it was seen last.
+        While the register is slow, the result is the registry as last seen.
         """
         seen = await self._registry.look()
         _oldest_s.set(max(_oldest_s.get(), seen.age_s))
         return seen.found
 
     async def known(self) -> tuple[RegistryBody | None, Problems, float]:
-        """Return the registry, what needs a person, and how many seconds ago both were known.
+        """Return the registry, the problems that a person must solve, and their age in seconds.
 
-        Before the first look at the data, what needs a person is what this leader met.
+        Before the first look at the data, the problems are those that this leader met.
         """
         registry, problems = await asyncio.gather(
             self._registry.look(), self._problems.look(), return_exceptions=True
@@ -151,7 +151,7 @@ class Leading:
         return Seen({**dispatcher.inspector.found, **dispatcher.attention}, max(0.0, now - at))
 
     async def unreadable(self) -> list[Json]:
-        """Return the applications of which nothing but their link can be read."""
+        """Return the applications of which only the link can be read."""
         dispatcher, registry = self.term.dispatcher, await self.registry()
         if dispatcher.application or registry is None:
             return []
@@ -168,7 +168,7 @@ class Leading:
             raise
 
     async def _say_what_is_damaged(self) -> None:
-        """Raise `DataError` where nobody can tell what there is, for the registry is damaged."""
+        """Raise `DataError` if the registry is damaged, so that its applications are unknown."""
         if why := self.term.dispatcher.attention.get("registry"):
             raise CorruptDataError(why)
 

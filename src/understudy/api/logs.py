@@ -1,7 +1,7 @@
-"""Logs over REST: an application's log file, piece by piece, as it lies on this host.
+"""Logs over REST: pieces of an application's log file on this host.
 
-A piece ends with a whole line wherever it can, and says where the next one begins. When a log has
-begun anew (it was full), an offset beyond its end begins at its beginning.
+A piece ends with a whole line if possible, and names the offset of the next piece. After a full log
+was restarted, an offset beyond its end means its beginning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from understudy.errors import NotFoundError
 from understudy.process.reporter import CLUSTER, LogFiles, log_name
 
 PIECE_BYTES_MAX = 1 << 20
-"""One answer: more than a terminal shows, and little for the leader to hold."""
+"""Size of one answer: more than a terminal shows, and little memory for the leader."""
 
 NEXT_OFFSET = "x-understudy-next-offset"
 LOG_SIZE = "x-understudy-log-size"
@@ -28,18 +28,18 @@ class Piece:
 
     data: bytes
     following: int
-    """Where the next piece begins."""
+    """Offset of the next piece."""
     size: int
-    """How long the log is by now."""
+    """Current length of the log."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Return what tells a reader how to go on."""
+        """Return the headers with the offset of the next piece."""
         return {NEXT_OFFSET: str(self.following), LOG_SIZE: str(self.size)}
 
 
 def path_of(configuration: Configuration, run_id: str, application_id: str) -> Path:
-    """Return where the log of an application lies."""
+    """Return the path of an application's log."""
     files = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
     return files.path(log_name(run_id, application_id))
 
@@ -47,8 +47,8 @@ def path_of(configuration: Configuration, run_id: str, application_id: str) -> P
 def read(path: Path, offset: int, *, ended: bool) -> Piece:
     """Return the piece at an offset; blocking.
 
-    Where there is no file, nothing was printed yet; after the end of the application it raises
-    `NotFoundError`, as then it was removed.
+    Without a file nothing was printed yet. Raises `NotFoundError` after the end of the application,
+    when its file is removed.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -69,7 +69,7 @@ def read(path: Path, offset: int, *, ended: bool) -> Piece:
 
 
 def of_cluster(piece: Piece) -> Piece:
-    """Return only the lines that the processes of the cluster logged, none of the application's."""
+    """Return only the lines of the cluster's processes, none of the application's."""
     mark = f"[{CLUSTER}] ".encode()
     kept = [
         line

@@ -1,12 +1,12 @@
-"""Metrics for Prometheus: what each process says of itself when it is asked.
+"""Metrics for Prometheus: each process reports its own state when it is scraped.
 
-Nothing is kept up to date for it: a collector looks at the state of things while it is scraped,
-and at the few numbers that only grow (``runtime.counts``, ``ha.metered``). It runs in the event
-loop from beginning to end, so what it sees belongs together, and it never waits. A registry is of
-one process, and ours: nothing here is global.
+Nothing is kept up to date for them: a collector reads the current state during the scrape, and the
+few numbers that only grow (``jobmanager.counts``, ``taskmanager.counts``, ``ha.metered``). It runs
+in the event loop from beginning to end and never waits, so its values are consistent. Each registry
+belongs to one process; nothing here is global.
 
 Names begin with ``understudy_``, units are seconds, and labels take few values: never a name or an
-id of a job. What they mean stands in ``docs/metrics.md``.
+id of a job. ``docs/metrics.md`` explains them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from understudy.version import VERSION
 PATH = "/metrics"
 
 SLOT_STATES = {"warm": "free", "busy": "busy", "starting": "starting", "ending": "ending"}
-"""A driver's state → that of the slot in which it is."""
+"""A driver's state → the state of its slot."""
 
 NO_DRIVER = "empty"
 
@@ -47,7 +47,7 @@ Values = Mapping[tuple[str, ...], float]
 
 
 def scraped(registry: CollectorRegistry, request: Request) -> Response:
-    """Return all metrics, in the format that is asked for."""
+    """Return all metrics, in the requested format."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(registry), headers={"content-type": content_type})
 
@@ -55,7 +55,7 @@ def scraped(registry: CollectorRegistry, request: Request) -> Response:
 def registry_of(
     role: str, name: str, services: HighAvailabilityServices, collector: Collector
 ) -> CollectorRegistry:
-    """Return what a process is scraped for: its own collector, and what all processes have."""
+    """Return a process's registry: its own collector, and the metrics of every process."""
     registry = CollectorRegistry()
     registry.register(collector)
     registry.register(ProcessMetrics(role, name, services))
@@ -65,7 +65,7 @@ def registry_of(
 
 
 class ProcessMetrics(Collector):
-    """What every process of a cluster has: who it is, and what it asked of the register."""
+    """Metrics of every process of a cluster: its identity, and its operations on the register."""
 
     def __init__(self, role: str, name: str, services: HighAvailabilityServices) -> None:
         self._services = services
@@ -77,7 +77,7 @@ class ProcessMetrics(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector.collect`."""
+        """Yield the identity of the process and its register operations."""
         yield InfoMetricFamily("understudy", "Which process this is.", value=self._labels)
         register = self._services.register
         yield histogram(
@@ -90,9 +90,9 @@ class ProcessMetrics(Collector):
 
 
 def of_backend(status: Mapping[str, object]) -> Iterator[Metric]:
-    """Return what a backend tells of itself in numbers; see `understudy.ha.register.Informative`.
+    """Return the numbers in a backend's status; see `understudy.ha.register.Informative`.
 
-    A name that no metric can have is passed over.
+    A name that no metric can have is skipped.
     """
     for name, value in status.items():
         if not isinstance(value, (int, float)) or not _NAME.fullmatch(name):
@@ -108,7 +108,7 @@ def of_backend(status: Mapping[str, object]) -> Iterator[Metric]:
 
 
 def slot_states(slots: int, drivers: tuple[DriverReport, ...]) -> dict[tuple[str, ...], float]:
-    """Return how many slots of one TaskManager are in which state, all states named."""
+    """Return the number of slots of one TaskManager in each state, zeros included."""
     seated = {driver.slot: driver.state for driver in drivers if driver.slot is not None}
     found: dict[tuple[str, ...], float] = {(state,): 0 for state in SLOT_STATES.values()}
     found[NO_DRIVER,] = 0
@@ -118,7 +118,7 @@ def slot_states(slots: int, drivers: tuple[DriverReport, ...]) -> dict[tuple[str
 
 
 def driver_states(drivers: tuple[DriverReport, ...]) -> dict[tuple[str, ...], float]:
-    """Return how many drivers are in which state, in a slot or to spare, all states named."""
+    """Return the number of drivers in each state, in slots and as spares, zeros included."""
     found: dict[tuple[str, ...], float] = {
         (state, seat): 0 for state in SLOT_STATES for seat in ("slot", "spare")
     }
@@ -162,7 +162,7 @@ def histogram(
     values: Mapping[tuple[str, ...], Durations],
     labels: tuple[str, ...] = (),
 ) -> Metric:
-    """Return how many took how long."""
+    """Return the distribution of durations."""
     family = HistogramMetricFamily(name, text, labels=labels)
     for key, took in values.items():
         below, buckets = 0, []

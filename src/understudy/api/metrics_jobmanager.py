@@ -1,7 +1,7 @@
-"""What a JobManager is scraped for: its own terms, and the cluster while it leads.
+"""Metrics of a JobManager: its own terms, and the cluster while it leads.
 
-A standby says nothing of jobs, slots or TaskManagers, as it knows nothing of them: so the sum over
-all JobManagers counts each of them once.
+A standby reports no jobs, slots or TaskManagers, as it knows none. So the sum over all JobManagers
+counts each of them once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import ApplicationStatus, JobStatus, Term
 
 TASK_STATES = ("pending", "failing", "given_up")
-"""Of cleanup tasks: not tried yet or tried just now, to be tried again, left to a person."""
+"""States of cleanup tasks: not failed so far, to be tried again, left to a person."""
 
 
 def routes(leading: Leading) -> list[Route]:
-    """Return the route of ``/metrics``; none where nobody is to be given metrics.
+    """Return the route of ``/metrics``; none if metrics are switched off.
 
-    Each JobManager answers for itself: a request for it is never handed on to the leader.
+    Each JobManager answers for itself: a request is never forwarded to the leader.
     """
     manager = leading.manager
     if options.PROMETHEUS not in manager.around.configuration.get(options.REPORTERS):
@@ -51,13 +51,13 @@ def routes(leading: Leading) -> list[Route]:
 
 
 class JobManagerMetrics(Collector):
-    """One JobManager, leading or standing by."""
+    """Metrics of one JobManager, leading or standing by."""
 
     def __init__(self, leading: Leading) -> None:
         self._leading = leading
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector.collect`."""
+        """Yield the metrics of this process, and of the cluster while it leads."""
         manager = self._leading.manager
         yield from self._terms()
         if manager.term is None:
@@ -147,9 +147,9 @@ class JobManagerMetrics(Collector):
 
 
 def _facts(dispatcher: Dispatcher) -> ApplicationFacts | None:
-    """Return what counting needs of the application that this leader is here for.
+    """Return the facts of this leader's application that counting needs.
 
-    Of jobs that have ended, which may be thousands, nothing but what is there already.
+    Of ended jobs, which may be thousands, only facts in memory.
     """
     if application := dispatcher.application:
         jobs = application.jobs
@@ -183,7 +183,7 @@ def _applications(
 
 
 def _of_checkpoints(dispatcher: Dispatcher, now: float) -> Iterator[Metric]:
-    """Tell of all jobs together: one series for each job would be one for each run."""
+    """Yield numbers over all jobs: a series per job would mean new series with each run."""
     application = dispatcher.application
     masters = list(application.jobs.masters.values()) if application else []
     bodies = [master.checkpoints.body for master in masters]

@@ -1,8 +1,8 @@
-"""What a TaskManager is scraped for, and the small server that answers.
+"""Metrics of a TaskManager, and the small server that answers.
 
-The server is beside the TaskManager, never in its way: a port that cannot be had is a warning, and
-at the end nobody is waited for. It answers ``GET /metrics`` and nothing else, and where the cluster
-has a secret, only those who show the token, as REST does.
+The server never delays the TaskManager: if no port is free it logs a warning, and the end waits for
+no client. It serves only ``GET /metrics``, and in a cluster with a secret only requests with the
+token, as REST does.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from understudy.taskmanager.counts import LOST, DriverCounts, DriverEnd
 from understudy.taskmanager.task_manager import TaskManager
 
 CONNECTIONS_MAX = 16
-"""Some scrapers and a person; of more, who has said nothing longest gives way."""
+"""Some scrapers and a person; beyond that, the connection that is silent longest is closed."""
 
 _log = logging.getLogger(__name__)
 
 
 class TaskManagerMetrics(Collector):
-    """One TaskManager. Its names differ from a leader's, which tells of all TaskManagers."""
+    """Metrics of one TaskManager. Names differ from a leader's, which cover all TaskManagers."""
 
     def __init__(self, manager: TaskManager) -> None:
         self._manager = manager
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector.collect`."""
+        """Yield the slots, drivers and attempts of this TaskManager, and its leader's term."""
         facts = self._manager.facts
         yield gauge(
             "understudy_taskmanager_leader_known",
@@ -128,7 +128,7 @@ def _of_counts(counts: DriverCounts) -> Iterator[Metric]:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A socket that listens, where others find it, and who may ask there."""
+    """A listening socket, its published address, and its security settings."""
 
     listening: socket.socket
     url: str
@@ -137,9 +137,9 @@ class Endpoint:
 
 
 def bind(configuration: Configuration, name: str) -> Endpoint | None:
-    """Return where metrics are to be served; None where nowhere, or (with a warning) no port is.
+    """Return the endpoint for metrics; None if switched off, or (with a warning) no port is free.
 
-    ``name`` is how this host is called by others. Raises `ConfigurationError` for a bad secret or
+    ``name`` is the name of this host for others. Raises `ConfigurationError` for a bad secret or
     certificate.
     """
     if options.PROMETHEUS not in configuration.get(options.REPORTERS):
@@ -166,7 +166,7 @@ def bind(configuration: Configuration, name: str) -> Endpoint | None:
 
 @contextlib.asynccontextmanager
 async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> AsyncIterator[None]:
-    """Serve metrics as long as the block lasts; a server that fails is told, and no more.
+    """Serve metrics during the block; a failure of the server is only logged.
 
     Raises `ConfigurationError` for bad certificates.
     """
@@ -180,7 +180,7 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
     try:
         yield
     finally:
-        # Not asked to end but ended: it would only look for that every tenth of a second.
+        # Ended at once: the server would check for a request to end only each 0.1 s.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await server.close()

@@ -1,6 +1,6 @@
-"""What is known while register or storage take long to answer: REST waits for them half a second.
+"""The last known values for times when register or storage is slow: REST waits half a second.
 
-A read that takes longer goes on by itself, one at a time, and what it finds is known afterwards.
+A read that takes longer continues in the background, one at a time, and its value is used later.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 0.5
-"""How long an answer waits for what is read for it: it is to be there within a second."""
+"""Longest wait of an answer for its data, so that the answer takes less than a second."""
 
 
 @dataclass(frozen=True)
 class Seen(Generic[T]):
-    """What was read, and how long ago."""
+    """A value, and how long ago it was read."""
 
     found: T
     age_s: float = 0.0
 
 
 class Recent(Generic[T]):
-    """One thing that is read again and again."""
+    """A value that is read again and again."""
 
     def __init__(
         self, read: Callable[[], Awaitable[T]], last: Callable[[], Seen[T] | None]
     ) -> None:
-        """``last``: what was seen last, None where nothing was."""
+        """``last``: the value seen last, None without one."""
         self._read = read
         self._last = last
         self._overdue: set[asyncio.Future[T]] = set()
 
     async def look(self) -> Seen[T]:
-        """Return what is there, or else what was seen last.
+        """Return the current value, or the one seen last if the read is slow or fails.
 
-        Where nothing was ever seen, it raises what the read does, or ``TimeoutError``.
+        Without an earlier value, raises the error of the read, or ``TimeoutError``.
         """
         if not self._overdue:
             reading = asyncio.ensure_future(self._read())
@@ -62,4 +62,4 @@ class Recent(Generic[T]):
     def _ended(self, reading: asyncio.Future[T]) -> None:
         self._overdue.discard(reading)
         if not reading.cancelled():
-            reading.exception()  # It was told to who waited for it, if anybody did.
+            reading.exception()  # Marks the error as seen: a caller that waited has got it.

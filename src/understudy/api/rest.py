@@ -1,8 +1,8 @@
 """The REST endpoint of a JobManager.
 
-The leader answers; a standby hands every request on to the leader, and answers 503 with
-``Retry-After`` while nobody leads. A request is handed on once at most. Where the cluster has a
-secret, nobody is answered who does not show its token.
+The leader answers. A standby forwards each request to the leader, and answers 503 with
+``Retry-After`` without one. A request is forwarded at most once. In a cluster with a secret, only
+requests with its token are answered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 HANDED_ON = "x-understudy-handed-on"
 HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
-"""Headers of the leader's answer that a standby gives back, beside those that are ours."""
+"""Headers of the leader's answer that a standby returns, beside our own ones."""
 
 _NO_STORES = "The register or the storage does not answer just now ({}). Please try again."
 
@@ -103,7 +103,7 @@ class Rest:
             await self._forwarder.close()
 
     def _endpoint(self, handler: Handler) -> Handler:
-        """Answer here while leading; else hand the request on; refuse what is meant for others."""
+        """Answer here while leading, else forward; refuse requests for another JobManager."""
 
         async def endpoint(request: Request) -> Response:
             me = self._manager.me.holder
@@ -144,7 +144,7 @@ class Rest:
             return None
 
     def _unavailable(self, request: Request, message: str = answers.ELECTION) -> Response:
-        """Say that nobody serves; and how it stands with the register, to who asks just that."""
+        """Return 503 for a time without a leader; ``/ha/status`` adds the register's status."""
         if request.url.path.removeprefix("/v1") == HA_STATUS:
             return answers.unavailable(message, register=self._leading.register())
         return answers.unavailable(message)
@@ -157,7 +157,7 @@ class Rest:
         if leader is None or mine or HANDED_ON in request.headers:
             return self._unavailable(request)
         if self._forwarder is None:
-            # Imported by who hands on, and beside its loop: it takes a quarter of a second.
+            # Imported only to forward, and not in the event loop: it takes a quarter of a second.
             module = await asyncio.to_thread(importlib.import_module, "understudy.api.forwarder")
             self._forwarder = self._forwarder or module.Forwarder(
                 self._security.client(module.FORWARD_S)
@@ -185,7 +185,7 @@ def bind(address: str, ports: tuple[int, ...]) -> socket.socket:
 
 
 def url_of(listening: socket.socket, host: str, security: RestSecurity = OPEN) -> str:
-    """Return the address that clients use, who reach this host under that name."""
+    """Return the endpoint's address for clients that reach this host under the name ``host``."""
     port = listening.getsockname()[1]
     return f"{security.scheme}://{addresses.bracketed(host)}:{port}"
 
@@ -194,7 +194,7 @@ def url_of(listening: socket.socket, host: str, security: RestSecurity = OPEN) -
 async def serving(
     manager: JobManager, listening: socket.socket, security: RestSecurity = OPEN
 ) -> AsyncIterator[None]:
-    """Serve REST on a bound socket as long as the block lasts."""
+    """Serve REST on a bound socket during the block."""
     rest = Rest(manager, security)
     server = api_server.server(rest.application(), security.server())
     task = asyncio.create_task(server.serve(sockets=[listening]))

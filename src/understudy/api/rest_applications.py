@@ -90,7 +90,7 @@ class ApplicationRoutes:
 async def read_log(
     leading: Leading, found: views.ApplicationFacts | Tombstone, offset: int
 ) -> logs.Piece:
-    """Read a piece of an application's log; raises `NotFoundError` where it was removed."""
+    """Read a piece of an application's log; raises `NotFoundError` if the log was removed."""
     identity = found if isinstance(found, Tombstone) else found.body
     configuration = leading.manager.around.configuration
     path = logs.path_of(configuration, identity.run_id, identity.application_id)

@@ -1,4 +1,4 @@
-"""Routes about the cleanup: what is still to do, and the two ways in which a person steps in."""
+"""Routes about cleanup: unfinished tasks, and a person's two choices, retry and abandon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from understudy.model import Tombstone
 from understudy.process.persist import persist
 
 ANSWER_S = 5.0
-"""How long an answer waits to tell what was left behind: half of what a standby waits for it."""
+"""Longest wait of an answer for the list of leftovers: half of a standby's timeout."""
 
 
 class CleanupRoutes:
@@ -52,7 +52,7 @@ class CleanupRoutes:
         return self._leading.json(answer, 202)
 
     async def _abandon(self, request: Request) -> Response:
-        """Answer with what is left behind so far, as storage paths."""
+        """Answer with the storage paths that are left behind so far."""
         cleanup = await self._failing(request)
         if cleanup is None:
             return _nothing_fails()

@@ -1,4 +1,4 @@
-"""Routes about the cluster and its processes: Flink's, and what is ours below ``/ha``."""
+"""Routes about the cluster and its processes: Flink's, and our own below ``/ha``."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class ClusterRoutes:
         return self._leading.json(views.configuration(settings))
 
     async def _log(self, request: Request) -> Response:
-        """Answer with what the processes of the cluster logged: kept with the application's log.
+        """Answer with the log lines of the cluster's processes, from the application's log.
 
-        Processes in the foreground log to their own stderr only.
+        Processes in the foreground log only to their own stderr.
         """
         offset = answers.whole_number(request, "offset", 0)
         facts, tombstones = await self._leading.facts()

@@ -12,7 +12,7 @@ from understudy.api.routes import Routes
 from understudy.errors import UsageError
 
 CANCEL = "cancel"
-"""The one way in which PATCH ends a job."""
+"""The only ``mode`` in which PATCH ends a job."""
 
 
 class JobRoutes:

@@ -1,7 +1,7 @@
 """Routes about savepoints; paths and shapes are Flink's.
 
-What is asked for is answered at once with an id, under which its status is found. The same id again
-(``triggerId``) answers the same savepoint, so that a request may be repeated.
+A request is answered at once with an id, which has a status. The same id again (``triggerId``)
+returns the same savepoint, so that a request may be repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from understudy.jobmanager.savepoint_coordinator import name_of
 from understudy.model import Failure, JobStatus, Savepoint
 
 DISPOSALS_MAX = 100
-"""Of so many disposals the status is known; the oldest are forgotten."""
+"""Most disposals whose status is kept; the oldest are forgotten."""
 
 _TRIGGER = re.compile(r"[0-9a-f]{32}")
 
@@ -111,7 +111,7 @@ class SavepointRoutes:
         return self._leading.json(_completed(_operation(found)))
 
     async def _find(self, request: Request, trigger: str) -> Savepoint | None:
-        """Return what was asked for under an id; of a job that has ended, its last savepoint."""
+        """Return the savepoint of a trigger id; for an ended job, its last savepoint."""
         found = await self._leading.job(str(request.path_params["job_id"]))
         if isinstance(found, BuriedJob):
             job_id, location = found.record.job_id, found.record.savepoint
@@ -173,7 +173,7 @@ def _cause(failure: Failure) -> Json:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """Return the request's JSON object; nothing where it is empty. Raises `UsageError`."""
+    """Return the request's JSON object, empty for an empty body. Raises `UsageError`."""
     data = await request.body()
     try:
         return msgspec.json.decode(data, type=dict[str, Any]) if data.strip() else {}

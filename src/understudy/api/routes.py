@@ -1,4 +1,4 @@
-"""What a route is: a method, a path, and who answers while this JobManager leads."""
+"""A route: a method, a path, and the handler that answers while this JobManager leads."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The HTTP server of a process that has other things to do.
+"""The HTTP server of a process whose main work is something else.
 
 Its connections are few, and each waits for its client a bounded time: for the head of a request,
 for its body (see `bounds.py`), and for the answer to be read. When all are taken, the one that has
-waited longest for its client gives way to who comes, so a crowd that says nothing keeps nobody
-out. What strangers cause in the log is bounded, too.
+waited longest for its client is closed for a new one, so a silent crowd keeps no client out. Log
+lines caused by strangers are bounded, too.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from understudy.rpc.accepting import accepted, shares
 from understudy.rpc.complaints import Bounded, Complaints
 
 HEAD_S = 10.0
-"""How long a connection may wait for a request, from its first byte to the end of its head."""
+"""Longest time for the head of a request, from its first byte to its end."""
 
 KEEP_ALIVE_S = 5
-"""How long a connection waits for its next request to begin."""
+"""Longest time until the next request on a connection begins."""
 
 HEAD_BYTES_MAX = 16_384
-"""Of the head of a request, which may be twice that long; ours have some hundred bytes."""
+"""Limit of a request's head, which may reach twice that; our heads have some hundred bytes."""
 
 UNREAD_S = 20.0
-"""How long a client may leave an answer unread, 64 kB of it."""
+"""Longest time for a client to read 64 kB of an answer."""
 
 LINGER_S = 2.0
 LINGER_BYTES_MAX = 1 << 20
-"""A refused body is thrown away for so long, and so much of it: who is still sending may not see
-the answer otherwise. Then nothing more is read."""
+"""A refused body is read and discarded for this time, and up to this size, since a client that
+still sends may not see the answer otherwise. Then nothing more is read."""
 
 HANDSHAKE_S = 5.0
-"""Of TLS."""
+"""Longest time for a TLS handshake."""
 
 BOUNDED_LOGS = ("uvicorn.error", "asyncio")
-"""Who logs a line for what a stranger sends."""
+"""Loggers of lines that strangers can cause."""
 
 
 class Connection(H11Protocol):
-    """One connection of a client, and how long it has kept us waiting."""
+    """One connection of a client, and how long the server has waited for the client."""
 
     lost: Callable[[], None] = staticmethod(lambda: None)
-    """Is called at its end."""
+    """Called at the end of the connection."""
 
     _since = 0.0
     _unread_since: float | None = None
@@ -66,13 +66,13 @@ class Connection(H11Protocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who counts connections."""
+        """Notify the counter of connections."""
         super().connection_lost(exc)
         self.lost()
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client says; of a body that was refused, no more than a little."""
-        # By pieces, as h11 looks at the length of a head only while the head is not whole.
+        """Process the client's bytes; of a refused body, only a bounded part."""
+        # In pieces, as h11 checks the length of a head only while the head is incomplete.
         for begin in range(0, len(data), HEAD_BYTES_MAX):
             if self.transport.is_closing():
                 return
@@ -85,11 +85,11 @@ class Connection(H11Protocol):
             super().data_received(piece)
 
     def handle_events(self) -> None:
-        """Do what was asked for."""
+        """Process the parsed events."""
         try:
             super().handle_events()
         except h11.LocalProtocolError:
-            # Nonsense behind a whole request: uvicorn cannot answer it any more.
+            # Invalid bytes after a complete request: uvicorn cannot answer them any more.
             self.abort()
 
     def pause_writing(self) -> None:
@@ -98,7 +98,7 @@ class Connection(H11Protocol):
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Continue to write."""
         self._unread_since = None
         super().resume_writing()
 
@@ -108,22 +108,22 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def abort(self) -> None:
-        """End it, whatever is still to be sent."""
+        """Close the connection, even with unsent bytes."""
         self.is_aborted = True
         self.transport.abort()
 
     @property
     def _is_refused_body(self) -> bool:
-        """Say whether it was answered in the midst of its body."""
+        """Return whether the request was answered before its body was complete."""
         cycle = self.cycle
         if cycle is None or not cycle.response_complete:
             return False
         return self.conn.their_state is h11.SEND_BODY
 
     def waits(self, now: float) -> tuple[float, float] | None:
-        """Return since when, and for how long at most, it waits for its client.
+        """Return since when the connection waits for its client, and the limit of that wait.
 
-        None while the client waits for us.
+        None while the client waits for the server.
         """
         if self.transport.is_closing():
             self._closing_since = self._closing_since or now
@@ -135,7 +135,7 @@ class Connection(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             return self._since, HEAD_S
         if self.cycle.more_body and not self.cycle.response_started:
-            return self._since, float("inf")  # Whoever reads the body has a deadline.
+            return self._since, float("inf")  # The reader of the body has its own deadline.
         return None
 
 
@@ -158,14 +158,14 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections; asyncio would accept more than there are descriptors for."""
+        """Accept connections; asyncio would accept more than the descriptors allow."""
         await self.lifespan.startup()
         self.servers = []
         self._accepting = [asyncio.create_task(self._accept(one)) for one in sockets or ()]
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after connections once a second."""
+        """Check the connections once a second."""
         if counter % 10 == 0:
             now = asyncio.get_running_loop().time()
             for connection in self._connections():
@@ -175,12 +175,12 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and end."""
+        """Accept no more connections, and end."""
         await self.close()
         await super().shutdown(sockets)
 
     async def close(self) -> None:
-        """Accept nothing more."""
+        """Accept no more connections."""
         ending = [*self._accepting, *self._entering]
         for task in ending:
             task.cancel()
@@ -199,7 +199,7 @@ class Server(uvicorn.Server):
             task.add_done_callback(self._entered)
 
     async def _room(self) -> None:
-        """Wait until one more connection may be made, and make place for it if that can be."""
+        """Wait until one more connection is allowed; close an old one for it if possible."""
         while self._count() >= self._connections_max and not self._give_way():
             self._left.clear()
             await self._left.wait()
@@ -209,7 +209,7 @@ class Server(uvicorn.Server):
         return open_ + len(self._entering)
 
     def _give_way(self) -> bool:
-        """End the connection that has waited longest for its client; say whether there is one."""
+        """Close the connection that waits longest for its client; return whether there is one."""
         now = asyncio.get_running_loop().time()
         waiting = [
             (waits[0], id(one), one)
@@ -241,7 +241,7 @@ class Server(uvicorn.Server):
                 ssl_handshake_timeout=limit_s,
                 ssl_shutdown_timeout=limit_s,
             )
-        except OSError:  # With TLS's errors: a port scan, or somebody without TLS. Not a word.
+        except OSError:  # Includes TLS errors (a port scan, a client without TLS): not logged.
             end.close()
         except BaseException:
             end.close()

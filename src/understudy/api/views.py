@@ -1,7 +1,7 @@
 """The model as JSON: the same for REST, for commands, and for reading storage without a leader.
 
-Shapes and key names are Flink's where Flink has the endpoint; what is ours is added beside.
-Times are milliseconds since 1970, and -1 where they are still to come, as in Flink.
+Shapes and key names are Flink's where Flink has the endpoint; keys of ours are added. Times are
+milliseconds since 1970, and -1 for times in the future, as in Flink.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from understudy.rpc.messages import DriverReport, Progress
 Json = dict[str, Any]
 
 UNREADABLE = "UNREADABLE"
-"""The status of an application of which nothing but its link can be read."""
+"""The status of an application of which only the link can be read."""
 
 
 @dataclass(frozen=True)
 class JobLive:
-    """What only the leader knows of a job."""
+    """Facts of a job that only the leader has."""
 
     status: JobStatus
     progress: Progress | None = None
@@ -53,7 +53,7 @@ class JobLive:
     checkpoints: Checkpoints | None = None
     recent_checkpoints: tuple[Checkpoint, ...] = ()
     waits: str = ""
-    """Why it waits for a slot, or in its slot for executors."""
+    """Why the job waits for a slot, or in its slot for executors."""
     spark: SparkApplication = SparkApplication()
 
 
@@ -67,23 +67,23 @@ class ApplicationFacts:
     now: float
     live: Mapping[JobId, JobLive] = field(default_factory=dict)
     reached: frozenset[JobId] | None = None
-    """None where nobody leads: then nobody knows."""
+    """Jobs that `main` has executed this time; None without a leader, as only leaders know."""
     adopted: frozenset[JobId] = frozenset()
     skipped: frozenset[JobId] = frozenset()
     displaced: frozenset[JobId] = frozenset()
     failure: Failure | None = None
-    """Why the application fails, or has failed: the one cause, where this leader knows it."""
+    """The single cause of the application's failure, if this leader knows it."""
     timestamps: Mapping[str, float] = field(default_factory=dict)
-    """When it came into which state, as its leader knows, or as is stored."""
+    """The time of each state, from its leader or from storage."""
     record: ApplicationRecord | None = None
-    """How it was submitted, where that is at hand."""
+    """The submitted application, if at hand."""
 
 
 # --- jobs -----------------------------------------------------------------------------------------
 
 
 def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
-    """Return a job as it stands in lists (Flink's ``JobDetails``)."""
+    """Return a job in the shape of lists (Flink's ``JobDetails``)."""
     entry = facts.entries[job_id]
     status = job_status(facts, job_id)
     start, end = _times(entry)
@@ -112,7 +112,7 @@ def job_details(facts: ApplicationFacts, job_id: JobId) -> Json:
 
 
 def spark_application(spark: SparkApplication) -> Json | None:
-    """Return the Spark application in which a job runs, None while there is none."""
+    """Return the Spark application in which a job runs, None without one."""
     if spark == SparkApplication():
         return None
     return {
@@ -123,7 +123,7 @@ def spark_application(spark: SparkApplication) -> Json | None:
 
 
 def job_status(facts: ApplicationFacts, job_id: JobId) -> JobStatus:
-    """Return a job's status, as well as it can be told."""
+    """Return a job's status, as far as it is known."""
     entry = facts.entries[job_id]
     if entry.result:
         return entry.result.status
@@ -163,7 +163,7 @@ def job_detail(facts: ApplicationFacts, job_id: JobId) -> Json:
 
 
 def plan(job_id: str, name: str, kind: str) -> Json:
-    """Return a job's plan in Flink's shape: Spark makes one for each of its jobs, not for ours."""
+    """Return a job's plan in Flink's shape, without nodes: Spark plans its own jobs, not ours."""
     return {"jid": job_id, "name": name, "type": kind, "nodes": []}
 
 
@@ -223,7 +223,7 @@ def recorded_result(record: JobRecord) -> Json:
 
 
 def configuration(settings: Mapping[str, str]) -> list[Json]:
-    """Return settings in Flink's shape; the secrets among them are hidden already."""
+    """Return settings in Flink's shape; secrets must already be hidden."""
     return [{"key": key, "value": text} for key, text in sorted(settings.items())]
 
 
@@ -231,7 +231,7 @@ def configuration(settings: Mapping[str, str]) -> list[Json]:
 
 
 def application_overview(facts: ApplicationFacts) -> Json:
-    """Return an application as it stands in lists."""
+    """Return an application in the shape of lists."""
     body = facts.body
     end = body.result.end_time if body.result else None
     counts: dict[str, int] = {}
@@ -253,7 +253,7 @@ def application_overview(facts: ApplicationFacts) -> Json:
 
 
 def application_detail(facts: ApplicationFacts) -> Json:
-    """Return one application (``/applications/:applicationid``); it starts when it runs, there."""
+    """Return one application (``/applications/:applicationid``); its start is that of RUNNING."""
     overview = application_overview(facts)
     times = {"CREATED": facts.body.created_at, **facts.body.timestamps, **facts.timestamps}
     end = facts.body.result.end_time if facts.body.result else None
@@ -267,12 +267,12 @@ def application_detail(facts: ApplicationFacts) -> Json:
 
 
 def timestamps(states: Iterable[enum.Enum], times: Mapping[str, float]) -> dict[str, int]:
-    """Return when each state began, 0 for those that did not, as Flink writes it."""
+    """Return the start of each state, 0 for states without one, as Flink writes it."""
     return {one.value: milliseconds(times.get(one.value, 0.0)) for one in states}
 
 
 def since_running(times: Mapping[str, float], end: float | None, now: float) -> Json:
-    """Return start and duration of an application that may not have come to run."""
+    """Return start and duration of an application that may never have run."""
     start = times.get(ApplicationStatus.RUNNING.value)
     return {
         "start-time": milliseconds(start),
@@ -281,7 +281,7 @@ def since_running(times: Mapping[str, float], end: float | None, now: float) -> 
 
 
 def unreadable_overview(application: ApplicationId, link: Link, problem: str) -> Json:
-    """Return an application of which nothing but its link can be read, as it stands in lists."""
+    """Return an application of which only the link can be read, in the shape of lists."""
     return {
         "id": application,
         "name": "?",
@@ -296,7 +296,7 @@ def unreadable_overview(application: ApplicationId, link: Link, problem: str) ->
 
 
 def attention(problems: Mapping[str, str]) -> list[Json]:
-    """Return what needs a person (``/ha/status``)."""
+    """Return the problems that a person must solve (``/ha/status``)."""
     return [{"id": subject, "problem": masked(why)} for subject, why in problems.items()]
 
 
@@ -306,7 +306,7 @@ def attention(problems: Mapping[str, str]) -> list[Json]:
 def taskmanager(
     name: str, incarnation: str, pid: int, guardian_pid: int, slots: int, drivers: list[Json]
 ) -> Json:
-    """Return a TaskManager with its slots, and its spare drivers beside."""
+    """Return a TaskManager with its slots and spare drivers."""
     seated = {driver["slot"]: driver for driver in drivers if driver["slot"] is not None}
     empty = {
         "state": "starting",
@@ -331,7 +331,7 @@ def taskmanager(
 
 
 def driver(report: DriverReport) -> Json:
-    """Return a driver, in a slot or to spare."""
+    """Return a driver, in a slot or spare."""
     return {
         "slot": report.slot,
         "id": report.driver,
@@ -363,12 +363,12 @@ def span(item: LeadershipSpan) -> Json:
 
 
 def encode(value: object) -> bytes:
-    """Return JSON; integers of any size survive, as they came from user code."""
+    """Return JSON; integers keep any size, as they come from user code."""
     return json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins).encode()
 
 
 def _when(entry: JobEntry) -> dict[str, float]:
-    """Return when a job came into which state, as far as that is durable."""
+    """Return the durable times of a job's states."""
     times = {JobStatus.CREATED.value: entry.submitted_at}
     start, end = _times(entry)
     if entry.intent:
@@ -390,12 +390,12 @@ def milliseconds(seconds: float | None) -> int:
 
 
 def duration(start: float, end: float | None, now: float) -> int:
-    """Return how long it took, or takes, in milliseconds."""
+    """Return the duration so far, or in all, in milliseconds."""
     return max(0, int(((now if end is None else end) - start) * 1000))
 
 
 def tasks(status: JobStatus, progress: Progress | None) -> Json:
-    """Return how many of the Spark tasks of a job are in which state."""
+    """Return the number of a job's Spark tasks in each state."""
     done = progress.tasks_done if progress else 0
     total = progress.tasks_total if progress else 0
     counts = dict.fromkeys(
@@ -431,7 +431,7 @@ def _marks(facts: ApplicationFacts, job_id: JobId) -> Json:
 
 
 def kept(ended: JobResultEntry | JobRecord | None) -> Json:
-    """Return where what remains of a job lies, where something does."""
+    """Return the places of an ended job's checkpoint and savepoint; None for a missing one."""
     return {
         "checkpoint": (ended.checkpoint if ended else "") or None,
         "savepoint": (ended.savepoint if ended else "") or None,
