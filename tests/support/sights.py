@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def names_in(directory: Path) -> list[str] | None:
-    """List a directory; None if it was replaced meanwhile, as the old one is removed file by file.
+    """List a directory; None if it was just replaced, as the old one is removed file by file.
 
     Raises ``FileNotFoundError`` if there is none.
     """

@@ -186,8 +186,8 @@ class LogFiles:
 def _set_aside(path: Path, descriptor: int) -> bool:
     """Rename a full log to its second name; return whether the log is renamed now.
 
-    All processes find a full log at the same time. The holder of its lock renames it, unless it was
-    renamed; meanwhile the others write one more line into it.
+    All processes find a full log at the same time. The first to lock it renames it, unless it was
+    renamed already; the others write one more line into it.
     """
     if not disk.locked(descriptor):
         return False

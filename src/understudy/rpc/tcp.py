@@ -148,12 +148,12 @@ class TcpNetwork(Generic[M]):
     # --- the client -------------------------------------------------------------------------------
 
     async def connect(self, address: str, sender: Incarnation) -> Link[M]:
-        """Connect and authenticate, or log the reason and raise `UnreachableError`."""
+        """Connect and authenticate, or raise `UnreachableError`; wrong settings are logged."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 return await self._connect(address, sender)
         except UnreachableError as error:
-            # Only a person can repair this, who may not see the caller's log.
+            # Only a person can repair this, and may not see the caller's log.
             self._complaints.log(address, str(error))
             raise UnreachableError(f"{address}: {error}") from error
         except ssl.SSLError as error:
