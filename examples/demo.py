@@ -1,10 +1,10 @@
-"""Kill the leading JobManager in the middle of a run, and watch the run go on.
+"""Kill the leading JobManager in the middle of a run, and watch the run continue.
 
     make demo
 
-Runs ``flights.py`` on a cluster of this machine (two JobManagers, one TaskManager), kills the
-leader with SIGKILL while the longest job runs, and tells at the end who led when, what the new
-leader adopted, and what was not run again. Exits with the application's exit code.
+Runs ``flights.py`` on a cluster of this machine (two JobManagers, one TaskManager) and kills the
+leader with SIGKILL while the longest job runs. At the end prints who led when, what the new leader
+adopted, and what was not run again. Exits with the application's exit code.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ COMMAND = [
 ]
 LONGEST_JOB = "planes and airports"
 KILL_AFTER_S = 6.0
-"""How long the longest job runs before the leader is killed: a few of its months are done then."""
+"""How long the longest job runs before the kill: a few of its months are done by then."""
 
 DEADLINE_S = 600.0
 CLOSE_S = 30.0
-"""How long the cluster may take to close once it was told to."""
+"""How long the cluster may take to shut down."""
 
 TAIL_LINES = 30
 LINE_BYTES_MAX = 16 << 20
-"""The longest event, a takeover, names every job that was not run again."""
+"""Limit of one event line; the longest, a takeover, names every job that was not run again."""
 
 INTERRUPTED = 128 + signal.SIGINT
 OVER = {"FINISHED", "FAILED", "CANCELED"}
@@ -45,7 +45,7 @@ COLOURED = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 class Demo:
-    """What is known of the run so far, and what is told of it."""
+    """Runs the application, kills the leader, and prints what happens."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -62,7 +62,7 @@ class Demo:
     async def run(self) -> int:
         """Run the application to its end and return its exit code."""
         self._tell("two JobManagers and a TaskManager start on this machine", BOLD)
-        # In a group of its own, so that Ctrl-C reaches the cluster once: from us.
+        # In its own process group, so that Ctrl-C reaches the cluster only once: from us.
         process = await asyncio.create_subprocess_exec(
             *COMMAND, stdout=PIPE, stderr=PIPE, limit=LINE_BYTES_MAX, process_group=0
         )
@@ -95,11 +95,11 @@ class Demo:
                 async with asyncio.timeout(CLOSE_S):
                     await process.communicate()
             except TimeoutError:
-                process.kill()  # The guardians then close the cluster.
+                process.kill()  # The guardians then end the cluster.
                 await process.wait()
 
     async def _kill_leader(self) -> None:
-        """Kill the leader in the longest job; if that was too quick, in one that follows."""
+        """Kill the leader during the longest job; if that was too quick, during a later job."""
         await self._longest_runs.wait()
         await asyncio.sleep(KILL_AFTER_S)
         while not (self._running and self._ready - {self._leader}):
@@ -125,7 +125,7 @@ class Demo:
                 self._ready.add(event["id"])
                 if event["id"] != self._leader:
                     self._tell(f"{event['id']} stands by")
-            case "leader" if not self._over:  # Somebody also leads the cluster while it closes.
+            case "leader" if not self._over:  # The shutdown has a leader too, which is no news.
                 self._leader = event["id"]
                 self._note(f"{event['id']} leads, term {event['term']}{self._since_kill()}", BOLD)
             case "job-status":
@@ -170,7 +170,7 @@ class Demo:
         return f", {time.monotonic() - self._killed_at:.2f} s after the kill"
 
     async def _pass_output(self, process: Process) -> None:
-        """Show what main and the jobs print; the cluster's own log only where it warns."""
+        """Print the output of main and the jobs, and the warnings of the cluster's own log."""
         assert process.stderr is not None
         while line := await process.stderr.readline():
             text = line.decode(errors="replace").rstrip()
@@ -194,7 +194,7 @@ class Demo:
         print(f"exit code {code}")
 
     def _note(self, text: str, style: str = "") -> None:
-        """Tell it now, and again in the timeline at the end."""
+        """Print a line now, and again in the timeline at the end."""
         self._timeline.append(self._tell(text, style))
 
     def _tell(self, text: str, style: str = "") -> str:
@@ -204,7 +204,7 @@ class Demo:
 
 
 def paint(text: str, style: str) -> str:
-    """Colour a text where it goes to a terminal."""
+    """Colour a text if the output is a terminal."""
     return f"\033[{style}m{text}\033[0m" if COLOURED and style else text
 
 

@@ -2,11 +2,10 @@
 
     make demo-cluster
 
-Starts, on loopback addresses of this machine: a ZooKeeper, a standalone Spark cluster (a Master and
-two Workers), two JobManagers, and two TaskManagers on addresses of their own. Runs ``flights.py``
-on it; kills an executor, the leading JobManager, a driver and a Worker, each in the middle of a
-job; and prints what was adopted, what was restarted, and what was lost. Exits with 0 if the
-application has finished.
+Starts on loopback addresses of this machine: a ZooKeeper, a standalone Spark cluster (a Master and
+two Workers), two JobManagers, and two TaskManagers, each with its own address. Runs ``flights.py``,
+kills an executor, the leading JobManager, a driver and a Worker, each in the middle of a job, and
+prints what was adopted, restarted and lost. Exits with 0 if the application has finished.
 """
 
 import contextlib
@@ -50,11 +49,11 @@ Json = dict[str, Any]
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text says why."""
+    """The demo cannot continue; the message gives the reason."""
 
 
 class Demo:
-    """The processes of the demo, what is known of the run, and what is told of it."""
+    """Starts the processes, kills some of them, and prints what happens."""
 
     def __init__(self, home: Path) -> None:
         self._start = time.monotonic()
@@ -68,10 +67,10 @@ class Demo:
         self._killed: set[str] = set()
         self._term = 0
 
-    # --- what is started --------------------------------------------------------------------------
+    # --- the processes ----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start everything; each part waits for the one before."""
+        """Start everything; each part waits for the previous one."""
         self._tell("a ZooKeeper, a Spark Master and two Workers start", BOLD)
         quorum = self._start_zookeeper()
         master, page = self._start_spark()
@@ -122,7 +121,7 @@ class Demo:
         return master, page
 
     def start_worker(self, name: str, master: str) -> None:
-        """Start a Worker of two cores."""
+        """Start a Worker with two cores."""
         size = ("--cores", "2", "--memory", WORKER_MEMORY, "--work-dir", self._dir(name))
         where = ("--host", "127.0.0.1", "--webui-port", "0")
         self._launch(name, *java("deploy.worker.Worker"), *where, *size, master)
@@ -146,10 +145,10 @@ class Demo:
         path.mkdir(parents=True, exist_ok=True)
         return str(path)
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Follow the run to its end, with the kills on the way; return the exit code."""
+        """Follow the run to its end and do the kills; return the exit code."""
         self._kill_when("load", "executor", self._kill_executor)
         self._kill_when("weather by hour", "leader", self._kill_leader)
         self._kill_when("planes and airports", "driver", self._kill_driver)
@@ -158,7 +157,7 @@ class Demo:
         return self._conclude()
 
     def _kill_when(self, job: str, what: str, kill: Callable[[Json], str]) -> None:
-        """Kill something while a job runs, or any later job if that was too quick."""
+        """Kill something while a job runs; if that was too quick, during any later job."""
 
         def due() -> bool:
             if self._has_ended():
@@ -257,7 +256,7 @@ class Demo:
         return code
 
     def close(self) -> None:
-        """End every process that was started, the youngest first."""
+        """End every started process, the youngest first."""
         for one in reversed(self._processes.values()):
             if one.poll() is None:
                 one.terminate()
@@ -304,7 +303,7 @@ def java(main: str) -> list[str]:
 
 
 def executors() -> Iterator[int]:
-    """Yield the executors of this demo: they carry its tag."""
+    """Yield the executors of this demo, which have its tag."""
     for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             ours = path.name.isdigit() and EXECUTOR in (path / "cmdline").read_bytes()
@@ -313,7 +312,7 @@ def executors() -> Iterator[int]:
 
 
 def kill(pid: int) -> None:
-    """Kill a process that may have ended just now."""
+    """Kill a process, which may have ended already."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
@@ -326,7 +325,7 @@ def read(url: str) -> Json:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at just now."""
+    """Return a port at which no process listens now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port

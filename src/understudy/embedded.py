@@ -1,9 +1,9 @@
 """The embedded cluster: a whole cluster in this process, for plain ``python app.py``.
 
-The shipped Dispatcher, ResourceManager and JobMasters run in a thread of their own, over a register
-and a storage in memory; jobs run in threads instead of drivers. Functions, arguments and values
-pass through the same pickling and JSON as in a cluster. There is no high availability and no
-server, and a failed job is not restarted, so that its error is seen at once.
+The regular Dispatcher, ResourceManager and JobMasters run in a separate thread, over a register and
+a storage in memory; jobs run in threads instead of drivers. Functions, arguments and values pass
+through the same pickling and JSON as in a cluster. There is no high availability and no server. A
+failed job is not restarted, so that its error is visible at once.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ from understudy.rpc.messages import Deploy, DriverReport, LinkMessage, MainMessa
 
 CLUSTER = "embedded"
 SLOTS = 8
-"""Jobs at once; they share one SparkContext, so more would only wait for each other."""
+"""Concurrent jobs; they share one SparkContext, so more would only wait for each other."""
 
 _me = Incarnation(uuid.uuid4().hex)
 
 
 class ThisProcess:
-    """The process of ``main`` is this one: it can be asked to end, but not be killed."""
+    """This process in the role of the process of ``main``: it can end, but cannot be killed."""
 
     guardian_pid = 0
 
@@ -79,23 +79,23 @@ class ThisProcess:
         self.death: asyncio.Future[Death] = asyncio.get_running_loop().create_future()
 
     def until(self, deadline: float) -> None:
-        """See `Process.until`."""
+        """Do nothing: no guardian watches this process."""
 
     def stop(self, grace_s: float) -> None:
-        """See `Process.stop`."""
+        """End this process's role as ``main`` at once."""
         self.kill("")
 
     def kill(self, reason: str) -> None:
-        """See `Process.kill`: what counts as dead is this process's part as ``main``."""
+        """Mark ``main`` as dead; the process itself lives on."""
         if not self.death.done():
             self.death.set_result(Death(0, 0, SystemClock().now(), "ended"))
 
     async def started(self) -> None:
-        """See `Process.started`."""
+        """Return at once: this process has started."""
 
 
 class OneMain:
-    """Hands out the one ``main`` there is; see `MainProcesses`."""
+    """Provides the one process of ``main`` that exists."""
 
     ready = True
 
@@ -103,15 +103,15 @@ class OneMain:
         self._main = main
 
     def hold(self, deadline: float) -> None:
-        """See `MainProcesses.hold`."""
+        """Do nothing: there is no lease to hold."""
 
     async def take(self) -> MainProcess:
-        """See `MainProcesses.take`."""
+        """Return this process's ``main``."""
         return self._main
 
 
 class Threads:
-    """A TaskManager whose drivers are threads of this process; it speaks as a real one does."""
+    """A TaskManager whose drivers are threads of this process; its messages are the usual ones."""
 
     def __init__(self, link: LocalLink[LinkMessage], storage: BlockingStorage) -> None:
         self._link = link
@@ -121,7 +121,7 @@ class Threads:
         self._drivers = [Incarnation(f"thread-{number}") for number in range(1, SLOTS + 1)]
         self._spark = _Spark()
         self._recorders: dict[JobId, LinkRecorder] = {}
-        # Started now, since Python 3.12 starts no thread any more once main has ended.
+        # Started now: Python 3.12 starts no thread once main has ended.
         self._orders: dict[Incarnation, queue.SimpleQueue[tuple[Deploy, int]]] = {}
         self._threads: dict[Incarnation, threading.Thread] = {}
         for driver in self._drivers:
@@ -132,7 +132,7 @@ class Threads:
             self._threads[driver].start()
 
     def registration(self) -> messages.Register:
-        """Return what a TaskManager says first."""
+        """Return the first message of a TaskManager."""
         return messages.Register(
             name=CLUSTER,
             pid=os.getpid(),
@@ -146,7 +146,7 @@ class Threads:
         )
 
     async def serve(self) -> None:
-        """Obey until the link is closed."""
+        """Execute the leader's orders until the link is closed."""
         while (envelope := await self._link.receive()) is not None:
             match envelope.message:
                 case Deploy() as deploy:
@@ -192,7 +192,7 @@ class Threads:
 
     def _ended(self, driver: Incarnation, ended: messages.AttemptEnded) -> None:
         del self._busy[driver]
-        # Of a thread there is nothing to be reaped; and no other attempt follows here.
+        # A thread leaves nothing to reap, and no other attempt follows here.
         self._link.send(replace(ended, reaped=True))
         self._link.send(messages.Drivers(drivers=self._reports()))
 
@@ -210,7 +210,7 @@ class Threads:
 
 
 class _Spark:
-    """The one SparkContext of this process, started when a job first asks for it."""
+    """The one SparkContext of this process, started when the first job needs it."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -219,7 +219,7 @@ class _Spark:
         self._queries: dict[str, Any] = {}
 
     def session(self, attempt: Attempt, deploy: Deploy) -> Any:
-        """Return the job's own session; its streaming queries are watched from now on."""
+        """Return the job's own session, and watch its streaming queries from now on."""
         job_id = deploy.job_id
         with self._turn:
             if self._started is None:
@@ -242,7 +242,7 @@ class _Spark:
 
 
 def _staged(attempt: Attempt) -> messages.AttemptEnded:
-    """Store how an attempt ended; an interrupt that comes too late changes nothing."""
+    """Stage an attempt's outcome; a late interrupt changes nothing."""
     while True:
         try:
             return attempt.stage()
@@ -251,7 +251,7 @@ def _staged(attempt: Attempt) -> messages.AttemptEnded:
 
 
 def _end_queries(attempt: Attempt) -> None:
-    """End what an attempt has started; a query that does not stop ends with this process."""
+    """End an attempt's streaming queries; one that does not stop ends with this process."""
     try:
         attempt.end()
     except Exception:
@@ -259,7 +259,7 @@ def _end_queries(attempt: Attempt) -> None:
 
 
 class EmbeddedLink:
-    """``main``'s requests, from any thread to the cluster's; see `MainLink`."""
+    """``main``'s requests, from any thread to the cluster's thread."""
 
     execution = 1
 
@@ -270,7 +270,7 @@ class EmbeddedLink:
         self._waiting: dict[int, concurrent.futures.Future[MainMessage]] = {}
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
-        """See `MainLink.request`."""
+        """Send a numbered request to the cluster's thread, and wait for the answer."""
         self._home.demand("a question of main")
         number = next(self._numbers)
         answer: concurrent.futures.Future[MainMessage] = concurrent.futures.Future()
@@ -279,19 +279,19 @@ class EmbeddedLink:
         return answer.result()
 
     def tell(self, message: MainMessage) -> None:
-        """See `MainLink.tell`."""
+        """Send a message to the cluster's thread."""
         self._home.demand("a message of main")
         self._cluster.send(message)
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
-        """See `MainLink.put_plan`."""
+        """Store a plan in memory."""
         name = digest(plan)
         path = f"{CLUSTER}/applications/plans/{job_id}"
         self._cluster.storage.publish(path, plan)
         return Pointer(path=path, digest=name, size=len(plan))
 
     def answered(self, message: MainMessage | None) -> None:
-        """Take in an answer; None when there will be no more."""
+        """Pass an answer to its waiting request; None: the cluster has ended, so fail them all."""
         if message is None:
             for answer in self._waiting.values():
                 answer.set_exception(UnreachableError("the embedded cluster has ended"))
@@ -303,7 +303,7 @@ class EmbeddedLink:
 
 
 class EmbeddedCluster:
-    """The cluster of this process, in a thread of its own."""
+    """The cluster of this process, in a separate thread."""
 
     def __init__(self) -> None:
         self.storage: BlockingStorage = FsspecStorage(f"memory://understudy-{_me}")
@@ -320,19 +320,19 @@ class EmbeddedCluster:
         self._ready.result()
 
     def send(self, message: MainMessage) -> None:
-        """Send what ``main`` says, from any thread."""
+        """Send a message of ``main`` to the cluster, from any thread."""
         assert self._main is not None
         self._loop.call_soon_threadsafe(self._main.send, message)
 
     def end(self, error: BaseException | None) -> ApplicationStatus:
-        """Say how ``main`` has ended; return how the application ended, all jobs included."""
+        """Report ``main``'s outcome; wait for all jobs and return the application's status."""
         failure, job_id = (failure_of(error), uncaught_job(error)) if error else (None, None)
         self.send(messages.MainEnded(failure=failure, job_id=job_id))
         self._loop.call_soon_threadsafe(self._leave)
         return self._ended.result().status
 
     def _leave(self) -> None:
-        """Do what the kernel does when a process of ``main`` has ended."""
+        """Close the link and mark ``main`` as dead, as the end of a real process would."""
         assert self._main is not None
         assert self._process is not None
         self._main.close()
@@ -424,21 +424,21 @@ class EmbeddedCluster:
 
 
 def embed() -> Environment:
-    """Start the cluster of this process, and see to its end when the interpreter ends."""
+    """Start the cluster of this process; it ends when the interpreter exits."""
     cluster, home = EmbeddedCluster(), Home()
     atexit.register(lambda: _end(cluster) if home.is_here else None)
     return Environment(cluster.link, Assignment(cluster.application_id))
 
 
 def _end(cluster: EmbeddedCluster) -> None:
-    """Wait for what ``main`` has left running, and exit as a cluster would."""
+    """Wait for the jobs that ``main`` has left running, and exit as a cluster would."""
     error: BaseException | None = getattr(sys, "last_value", None)
     with contextlib.suppress(KeyboardInterrupt):
         status = cluster.end(error)
         if status is ApplicationStatus.FINISHED:
             return
         if error is not None and status is ApplicationStatus.FAILED:
-            return  # Python has shown it, and exits as it says.
+            return  # Python has printed the error, and exits with its exit code.
         if cluster.failure:
             text = cluster.failure.traceback or cluster.failure.message
             sys.stderr.write(f"understudy: a job that nobody awaited has failed\n{text}\n")

@@ -1,1 +1,1 @@
-"""One suite a protocol, run over every implementation."""
+"""One suite per protocol, run over every implementation."""

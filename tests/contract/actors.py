@@ -1,4 +1,4 @@
-"""What the processes do that the contract suites start; each returns an exit code."""
+"""The functions of the processes that the contract suites start; each returns an exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DONE, REFUSED, UNKNOWN = 0, 3, 4
 
 
 class OneThread(asyncio.SelectorEventLoop):
-    """A loop that calls blocking functions itself, so that a process has one thread."""
+    """An event loop that calls blocking functions itself, so that a process has one thread."""
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
@@ -65,13 +65,13 @@ def swap(directory: str, key: str, value: str | None, expected: str | None) -> C
 
 
 FILE_EVENTS = {"open", "os.listdir", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "fsync"}
-"""What Python tells its audit hooks before it touches a file system; ``fsync`` is added below."""
+"""Python's audit events of file system calls; ``fsync`` is added below."""
 
 
 def swap_and_stop(
     directory: str, key: str, value: str | None, expected: str | None, moment: int
 ) -> Callable[[], int]:
-    """Swap once, and stop for good just before the so-manieth touch of the file system."""
+    """Swap once, but stop just before the file system call with number ``moment``."""
     run, fsync = swap(directory, key, value, expected), os.fsync
     touches = itertools.count(1)
 
@@ -92,7 +92,7 @@ def swap_and_stop(
 
 
 def increment(directory: str, key: str, times: int) -> Callable[[], int]:
-    """Increment a number so many times."""
+    """Increment a number several times."""
     register = FilesystemRegister(Path(directory))
 
     async def work() -> None:
@@ -103,7 +103,7 @@ def increment(directory: str, key: str, times: int) -> Callable[[], int]:
 
 
 async def increment_once(register: Register, key: str) -> None:
-    """Add 1 to a number, however many others do so at the same time."""
+    """Add 1 to a number, even if others do so concurrently."""
     while True:
         entry = await register.load(key)
         number = int(entry.value) if entry else 0

@@ -27,18 +27,18 @@ from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 __all__ = ["moto", "zookeeper"]
 
 PATIENCE_S = 60.0
-"""Nothing here takes a second; whoever waits longer waits for what will not come."""
+"""No wait here takes a second; after this time a test hangs."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One backend: ``open`` opens it once more, as another process would."""
+    """One backend: ``open`` opens its register again, as another process would."""
 
     name: str
     open: Callable[[], Register]
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a test, and fail it if it hangs."""
+        """Run a test; fail it if it hangs."""
 
         async def patiently() -> None:
             async with asyncio.timeout(PATIENCE_S):
@@ -49,7 +49,7 @@ class Backend:
 
 @pytest.fixture(params=["embedded", "filesystem", "zookeeper", "faulty"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    """Every backend, and the fake that other tests put in front of one."""
+    """Return each backend in turn, and the fake that other tests put in front of one."""
     if request.param == "zookeeper":
         server: Server = request.getfixturevalue("zookeeper")
         settings = {
@@ -69,7 +69,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
 
 @pytest.fixture(params=["local", "memory", "s3", "renaming", "fake"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BlockingStorage:
-    """Every storage, and the fake that other tests use."""
+    """Return each storage in turn, and the fake that other tests use."""
     if request.param == "local":
         return LocalStorage(tmp_path / "storage")
     if request.param == "memory":
@@ -84,13 +84,13 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BlockingStorage:
 
 @pytest.fixture(scope="session")
 def breeder() -> Iterator[Zygote]:
-    """The process from which all others are forked."""
+    """Start the process from which all others are forked."""
     with zygote.started("tests.contract.actors") as started:
         yield started
 
 
 @pytest.fixture
 def processes(breeder: Zygote) -> Iterator[Zygote]:
-    """Start real processes; whatever a test leaves is killed."""
+    """Start real processes; leftover ones are killed after the test."""
     yield breeder
     breeder.close_children()

@@ -1,4 +1,4 @@
-"""Drafts of the filesystem register: who removes one, and who publishes it."""
+"""Drafts of the filesystem register: removal and publication race."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files(directory: Path) -> list[str]:
 def test_a_draft_that_is_removed_while_its_writer_goes_on_harms_no_key(
     reached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes by before the draft is held takes its writer for dead, and may be slow."""
+    """A process that finds the draft before it is held takes its writer for dead, and is slow."""
     begun, go_on, written = Event(), Event(), Event()
     hold, rename, remove_tree = drafts.hold, Path.rename, shutil.rmtree
 
@@ -40,7 +40,7 @@ def test_a_draft_that_is_removed_while_its_writer_goes_on_harms_no_key(
         if written.is_set() or current_thread() is writer:
             remove_tree(path, **how)
             return
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # As it does: by a descriptor.
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # As rmtree: by a descriptor.
         go_on.set()
         assert written.wait(PATIENCE_S)
         for name in os.listdir(directory):
@@ -63,7 +63,7 @@ def test_a_draft_that_is_removed_while_its_writer_goes_on_harms_no_key(
 
     if reached == "hold":
         monkeypatch.setattr(drafts, "hold", hold_late)
-    else:  # Its lock was not to be had, as somebody looked at it just then.
+    else:  # The lock could not be taken, as another process looked at the draft then.
         monkeypatch.setattr(drafts, "hold", lambda _: None)
         monkeypatch.setattr(Path, "rename", rename_late)
     monkeypatch.setattr(shutil, "rmtree", remove_slowly)

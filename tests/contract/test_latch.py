@@ -1,6 +1,6 @@
-"""What every line of contenders owes: the suite of ``understudy.ha.latch.Latch``.
+"""The suite of ``understudy.ha.latch.Latch``: the promises of every line of contenders.
 
-It is held over the line in ZooKeeper, and over the fake on which elections are tested.
+The suite runs over the line in ZooKeeper, and over the fake of the election tests.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from understudy.ha.backends.zookeeper.release import close
 from understudy.ha.latch import Latch
 
 MOMENT_S = 0.25
-"""So long nothing happened that will not happen."""
+"""After this time without an event, none is expected."""
 
 
 class Place(Protocol):
-    """Where a line is kept."""
+    """An implementation of a line."""
 
     def latch(self, me: str) -> Latch:
-        """Open it for a contender with a session of its own."""
+        """Open the line for a contender with its own session."""
         ...
 
     async def end_session(self, latch: Latch) -> None:
-        """End a contender's session, as its guardian would."""
+        """End a contender's session, as the contender's guardian would."""
         ...
 
     def writes(self) -> int:
-        """Return how much has been written."""
+        """Return the number of writes so far."""
         ...
 
     def now(self) -> float:
-        """Return the time that renewals are counted in."""
+        """Return the time of the clock for renewals."""
         ...
 
 
 class Fake:
-    """A line in virtual time; all contenders are on the machine that runs the test."""
+    """A line in virtual time; all contenders are on the test's machine."""
 
     def __init__(self) -> None:
         self.ensemble: Ensemble | None = None
@@ -103,7 +103,7 @@ Scenario = Callable[[Place], Coroutine[Any, Any, None]]
 
 @pytest.fixture(params=["fake", "zookeeper"])
 def hold(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
-    """Return what holds a line to a scenario."""
+    """Return a function that runs a scenario over a line."""
     if request.param == "fake":
         return lambda scenario: run_virtual(scenario(Fake()))
     real = Real(request.getfixturevalue("zookeeper"))
@@ -126,7 +126,7 @@ Hold = Callable[[Scenario], None]
 
 
 async def in_line(place: Place, *names: str) -> list[Latch]:
-    """Let contenders stand in line, one after the other."""
+    """Let contenders join the line one after the other."""
     latches = [place.latch(name) for name in names]
     for latch in latches:
         await latch.ahead()
@@ -134,13 +134,13 @@ async def in_line(place: Place, *names: str) -> list[Latch]:
 
 
 async def holds(task: asyncio.Future[Any], seconds: float = MOMENT_S) -> bool:
-    """Say whether it still waits, after a moment."""
+    """Return whether a task still waits after a moment."""
     await asyncio.wait({task}, timeout=seconds)
     return not task.done()
 
 
 async def ended(latch: Latch) -> None:
-    """Return once it is known that the place in line is lost."""
+    """Return once the latch has noticed the loss of its place."""
     async with asyncio.timeout(5):
         await latch.lost()
 
@@ -203,7 +203,7 @@ def test_the_dead_are_dismissed_and_the_living_behind_them_move_up(hold: Hold) -
 
 
 def test_a_renewal_is_a_write_and_counts_from_its_sending(hold: Hold) -> None:
-    """What a server alone could answer proves nothing."""
+    """An answer of one server alone proves nothing."""
 
     async def scenario(place: Place) -> None:
         (first,) = await in_line(place, "first")

@@ -1,4 +1,4 @@
-"""What every backend owes: the suite of ``understudy.ha.register.Register``."""
+"""The suite of ``understudy.ha.register.Register``: the promises of every backend."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ KEYS = [
     "upper",
     "k" * 200,
 ]
-"""What may name a document one day, and what a careless backend would trip over."""
+"""Possible names of documents, and names that a careless backend cannot store."""
 
 
 @asynccontextmanager
 async def following(register: Register, key: str) -> AsyncIterator[Follower]:
-    """Follow a key."""
+    """Follow a key during the block."""
     follower = Follower()
     task = asyncio.create_task(follower.run(register, key))
     try:
@@ -53,7 +53,7 @@ async def following(register: Register, key: str) -> AsyncIterator[Follower]:
 
 
 class Follower:
-    """Loads a key at each hint, and keeps what it saw."""
+    """Loads a key at each wake-up, and keeps the values."""
 
     def __init__(self) -> None:
         self._seen: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -65,7 +65,7 @@ class Follower:
             self._seen.put_nowait(entry.value if entry else None)
 
     async def sees(self, value: bytes | None) -> None:
-        """Return once that value was seen; the suite's patience bounds the wait."""
+        """Return once a value was seen; the suite's patience limits the wait."""
         while await self._seen.get() != value:
             continue
 
@@ -364,7 +364,7 @@ def test_a_change_between_two_hints_is_not_missed(backend: Backend) -> None:
         hints = aiter(backend.open().changes("leader"))
 
         await anext(hints)
-        await writer.swap("leader", b"second", version)  # The reader is busy meanwhile.
+        await writer.swap("leader", b"second", version)  # The reader is busy now.
 
         await anext(hints)
 

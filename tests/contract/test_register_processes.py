@@ -1,4 +1,4 @@
-"""What the filesystem register owes when processes race, are stopped, or are killed."""
+"""The filesystem register with processes that race, are stopped or are killed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Scene:
-    """A register's directory with one key, anew for every crash."""
+    """A register's directory with one key, new for every crash."""
 
     def __init__(self, root: Path) -> None:
         self._numbers = iter(range(10_000))
@@ -54,7 +54,7 @@ class Scene:
         self.directory = root / "register"
 
     def new(self, verb: str) -> tuple[str | None, str | None]:
-        """Begin anew; return value and expected version of the swap to be tried."""
+        """Create a new directory; return value and expected version for the next swap."""
         self.directory = self._root / str(next(self._numbers))
         if verb == "create":
             return NEW, None
@@ -63,16 +63,16 @@ class Scene:
 
     @property
     def register(self) -> FilesystemRegister:
-        """Open the register as another process would."""
+        """Open the register, as another process would."""
         return FilesystemRegister(self.directory)
 
     def value(self) -> bytes | None:
-        """Return what a reader sees."""
+        """Return the value that a reader sees."""
         entry = run(self.register.load("leader"))
         return entry.value if entry else None
 
     def files(self) -> list[str]:
-        """Return everything that lies in the directory."""
+        """Return the names of all files and directories of the register."""
         return [path.name for path in self.directory.rglob("*")]
 
 
@@ -91,7 +91,7 @@ BEFORE_AND_AFTER = {
 def killed_everywhere(
     verb: str, scene: Scene, processes: Zygote, log: Path, fault: str
 ) -> Iterator[tuple[Moment, int]]:
-    """Do a swap again and again, with the fault at every writing system call in turn."""
+    """Repeat a swap, with the fault at each writing system call in turn."""
     value, expected = scene.new(verb)
     child = processes.fork(SWAP, str(scene.directory), "leader", value, expected, gate=True)
     for moment in system_calls.moments(child, log):
@@ -143,7 +143,7 @@ def test_a_kill_at_any_system_call_blocks_nobody(
 def test_a_writer_stopped_at_any_moment_blocks_nobody_and_lands_once_or_not_at_all(
     verb: str, rival: str, scene: Scene, processes: Zygote
 ) -> None:
-    """The rival acts while the writer is stopped; then the writer wakes."""
+    """The rival acts while the writer is stopped; then the writer continues."""
     outcomes = set()
     for moment in itertools.count(1):
         value, expected = scene.new(verb)
@@ -152,7 +152,7 @@ def test_a_writer_stopped_at_any_moment_blocks_nobody_and_lands_once_or_not_at_a
             SWAP_AND_STOP, str(scene.directory), "leader", value, expected, moment
         )
         if not child.stopped():
-            break  # It has fewer moments than that.
+            break  # The swap makes fewer calls.
         found, left = run(act(scene.register, rival))
         child.signal(signal.SIGCONT)
         code = child.wait()
@@ -165,7 +165,7 @@ def test_a_writer_stopped_at_any_moment_blocks_nobody_and_lands_once_or_not_at_a
         else:
             assert DONE == code, moment
             landed = value.encode() if value else None
-            # It landed before the rival came, or after it: never over what the rival wrote.
+            # The write came before the rival's or after it, never over the rival's value.
             assert landed == found or (found == left and landed == final), moment
             assert final == (left if landed == found else landed), moment
 
@@ -173,7 +173,7 @@ def test_a_writer_stopped_at_any_moment_blocks_nobody_and_lands_once_or_not_at_a
 
 
 async def act(register: FilesystemRegister, rival: str) -> tuple[bytes | None, bytes | None]:
-    """Do what a rival does; return what it found, and what it left."""
+    """Act as a rival; return the value found and the value left."""
     entry = await register.load("leader")
     found = entry.value if entry else None
     if rival == "reads":
@@ -197,7 +197,7 @@ def test_writers_stopped_at_random_moments_block_nobody_and_lose_nothing(
     mine = 0
     while not all(writer.ended() for writer in writers):
         writer = chance.choice(writers)
-        writer.ended(chance.uniform(0, 0.01))  # It runs for a random while.
+        writer.ended(chance.uniform(0, 0.01))  # The writer runs for a random time.
         writer.signal(signal.SIGSTOP)
         run(increment_once(scene.register, "counter"))
         mine += 1
@@ -254,11 +254,11 @@ def test_writers_killed_at_random_moments_lose_nothing_that_was_read(
 @pytest.mark.parametrize(
     ("verb", "order"),
     [
-        # The value, the token, their names; the one rename; then the name of the key.
+        # The value, the token, their names; the one rename; then the key's name.
         ("create", ["mkdir", "write", "fsync", "fsync", "fsync", "rename", "fsync"]),
-        # The value; the one rename, made durable before the old value goes.
+        # The value; the one rename, durable before the old value is removed.
         ("replace", ["write", "fsync", "rename", "fsync", "unlink"]),
-        # The one rename, made durable before anything of the key goes.
+        # The one rename, durable before any file of the key is removed.
         ("delete", ["rename", "fsync", "unlink", "unlink", "rmdir"]),
     ],
 )
@@ -312,7 +312,7 @@ async def loaded(register: FilesystemRegister, key: str) -> Entry:
 def killed_often(
     verb: str, name: str, scene: Scene, processes: Zygote, log: Path, count: int
 ) -> None:
-    """Kill so many writers of one register at the same system call."""
+    """Kill ``count`` writers of one register at the same system call."""
     version: str | None = None
     if verb != "create":
         version = run(scene.register.swap("leader", OLD, None))
@@ -348,7 +348,7 @@ def test_what_killed_writers_leave_behind_does_not_grow_without_bound(
 def test_a_killed_delete_leaves_nothing_once_somebody_else_has_looked(
     scene: Scene, processes: Zygote, tmp_path: Path
 ) -> None:
-    """Keys with a nonce are never created again: nobody else would ever clear them."""
+    """Keys with a nonce are never created again: no later write would clear them."""
     killed_often("delete", "unlink", scene, processes, tmp_path / "log", 1)
 
     assert [] == run(scene.register.keys(""))
@@ -356,7 +356,7 @@ def test_a_killed_delete_leaves_nothing_once_somebody_else_has_looked(
 
 
 def test_a_register_is_used_while_all_threads_that_others_share_wait(scene: Scene) -> None:
-    """Or a lease would not be renewed while savepoints are copied."""
+    """Otherwise no lease is renewed while savepoints are copied."""
     gate = Event()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What S3 owes beyond the contract of every storage, and where it is no directory."""
+"""S3 beyond the contract of every storage, and its differences from a directory."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from understudy.ha.storage import BlockingStorage, FsspecStorage, prove
 
 LARGE = os.urandom(1 << 20) * 11
 PART_BYTES = 5 << 20
-"""The least that S3 takes for a part; so it goes in three."""
+"""The smallest part that S3 accepts, so that the file is sent in three parts."""
 
 
 @pytest.fixture
 def url(moto: Moto) -> str:
-    """Return a place of one's own."""
+    """Return a new URL for one test."""
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture
 def storage(url: str) -> FsspecStorage:
-    """Return a storage of one's own."""
+    """Return a new storage for one test."""
     return FsspecStorage(url)
 
 
 @pytest.fixture
 def raw(moto: Moto) -> fsspec.AbstractFileSystem:
-    """Return the store as others see it."""
+    """Return the store as seen by other programs."""
     return fsspec.filesystem("s3", use_listings_cache=False)
 
 
@@ -59,7 +59,7 @@ def test_many_files_are_deleted_together(
 def test_marks_of_directories_are_no_files_and_go_with_them(
     storage: FsspecStorage, raw: fsspec.AbstractFileSystem
 ) -> None:
-    for mark in ("a/", "a/b/", "a/b/c/"):  # As Hadoop's S3A leaves them.
+    for mark in ("a/", "a/b/", "a/b/c/"):  # As left by Hadoop's S3A.
         raw.call_s3("put_object", Bucket=BUCKET, Key=f"{storage.url.split('/')[-1]}/{mark}")
     storage.publish("a/b/file", b"data")
 

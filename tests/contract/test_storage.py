@@ -1,4 +1,4 @@
-"""What every storage owes: the suite of ``understudy.ha.storage.BlockingStorage``."""
+"""The suite of ``understudy.ha.storage.BlockingStorage``: the promises of every storage."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_a_sound_storage_is_proved_and_nothing_of_the_proof_remains(
 
 
 class Stale(MemoryStorage):
-    """Shows the first version of a file for ever."""
+    """A storage that returns the first version of a file for ever."""
 
     def publish(self, path: str, data: bytes) -> None:
         if path not in self.files:
@@ -285,21 +285,21 @@ class Stale(MemoryStorage):
 
 
 class Forgetful(MemoryStorage):
-    """Lists what was there a while ago."""
+    """A storage with stale listings."""
 
     def names(self, path: str) -> list[str]:
         return []
 
 
 class Undead(MemoryStorage):
-    """Does not delete."""
+    """A storage that does not delete."""
 
     def delete(self, path: str) -> None:
         """Do nothing."""
 
 
 class ReadOnly(MemoryStorage):
-    """Refuses every write."""
+    """A storage that refuses every write."""
 
     def publish(self, path: str, data: bytes) -> None:
         raise PermissionError(13, "read-only", path)

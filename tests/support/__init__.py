@@ -1,1 +1,1 @@
-"""What several kinds of tests share: virtual time, fakes that pass the contracts, faults."""
+"""Shared parts of the tests: virtual time, fakes that pass the contracts, faults."""

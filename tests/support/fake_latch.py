@@ -1,13 +1,13 @@
-"""A line of contenders in virtual time: sessions that expire, and everything that delays a word.
+"""A line of contenders in virtual time, with sessions that expire and messages that are delayed.
 
-`Ensemble` is what outlives every contender; `FakeLatch` is how one of them reaches it, over a
-`Wire` that may be cut. A session ends ``session_s`` after the ensemble has *heard* of its client,
-rounded up to a tick. It hears of those behind a follower at each half of a tick: what came in since
-is lost where the follower is cut off. While there is no quorum nothing expires, and the next leader
-gives every session its full time.
+`Ensemble` outlives every contender; `FakeLatch` connects one contender to it, over a `Wire` that
+may be cut. A session ends ``session_s`` after the ensemble last *heard* of its client, rounded up
+to a tick. The ensemble hears of a follower's clients every half tick: the messages since then are
+lost if the follower is cut off. Without a quorum no session expires, and the next leader gives
+every session its full time.
 
-As kazoo, a client that is idle says a word in each third of its session, and looks every now and
-then whether it is connected again; a request without an answer fails after a quarter.
+As with kazoo, an idle client sends a ping in each third of its session and checks regularly whether
+it is connected again; a request without an answer fails after a quarter of the session.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from understudy.errors import LeadershipLost
 R = TypeVar("R")
 
 TRAVEL_S = 0.02
-"""How long a word takes, each way."""
+"""Travel time of a message, each way."""
 
 ROUNDING_S = 1e-6
 
 
 @dataclass
 class Wire:
-    """What may be wrong between a client and the ensemble."""
+    """The faults between a client and the ensemble."""
 
     cut: bool = False
-    """Nothing arrives, and nothing answers."""
+    """No message arrives in either direction."""
     deaf: bool = False
-    """What is said arrives, but no answer to it."""
+    """Requests arrive, but no answers."""
     minority: bool = False
-    """Its server answers pings, and is cut off from the quorum."""
+    """The server answers pings but is cut off from the quorum."""
 
 
 @dataclass
@@ -49,17 +49,17 @@ class _Session:
 
 
 class Ensemble:
-    """Sessions, and the line that they keep."""
+    """The sessions and the line of contenders."""
 
     def __init__(self, world: VirtualTime, session_s: float = 10.0, tick_s: float = 0.5) -> None:
         self.world = world
         self.session_s = session_s
         self.tick_s = tick_s
         self.line: dict[str, int] = {}
-        """The nodes in their order, each with the session that it belongs to."""
+        """The nodes in order, each with its session."""
         self.latches: list[FakeLatch] = []
         self.reads = 0
-        """How often somebody has read the line."""
+        """How often the line was read."""
         self.writes = 0
         self._sessions: dict[int, _Session] = {}
         self._last_session = self._last_node = 0
@@ -67,7 +67,7 @@ class Ensemble:
 
     @property
     def has_quorum(self) -> bool:
-        """Say whether anything is agreed on."""
+        """Return whether there is a quorum."""
         return self._quorum
 
     @has_quorum.setter
@@ -79,30 +79,30 @@ class Ensemble:
         self._quorum = there
 
     def open(self) -> int:
-        """Return a new session."""
+        """Open a session and return its number."""
         self._last_session += 1
         self._sessions[self._last_session] = _Session(self.world.now, math.inf)
         self._hear(self._last_session)
         return self._last_session
 
     def lives(self, number: int) -> bool:
-        """Say whether a session has not ended."""
+        """Return whether a session has not ended."""
         return number in self._sessions
 
     def touch(self, number: int, wire: Wire) -> None:
-        """Take in a word of a client: the quorum hears of it with the next half of a tick."""
+        """Receive a message of a client; the quorum hears of it at the next half tick."""
         half_s = self.tick_s / 2
         at = (math.floor(self.world.now / half_s + ROUNDING_S) + 1) * half_s
         self.world.at(at, lambda: None if wire.minority else self._hear(number))
 
     def close(self, number: int) -> None:
-        """End a session: what it held is gone."""
+        """End a session and delete its nodes."""
         if self._sessions.pop(number, None):
             for node in [node for node, owner in self.line.items() if owner == number]:
                 self.delete(node)
 
     def create(self, me: str, number: int) -> str:
-        """Put a node at the end of the line."""
+        """Append a node to the line."""
         self._last_node += 1
         self.writes += 1
         node = f"{me}-{self._last_node:010d}"
@@ -110,7 +110,7 @@ class Ensemble:
         return node
 
     def delete(self, node: str) -> None:
-        """Take a node out, and tell those who watch it."""
+        """Remove a node, and notify its watchers."""
         self.writes += 1
         if self.line.pop(node, None) is not None:
             for latch in self.latches:
@@ -132,17 +132,17 @@ class Ensemble:
 
 
 class FakeLatch:
-    """See `Latch`; for one contender on a machine of its own."""
+    """The latch of one contender, on a machine of its own."""
 
     def __init__(self, ensemble: Ensemble, machine: Machine, me: str, wire: Wire) -> None:
         self.wire = wire
         self.watched: frozenset[str] = frozenset()
         self.creates_without_answer = 0
-        """How many of the next nodes are made without an answer to it."""
+        """How many of the next nodes are created with a lost answer."""
         self.number = 0
-        """The session, as this client knows it."""
+        """The session's number, as known to this client."""
         self.on_stand: Callable[[], None] = lambda: None
-        """Called when it was found to be the first."""
+        """Called when this contender is found to be first."""
         self._ensemble = ensemble
         self._machine = machine
         self._me = me
@@ -156,11 +156,11 @@ class FakeLatch:
 
     @property
     def session_s(self) -> float:
-        """See `Latch.session_s`."""
+        """Return the ensemble's session timeout."""
         return self._ensemble.session_s
 
     async def ahead(self) -> str | None:
-        """See `Latch.ahead`."""
+        """Create our node if it is missing; return the contender before it."""
         while True:
             number, line = self.number, await self._read()
             mine = None
@@ -182,7 +182,7 @@ class FakeLatch:
             return self._of(before) if before else None
 
     async def moved(self) -> None:
-        """See `Latch.moved`."""
+        """Return when our node, our predecessor's node or the connection changes."""
         bell = self._new_bell()
         try:
             there = await self._ask(lambda: self.watched <= set(self._ensemble.line))
@@ -192,13 +192,13 @@ class FakeLatch:
             self._bells.discard(bell)
 
     async def dismiss(self, dead: str) -> None:
-        """See `Latch.dismiss`."""
+        """Delete the nodes of a dead contender."""
         for node in await self._read():
             if self._of(node) == dead:
                 await self._ask(lambda node=node: self._ensemble.delete(node))  # type: ignore[misc]
 
     async def renew(self) -> float:
-        """See `Latch.renew`."""
+        """Confirm our node, counted as a write."""
         node, sent_at = self._node, self._machine.clock.now()
         if node is None or self.number != self._session:
             raise LeadershipLost("the session was lost")
@@ -210,7 +210,7 @@ class FakeLatch:
         return sent_at
 
     async def lost(self) -> str:
-        """See `Latch.lost`."""
+        """Return the reason once our node or session is gone."""
         bell = self._new_bell()
         try:
             while True:
@@ -230,14 +230,14 @@ class FakeLatch:
             self._bells.discard(bell)
 
     async def leave(self) -> None:
-        """See `Latch.leave`."""
+        """Delete our nodes."""
         self._node = None
         for node in await self._read():
             if self._of(node) == self._me:
                 await self._ask(lambda node=node: self._ensemble.delete(node))  # type: ignore[misc]
 
     def hear(self) -> None:
-        """Ring, unless the word is lost on its way."""
+        """Ring the bells, unless the message is lost."""
         if self._reachable() and not self.wire.deaf:
             self._ring()
 
@@ -264,7 +264,7 @@ class FakeLatch:
             raise ConnectionResetError(errno.ECONNRESET, "the answer was lost")
 
     async def _ask(self, act: Callable[[], R]) -> R:
-        """Have the ensemble do something, over the wire."""
+        """Perform a request at the ensemble, over the wire."""
         await asyncio.sleep(TRAVEL_S)
         if not self._reachable():
             await self._silence()
@@ -285,14 +285,14 @@ class FakeLatch:
         raise ConnectionResetError(errno.ECONNRESET, "no answer")
 
     def _reachable(self) -> bool:
-        """Say whether the quorum can be reached."""
+        """Return whether the quorum is reachable."""
         wire = self.wire
         return not (
             wire.cut or wire.minority or self._machine.crashed or not self._ensemble.has_quorum
         )
 
     def _beat(self) -> None:
-        """Do what kazoo's thread does beside all requests."""
+        """Do the regular work of kazoo's thread."""
         if self._machine.crashed:
             return
         if not self._machine.paused:

@@ -1,8 +1,8 @@
-"""What becomes of calls to a register and a storage when things go wrong.
+"""Injected faults in calls to a register and a storage.
 
-`Durable` is what outlives every process: a register, a storage, and the history of what they have
-accepted. `Durable.process` is how one process sees them; `Faults` says which of its calls fail,
-are applied without an answer, or are its last.
+`Durable` outlives every process: a register, a storage, and the history of accepted writes.
+`Durable.process` is one process's view of them. `Faults` decides which of its calls fail, are
+applied without an answer, or are the process's last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class Fault(enum.Enum):
-    """What may happen to a call."""
+    """A fault of a call."""
 
     FAILS = "it fails"
     ANSWER_LOST = "it is applied, and fails"
@@ -32,16 +32,16 @@ class Fault(enum.Enum):
 
     @property
     def kills(self) -> bool:
-        """Say whether the process does not survive it."""
+        """Return whether the process dies."""
         return self in {Fault.DIES_BEFORE, Fault.DIES_AFTER}
 
 
 READ_FAULTS = (Fault.FAILS, Fault.DIES_BEFORE)
-"""A read that is applied and fails is one that fails."""
+"""The faults of a read: losing its answer is the same as a failure."""
 
 
 class Died(BaseException):
-    """The process is dead: no statement of it has any effect from now on."""
+    """The process is dead: no later statement has any effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Call:
     writes: bool
 
     def __str__(self) -> str:
-        """Say which call it is, for people."""
+        """Return a description for people."""
         return f"#{self.number} {self.verb} {self.subject}"
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A write that took effect; ``value`` None means that something was removed."""
+    """A write that took effect; ``value`` None means a removal."""
 
     verb: str
     subject: str
@@ -69,16 +69,16 @@ class Accepted:
 
 @dataclass
 class Faults:
-    """What becomes of the calls of one process: by number, from 0."""
+    """The faults of one process's calls, by number from 0."""
 
     plan: Mapping[int, Fault] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     dead: bool = False
     lasting: Callable[[Call], bool] = lambda _: False
-    """Calls that fail whenever they are made."""
+    """Selects calls that always fail."""
 
     def begin(self, verb: str, subject: str, *, writes: bool) -> Fault | None:
-        """Note a call, and say what becomes of it."""
+        """Note a call; return its fault."""
         if self.dead:
             raise Died
         call = Call(len(self.calls), verb, subject, writes)
@@ -90,7 +90,7 @@ class Faults:
         return fault
 
     def end(self, fault: Fault | None) -> bool:
-        """Say whether the answer arrives, now that the call was applied."""
+        """Return whether the answer of an applied call arrives."""
         if fault is Fault.DIES_AFTER:
             self.dead = True
             raise Died
@@ -98,7 +98,7 @@ class Faults:
 
 
 class FaultyRegister:
-    """A register as one process sees it."""
+    """One process's view of a register."""
 
     def __init__(
         self, register: Register, faults: Faults, history: list[Accepted] | None = None
@@ -108,16 +108,16 @@ class FaultyRegister:
         self._history = history if history is not None else []
 
     async def load(self, key: str) -> Entry | None:
-        """See `Register.load`."""
+        """Load, or fail as planned."""
         return await self._read("load", self._register.load, key)
 
     async def keys(self, prefix: str) -> list[str]:
-        """See `Register.keys`."""
+        """List keys, or fail as planned."""
         return await self._read("keys", self._register.keys, prefix)
 
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        """See `Register.swap`."""
-        await asyncio.sleep(0)  # Others have their turn, as on any wire.
+        """Swap with the planned fault; accepted writes enter the history."""
+        await asyncio.sleep(0)  # Other tasks run now, as with any network.
         verb = "remove" if value is None else "create" if expected is None else "swap"
         fault = self._faults.begin(verb, key, writes=True)
         if fault is Fault.FAILS:
@@ -130,7 +130,7 @@ class FaultyRegister:
         return version
 
     def changes(self, key: str) -> AsyncIterator[None]:
-        """See `Register.changes`."""
+        """Follow a key, without faults."""
         return self._register.changes(key)
 
     async def _read(self, verb: str, function: Callable[[str], Awaitable[R]], subject: str) -> R:
@@ -141,7 +141,7 @@ class FaultyRegister:
 
 
 class FaultyStorage:
-    """A storage as one process sees it; see ``understudy.ha.storage.BlockingStorage``."""
+    """One process's view of a storage (``understudy.ha.storage.BlockingStorage``)."""
 
     def __init__(self, storage: MemoryStorage, faults: Faults, history: list[Accepted]) -> None:
         self.url = storage.url
@@ -150,35 +150,35 @@ class FaultyStorage:
         self._history = history
 
     def read(self, path: str) -> bytes:
-        """See `BlockingStorage.read`."""
+        """Read a file, or fail as planned."""
         return self._read("read", self._storage.read, path)
 
     def names(self, path: str) -> list[str]:
-        """See `BlockingStorage.names`."""
+        """List a directory, or fail as planned."""
         return self._read("names", self._storage.names, path)
 
     def exists(self, path: str) -> bool:
-        """See `BlockingStorage.exists`."""
+        """Look for a path, or fail as planned."""
         return self._read("exists", self._storage.exists, path)
 
     def sizes(self, path: str) -> dict[str, int]:
-        """See `BlockingStorage.sizes`."""
+        """List sizes, or fail as planned."""
         return self._read("sizes", self._storage.sizes, path)
 
     def publish(self, path: str, data: bytes) -> None:
-        """See `BlockingStorage.publish`."""
+        """Publish a file with the planned fault."""
         self._write("publish", path, data, lambda: self._storage.publish(path, data))
 
     def delete(self, path: str) -> None:
-        """See `BlockingStorage.delete`."""
+        """Remove a file with the planned fault."""
         self._write("delete", path, None, lambda: self._storage.delete(path))
 
     def delete_tree(self, path: str) -> None:
-        """See `BlockingStorage.delete_tree`."""
+        """Remove a tree with the planned fault."""
         self._write("delete-tree", path, None, lambda: self._storage.delete_tree(path))
 
     def prune(self, path: str) -> None:
-        """See `BlockingStorage.prune`."""
+        """Prune directories with the planned fault."""
         self._write("prune", path, None, lambda: self._storage.prune(path))
 
     def _read(self, verb: str, function: Callable[[str], R], path: str) -> R:
@@ -199,7 +199,7 @@ class FaultyStorage:
 
 
 class Durable:
-    """What outlives every process, and what it has accepted so far."""
+    """The register and storage that outlive every process, and their accepted writes."""
 
     def __init__(self) -> None:
         self.register = EmbeddedRegister()
@@ -207,7 +207,7 @@ class Durable:
         self.history: list[Accepted] = []
 
     def process(self, faults: Faults | None = None) -> tuple[FaultyRegister, InlineStorage]:
-        """Return register and storage as a new process sees them."""
+        """Return a new process's view of register and storage."""
         faults = faults or Faults()
         register = FaultyRegister(self.register, faults, self.history)
         return register, InlineStorage(FaultyStorage(self.storage, faults, self.history))

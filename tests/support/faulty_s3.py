@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that loses, repeats and refuses requests, and cuts answers short."""
+"""A proxy for an S3 server that loses, repeats and refuses requests, and cuts answers short."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTERNAL = (
 
 
 class Fault(enum.Enum):
-    """What becomes of one request."""
+    """A fault of one request."""
 
     LOST = "the request never arrives, its connection is reset"
     ANSWER_LOST = "it is done, and its connection is reset"
@@ -40,7 +40,7 @@ class Fault(enum.Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -52,24 +52,24 @@ class Request:
 
 
 class FaultyS3:
-    """Forwards requests, and makes faults of those that it is told to."""
+    """Forwards requests, and injects planned faults."""
 
     def __init__(self, server: str) -> None:
         self._server = server.removeprefix("http://")
         self.seen: list[Request] = []
         self.plan: dict[int, Fault] = {}
-        """What becomes of the requests with these numbers, counted from 0."""
+        """The faults of requests, by number from 0."""
         self.always: Fault | None = None
         self.released = threading.Event()
         self._turn = threading.Lock()
         self.endpoint = ""
 
     def repeat(self, request: Request) -> None:
-        """Let a request arrive once more, late."""
+        """Send a request once more, late."""
         self.forward(request)
 
     def forward(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Give a request to the server."""
+        """Send a request to the server and return the answer."""
         connection = http.client.HTTPConnection(self._server, timeout=20)
         try:
             connection.request(request.method, request.path, request.body, request.headers)
@@ -79,7 +79,7 @@ class FaultyS3:
             connection.close()
 
     def take(self, request: Request) -> Fault | None:
-        """Note a request and say what becomes of it."""
+        """Note a request; return its fault."""
         with self._turn:
             self.seen.append(request)
             return self.plan.get(len(self.seen) - 1, self.always)
@@ -152,13 +152,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.close()
 
     def log_message(self, *_: Any) -> None:
-        """Be quiet."""
+        """Log nothing."""
 
     def handle(self) -> None:
         try:
             super().handle()
         except (OSError, ValueError):
-            return  # It was cut off, by us or by who asked.
+            return  # The proxy or the client cut the connection.
 
     def finish(self) -> None:
         try:
@@ -176,7 +176,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def faulty_s3(server: str) -> Iterator[FaultyS3]:
-    """Put a proxy before a server."""
+    """Start a proxy for a server; it ends with the block."""
     proxy = FaultyS3(server)
 
     handler = type("Handler", (_Handler,), {"proxy": proxy})

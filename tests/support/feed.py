@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 class Feed:
-    """Writes files of rows into ``in`` for as long as it runs, and counts the rows."""
+    """Writes files of rows into ``in`` until `end`, and counts the rows."""
 
     PAUSE_S = 0.2
     ROWS = 5
 
     def __init__(self, place: Path, files: int | None = None) -> None:
-        """Without a number of files, write until `end`; with one, they are there at once."""
+        """With ``files`` write that many at once; without, write until `end`."""
         self.place = place / "in"
         self.place.mkdir(exist_ok=True)
         self.rows = 0
@@ -37,7 +37,7 @@ class Feed:
         self.rows += self.ROWS
 
     def end(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

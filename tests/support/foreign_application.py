@@ -1,7 +1,7 @@
-"""A plain PySpark application that has never heard of Understudy, beside the one that is tested.
+"""A plain PySpark application, without Understudy, beside the application under test.
 
-Run as a script it counts on all cores that it gets, says so, and holds them until its standard
-input ends: at the latest with the process that started it.
+Run as a script, it counts rows on all cores that it gets, prints the count, and holds the cores
+until its standard input ends, at the latest with the process that started it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALL = {
 
 
 class ForeignApplication:
-    """Plain PySpark on a cluster; it ends with the block, or with the process that made it."""
+    """A plain PySpark application on a cluster; ends with the block or its parent process."""
 
     def __init__(
         self, master: str, name: str, place: Path, conf: Mapping[str, str] | None = None
@@ -71,7 +71,7 @@ class ForeignApplication:
         self.end()
 
     def counted(self, timeout_s: float = PATIENCE_S) -> int:
-        """Wait until it has counted its rows on the cluster; return how many there were."""
+        """Wait until the application has counted its rows on the cluster; return the count."""
         process = self._process
         assert process is not None, "it does not run"
         assert process.stdout is not None
@@ -83,7 +83,7 @@ class ForeignApplication:
         return int(line)
 
     def end(self) -> None:
-        """Let it end in order; return when its processes are gone. Nothing if it does not run."""
+        """Shut the application down; return when its processes are gone. Idempotent."""
         if self._process is None:
             return
         process, self._process = self._process, None

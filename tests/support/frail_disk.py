@@ -1,4 +1,4 @@
-"""A disk whose user is killed, or stopped, at a chosen system call."""
+"""A disk that kills or stops its user at a chosen system call."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from understudy.process.disk import Disk
 
 
 class Killed(BaseException):
-    """Nothing of the attempt runs any more: each further call raises it again."""
+    """The attempt is dead: each further call raises this error again."""
 
 
 class FrailDisk(Disk):
-    """Counts the calls that change something, and does something before or after one of them."""
+    """Counts the changing calls, and calls ``act`` before or after one of them."""
 
     def __init__(
         self, at: int = 0, when: str = "before", act: Callable[[], None] | None = None
@@ -75,7 +75,7 @@ class FrailDisk(Disk):
 
 
 class Stop:
-    """Stops a thread as SIGSTOP would, until it is continued."""
+    """Stops a thread, as SIGSTOP would, until `cont`."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -86,5 +86,5 @@ class Stop:
         self._go.wait()
 
     def cont(self) -> None:
-        """Let it go on."""
+        """Continue the thread."""
         self._go.set()

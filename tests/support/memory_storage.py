@@ -6,9 +6,9 @@ from understudy.errors import NotFoundError
 
 
 class MemoryStorage:
-    """Files and directories in dictionaries; see ``understudy.ha.storage.BlockingStorage``.
+    """Files and directories in memory (``understudy.ha.storage.BlockingStorage``).
 
-    Directories are kept until they are pruned or removed, so that a forgotten one is seen.
+    Directories are kept until they are pruned or removed, so that tests see a forgotten one.
     """
 
     def __init__(self) -> None:
@@ -21,24 +21,24 @@ class MemoryStorage:
         return sorted([*self.files, *(f"{path}/" for path in self.directories)])
 
     def read(self, path: str) -> bytes:
-        """See `BlockingStorage.read`."""
+        """Return a file's bytes."""
         if path not in self.files:
             raise NotFoundError(f"{path}: no such file")
         return self.files[path]
 
     def publish(self, path: str, data: bytes) -> None:
-        """See `BlockingStorage.publish`."""
+        """Store a file and its parent directories."""
         if path in self.directories:
             raise IsADirectoryError(path)
         self.directories.update(_parents(path))
         self.files[path] = data
 
     def delete(self, path: str) -> None:
-        """See `BlockingStorage.delete`."""
+        """Remove a file; its directory stays."""
         self.files.pop(path, None)
 
     def delete_tree(self, path: str) -> None:
-        """See `BlockingStorage.delete_tree`."""
+        """Remove a path and all below it."""
         below = f"{path}/"
         for file in [file for file in self.files if file == path or file.startswith(below)]:
             del self.files[file]
@@ -47,14 +47,14 @@ class MemoryStorage:
         }
 
     def prune(self, path: str) -> None:
-        """See `BlockingStorage.prune`."""
+        """Remove a directory and its parents, as far as they are empty."""
         for directory in (path, *reversed(_parents(path))):
             if directory in self.files or self.names(directory):
                 return
             self.directories.discard(directory)
 
     def names(self, path: str) -> list[str]:
-        """See `BlockingStorage.names`."""
+        """List the files and directories directly below a path."""
         below = f"{path}/" if path else ""
         found = {
             name[len(below) :].partition("/")[0]
@@ -64,11 +64,11 @@ class MemoryStorage:
         return sorted(found - {""})
 
     def exists(self, path: str) -> bool:
-        """See `BlockingStorage.exists`."""
+        """Return whether a file or directory exists."""
         return path in self.files or path in self.directories
 
     def sizes(self, path: str) -> dict[str, int]:
-        """See `BlockingStorage.sizes`."""
+        """Return the sizes of all files below a path."""
         below = f"{path}/"
         return {
             name.removeprefix(below): len(data)

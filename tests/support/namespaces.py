@@ -1,12 +1,12 @@
-"""Hosts of a test: network namespaces that a bridge joins, and what can go wrong between them.
+"""Hosts of a test: network namespaces joined by a bridge, and network faults between them.
 
-It needs root and iproute2, and says so where they are missing. Between two hosts there is no ARP:
-each knows the other's hardware address from the start. To lose what one sends to another, it is
-given an address that nobody has. The bridge then drops it, silently, in this direction only, and
-for connections that stand as for new ones.
+Needs root and iproute2; `unavailable` names what is missing. The hosts use no ARP: each knows the
+others' hardware addresses from the start. To lose packets in one direction, the sender gets an
+address that no host has. The bridge then drops them silently, in this direction only, for existing
+and new connections.
 
-The test itself is a host, too (`OUTSIDE`): it reaches all others, also those that are cut off from
-each other. There is no way from a host to the rest of the world.
+The test itself is a host too (`OUTSIDE`): it reaches all others, even hosts that are cut off from
+each other. There is no route from a host to the rest of the world.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _counter = itertools.count()
 
 
 class Network:
-    """Hosts that reach each other at 10.x.y.z; removed at the end with all that runs on them."""
+    """Hosts that reach each other at 10.x.y.z; removed at the end with all their processes."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         assert OUTSIDE not in hosts, "the test is there by itself"
@@ -66,18 +66,18 @@ class Network:
         self.close()
 
     def address(self, host: str) -> str:
-        """Return at which address the others reach a host."""
+        """Return the address of a host."""
         return f"{self._net}.{self._numbers[host]}"
 
     def prefix(self, host: str) -> list[str]:
-        """Return what stands before a command line that is to run on a host."""
+        """Return the prefix of a command line that runs on a host."""
         return [] if host == OUTSIDE else ["ip", "netns", "exec", self._namespace(host)]
 
     @contextlib.contextmanager
     def entered(self, host: str) -> Iterator[None]:
-        """Let this thread, and each thread that it begins meanwhile, open its sockets on a host.
+        """Have this thread, and each thread it starts in the block, open sockets on a host.
 
-        A socket stays where it was opened.
+        A socket stays on the host where it was opened.
         """
         with (
             open("/proc/thread-self/ns/net", "rb") as home,
@@ -90,7 +90,7 @@ class Network:
                 _setns(home.fileno())
 
     def one_way(self, sender: str, receiver: str) -> None:
-        """Lose what one host sends to another; the way back stays."""
+        """Lose all packets from one host to another; the other direction stays."""
         self._teach(sender, receiver, VOID)
         self._lost.add((sender, receiver))
 
@@ -107,21 +107,21 @@ class Network:
         self.partition(host, [other for other in self.hosts if other != host])
 
     def heal(self) -> None:
-        """End all that is lost."""
+        """End all packet loss."""
         for sender, receiver in sorted(self._lost):
             self._teach(sender, receiver, self._hardware(receiver))
         self._lost.clear()
 
     def reset(self, host: str, other: str) -> int:
-        """Reset the connections that stand between two hosts; return how many there were.
+        """Reset all connections between two hosts; return how many there were.
 
-        Both ends get an error at once. Needs what `no_resets` asks for.
+        Both ends get an error at once. See `no_resets` for the requirements.
         """
         done = _run([*self.prefix(host), "ss", "-HKtn", "dst", self.address(other)])
         return len(done.splitlines())
 
     def close(self) -> None:
-        """Kill what runs on the hosts, and remove them."""
+        """Kill all processes on the hosts, and remove the hosts."""
         _remove([self._namespace(name) for name in (*self.hosts, HUB)])
         subprocess.run(
             ["ip", "link", "delete", "dev", self._link], capture_output=True, check=False
@@ -164,7 +164,7 @@ class Network:
         return f"{self._mark}-{host}"
 
     def _hardware(self, host: str) -> str:
-        """Return a host's hardware address; no two networks share one, nor does a real device."""
+        """Return a host's hardware address, unique among all networks and real devices."""
         return f"02:{':'.join(f'{int(part):02x}' for part in self.address(host).split('.'))}:01"
 
     def _teach(self, host: str, other: str, hardware: str) -> None:
@@ -177,7 +177,7 @@ class Network:
 
 @functools.cache
 def unavailable() -> str:
-    """Return why there can be no namespaces here; nothing where there can."""
+    """Return why namespaces do not work here; empty if they do."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -190,13 +190,13 @@ def unavailable() -> str:
 
 
 def available() -> bool:
-    """Say whether there can be namespaces here."""
+    """Return whether namespaces work here."""
     return not unavailable()
 
 
 @functools.cache
 def no_resets() -> str:
-    """Return why connections cannot be reset here; nothing where they can."""
+    """Return why connections cannot be reset here; empty if they can."""
     if why := unavailable():
         return why
     if shutil.which("ss") is None:
@@ -222,7 +222,7 @@ def sweep() -> None:
 
 
 def _remove(names: Iterable[str]) -> None:
-    """Remove namespaces and what runs in them; those that are not there are none."""
+    """Remove namespaces and their processes; absent ones are fine."""
     names = [name for name in names if Path(f"/run/netns/{name}").exists()]
     until = time.monotonic() + PATIENCE_S
     while pids := [pid for name in names for pid in _run(["ip", "netns", "pids", name]).split()]:
@@ -237,7 +237,7 @@ def _remove(names: Iterable[str]) -> None:
 
 
 def _free_net() -> str:
-    """Return three numbers of a net 10.x.y.0/24 that this machine has no way into yet."""
+    """Return the prefix of a network 10.x.y.0/24 without a route on this machine."""
     taken = [
         ipaddress.ip_network(word, strict=False)
         for word in re.findall(

@@ -1,4 +1,4 @@
-"""S3 for tests: a moto server on loopback, in a process of its own that ends with ours."""
+"""S3 for tests: a moto server on loopback, in a separate process that ends with ours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ while True:
 
 
 class Moto:
-    """A server that speaks S3, with one bucket; all is lost with its process."""
+    """An S3 server with one bucket; its data is lost with its process."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -42,11 +42,11 @@ class Moto:
 
     @property
     def endpoint(self) -> str:
-        """Return its address."""
+        """Return the server's URL."""
         return f"http://{LOOPBACK}:{self.port}"
 
     def variables(self, endpoint: str = "") -> dict[str, str]:
-        """Return the environment with which s3fs, and botocore, find it."""
+        """Return the environment by which s3fs and botocore find the server."""
         return {
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
             "AWS_ACCESS_KEY_ID": "testing",
@@ -56,7 +56,7 @@ class Moto:
         }
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait()
 
@@ -75,7 +75,7 @@ class Moto:
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
-    """Serve S3 to all tests of this process, which find it by their environment."""
+    """Serve S3 to all tests of this process, which find the server by their environment."""
     server = Moto(tmp_path_factory.mktemp("s3") / "log")
     before = {name: os.environ.get(name) for name in server.variables()}
     os.environ.update(server.variables())

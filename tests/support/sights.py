@@ -1,4 +1,4 @@
-"""What a reader sees of a directory that others replace as a whole."""
+"""A reader's view of a directory that others replace as a whole."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def names_in(directory: Path) -> list[str] | None:
-    """List a directory; None where another took its place meanwhile, since it then goes bit by bit.
+    """List a directory; None if it was just replaced, as the old one is removed file by file.
 
-    Raises ``FileNotFoundError`` where there is none.
+    Raises ``FileNotFoundError`` if there is none.
     """
     here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

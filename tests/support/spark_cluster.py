@@ -1,8 +1,8 @@
 """Real Spark standalone clusters for tests: Masters and Workers from PySpark's own jars.
 
-A cluster listens on loopback, or on a host of a test's own network, and nowhere else. It ends with
-the process that started it, however that ends: the kernel kills Masters and Workers, and executors
-end when their Worker is gone.
+A cluster listens only on loopback, or on a host of a test's network. It ends with the process that
+started it, even after a kill: the kernel kills Masters and Workers, and executors end once their
+Worker is gone.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 PATIENCE_S = 300.0
-"""A Master serves after two seconds, an executor after three; where thirty others compute, the same
-has taken two minutes."""
+"""A Master serves after two seconds, an executor after three; on a machine with thirty busy
+processes both have taken two minutes."""
 
 ANSWER_S = 5.0
 POLL_S = 0.05
 
 TRIES = 5
-"""Another process may take a port between our look and the Master's bind."""
+"""Another process may take a free port before the Master binds it."""
 
 MARK = "UNDERSTUDY_TESTS_SPARK_CLUSTER"
-"""The environment variable that names the directory of the cluster a process belongs to: Workers
-pass it on to executors, and those to the Pythons of their tasks."""
+"""Environment variable with the directory of a process's cluster: Workers pass it on to executors,
+and executors to the Python workers of their tasks."""
 
 QUICK_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 CONF = {
-    # Else each Master takes port 6066, too.
+    # Otherwise each Master takes port 6066 too.
     "spark.master.rest.enabled": "false",
-    # A Master that is back knows after so long which applications and Workers are gone, not after a
-    # minute.
+    # A restarted Master knows after this time which applications and Workers are gone; the default
+    # is a minute.
     "spark.worker.timeout": "20",
 }
 
@@ -68,46 +68,46 @@ appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True)
 class Application:
-    """A Spark application, as the Master tells of it."""
+    """A Spark application, as reported by the Master."""
 
     id: str
     name: str
     cores: int
-    """How many the Master has granted."""
+    """Cores granted by the Master."""
     state: str
 
 
 @dataclass(frozen=True)
 class State:
-    """What a Master says of its cluster."""
+    """The state of a cluster, as reported by a Master."""
 
     status: str
     """ALIVE, STANDBY, RECOVERING …"""
     cores: int
     cores_used: int
     workers: int
-    """How many are alive."""
+    """Number of living Workers."""
     active: tuple[Application, ...]
     completed: tuple[Application, ...]
-    """The newest last; the Master forgets those beyond 200."""
+    """The newest last; the Master keeps 200."""
 
     @property
     def names(self) -> list[str]:
-        """Return what the active applications are called."""
+        """Return the names of the active applications."""
         return [application.name for application in self.active]
 
     @property
     def idle(self) -> bool:
-        """Say whether nobody is registered and all cores are free."""
+        """Return whether no application is registered and all cores are free."""
         return not self.active and not self.cores_used
 
     def application(self, name: str) -> Application:
-        """Return the active application of a name."""
+        """Return the active application with a name."""
         return next(one for one in self.active if one.name == name)
 
 
 class Daemon:
-    """The JVM of a Master or a Worker; killed with the process that made it."""
+    """The JVM of a Master or a Worker; killed with its parent process."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
@@ -116,27 +116,27 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Return its process id."""
+        """Return the process id."""
         return self.process.pid
 
     @property
     def runs(self) -> bool:
-        """Say whether its process is there."""
+        """Return whether the process runs."""
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """Kill it (SIGKILL); return when it is dead. Nothing if it does not run."""
+        """Kill the process (SIGKILL); return when it is dead. Idempotent."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
 
     def last_lines(self) -> str:
-        """Return the end of its log, for the message of a failing test."""
+        """Return the end of the log, for the message of a failing test."""
         lines = self.log.read_text(errors="replace").splitlines()[-20:]
         return "\n".join([f"--- {self.name} ---", *lines])
 
 
 class Worker(Daemon):
-    """A Worker, and the directory in which its executors run."""
+    """A Worker with the directory of its executors."""
 
     def __init__(
         self, name: str, process: subprocess.Popen[bytes], log: Path, directory: Path
@@ -145,9 +145,9 @@ class Worker(Daemon):
         self.directory = directory
 
     def executors(self) -> dict[int, str]:
-        """Return the executor processes that it has started, and the application of each.
+        """Return the Worker's executor processes and the application of each.
 
-        Also after the Worker's death.
+        Works after the Worker's death too.
         """
         found = {}
         for pid in _processes():
@@ -161,7 +161,7 @@ class Worker(Daemon):
 
 @dataclass
 class _Seat:
-    """Where a Master listens, across its restarts."""
+    """The ports of a Master, kept across its restarts."""
 
     port: int
     page: int
@@ -175,10 +175,20 @@ class _Seat:
 class SparkCluster:
     """A standalone cluster; nothing runs before `start`.
 
-    Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
-    With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
-    All listen at ``host``; ``prefix`` stands before their command lines (a network namespace).
-    ``conf``, which may hold secrets, is in a file that only its owner can read.
+    <<<<<<< HEAD
+        Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
+        With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
+        All listen at ``host``; ``prefix`` stands before their command lines (a network namespace).
+        ``conf``, which may hold secrets, is in a file that only its owner can read.
+    ||||||| 6f52233
+        Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
+        With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
+        All listen at ``host``; ``prefix`` stands before their command lines (a network namespace).
+    =======
+        Without ``ha`` there is one Master, which keeps its recovery state in a file. With ``ha``, the
+        connect string of a ZooKeeper, there are two Masters, and one of them leads. All listen at
+        ``host``; ``prefix`` is put before their command lines (a network namespace).
+    >>>>>>> db6a52ae39c38d5dda0d97e9113ea4c939f2f465
     """
 
     def __init__(
@@ -196,7 +206,7 @@ class SparkCluster:
         self.directory = directory
         self.host = host
         self.workers: list[Worker] = []
-        """Those that were started and not killed by `kill_worker`."""
+        """The started Workers without those killed by `kill_worker`."""
         self._count = workers
         self._sizes = ["--cores", str(cores), "--memory", memory]
         self._started = 0
@@ -210,18 +220,18 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """Return what ``--master`` is given."""
+        """Return the value for ``--master``."""
         return "spark://" + ",".join(f"{self.host}:{seat.port}" for seat in self._seats)
 
     @property
     def cores(self) -> int:
-        """Return how many cores the Workers have that the cluster was started with."""
+        """Return the number of cores of the initial Workers."""
         return self._count * int(self._sizes[1])
 
-    # --- what the cluster says --------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return what the leading Master says; raises ``AssertionError`` when none leads."""
+        """Return the leading Master's state; raises ``AssertionError`` if none leads."""
         states = [self._ask(seat) for seat in self._seats if seat.runs]
         leading = [state for state in states if state is not None and state.status == "ALIVE"]
         assert leading, f"no Master leads: {states}\n{self.story()}"
@@ -230,9 +240,9 @@ class SparkCluster:
     def await_state(
         self, holds: Callable[[State], bool], timeout_s: float = PATIENCE_S, what: str = "it"
     ) -> State:
-        """Ask again until what the leading Master says holds; return that.
+        """Poll until a condition on the leading Master's state holds; return the state.
 
-        While no Master leads, nothing holds. Raises ``AssertionError`` with the last state.
+        While no Master leads, no condition holds. Raises ``AssertionError`` with the last state.
         """
         last: State | None = None
 
@@ -248,9 +258,9 @@ class SparkCluster:
         return last
 
     def await_idle(self, timeout_s: float = PATIENCE_S) -> State:
-        """Wait until no application is registered, no core is used, and no executor process runs.
+        """Wait until no application is registered, no core is used and no executor runs.
 
-        An executor takes a moment to end after the Master has counted its cores as free.
+        An executor ends a moment after the Master counts its cores as free.
         """
         state = self.await_state(lambda state: state.idle, timeout_s, "an idle cluster")
         _until(
@@ -261,12 +271,12 @@ class SparkCluster:
         return state
 
     def executors(self) -> dict[int, str]:
-        """Return the executor processes of all Workers, those of killed ones too, and of whom."""
+        """Return the executors of all Workers, killed ones too, and the application of each."""
         started = [one for one in self._daemons if isinstance(one, Worker)]
         return {pid: name for worker in started for pid, name in worker.executors().items()}
 
     def processes(self) -> dict[int, str]:
-        """Return each process of the cluster: Masters, Workers, executors, Pythons of tasks."""
+        """Return all processes of the cluster: Masters, Workers, executors, Python workers."""
         mark = f"{MARK}={self.directory}".encode()
         found = {}
         for pid in _processes():
@@ -280,7 +290,7 @@ class SparkCluster:
         """Return the ends of the logs, for the message of a failing test."""
         return "\n".join(daemon.last_lines() for daemon in self._daemons)
 
-    # --- what is done to it -----------------------------------------------------------------------
+    # --- actions ----------------------------------------------------------------------------------
 
     def start(self) -> SparkCluster:
         """Start Masters and Workers; return when the leading Master knows all Workers."""
@@ -313,14 +323,14 @@ class SparkCluster:
         return worker
 
     def kill_worker(self, worker: Worker | None = None) -> Worker:
-        """Kill a Worker, the first by default; its executors notice, and end themselves."""
+        """Kill a Worker, the first by default; its executors then end themselves."""
         killed = worker or self.workers[0]
         self.workers.remove(killed)
         killed.kill()
         return killed
 
     def kill_master(self) -> None:
-        """Kill the leading Master; with ``ha`` the other one will lead."""
+        """Kill the leading Master; with ``ha`` the other one leads next."""
         for seat in self._seats:
             state = self._ask(seat) if seat.runs else None
             if state is not None and state.status == "ALIVE":
@@ -330,9 +340,9 @@ class SparkCluster:
         raise AssertionError(f"no Master leads\n{self.story()}")
 
     def restart_master(self) -> None:
-        """Start each Master that does not run, where it was; return when one leads with Workers.
+        """Start each stopped Master on its old ports; return when one leads with all Workers.
 
-        It recovers applications and Workers that are still there.
+        The Master recovers the applications and Workers that still run.
         """
         for seat in self._seats:
             if not seat.runs:
@@ -343,7 +353,7 @@ class SparkCluster:
         self.await_state(lambda state: state.workers >= count, what="a Master with its Workers")
 
     def kill(self) -> None:
-        """Kill each process of the cluster; return when none is left."""
+        """Kill all processes of the cluster; return when none is left."""
         for daemon in reversed(self._daemons):
             daemon.kill()
 
@@ -365,7 +375,7 @@ class SparkCluster:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    # --- how --------------------------------------------------------------------------------------
+    # --- details ----------------------------------------------------------------------------------
 
     def _recovery(self, ha: str | None) -> dict[str, str]:
         if ha is None:
@@ -403,7 +413,7 @@ class SparkCluster:
         return seat.daemon
 
     def _await_answer(self, seat: _Seat) -> None:
-        """Wait until a Master answers, leading or not; one whose port was taken takes the next."""
+        """Wait until a Master answers at its own port (a taken port makes it use the next)."""
 
         def answers() -> bool:
             assert seat.runs, f"a Master has ended\n{self.story()}"
@@ -419,7 +429,7 @@ class SparkCluster:
         except (OSError, ValueError):
             return None
         if told["url"] != f"spark://{self.host}:{seat.port}":
-            return None  # Another server has that page.
+            return None  # Another server has taken that port.
         return _state(told)
 
     def _launch(
@@ -429,8 +439,8 @@ class SparkCluster:
         environment = {
             **os.environ,
             "SPARK_HOME": home,
-            # Without these two, a Worker cannot start an executor: "Cannot find any build
-            # directories".
+            # Without SPARK_HOME and SPARK_SCALA_VERSION a Worker cannot start an executor: "Cannot
+            # find any build directories".
             "SPARK_SCALA_VERSION": "2.13",
             "JAVA_HOME": str(self._java.home),
             "SPARK_LOCAL_IP": self.host,
@@ -461,7 +471,7 @@ def _state(told: dict[str, Any]) -> State:
 
 
 def _without_vector_module(java: Java, home: Path) -> Java:
-    """Make a Java home whose launcher leaves out the module that Spark asks of each executor."""
+    """Create a Java home whose launcher drops the module that Spark demands of executors."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     for path in java.home.iterdir():
@@ -494,16 +504,16 @@ def _processes() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def shared_spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """Start one cluster of two Workers with two cores each, for all tests of a pytest process."""
+    """Start a cluster of two Workers with two cores each, for all tests of a pytest process."""
     with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def spark_cluster(shared_spark_cluster: SparkCluster) -> SparkCluster:
-    """Return the shared cluster, once nobody is registered on it.
+    """Return the shared cluster once it is idle.
 
-    Tests share it and leave it as they found it. Who kills a Master or a Worker makes a cluster.
+    Tests leave the cluster unchanged. A test that kills a Master or a Worker needs its own cluster.
     """
     shared_spark_cluster.await_idle()
     return shared_spark_cluster

@@ -1,6 +1,6 @@
-"""Faults at single system calls of a real process, by ``strace``.
+"""Faults at single system calls of a real process, injected by ``strace``.
 
-The process waits at its gate, so that the counting begins where the interesting part does.
+The process waits at its gate, so that the count starts with the code under test.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ WRITING = (
     "unlinkat",
     "rmdir",
 )
-"""The calls by which a process changes a file system (``openat`` also opens what is there)."""
+"""The calls that change a file system (``openat`` also opens existing files)."""
 
 NOTHING_SKIPPED = "NOTHING_SKIPPED"
-"""Set in the environment where a test that cannot run is a failure: see `.ci/run`."""
+"""Environment variable that turns skipped tests into failures: see `.ci/run`."""
 
 _CALL = re.compile(r"^(?:\d+ +)?(\w+)\(", re.MULTILINE)
 
@@ -46,13 +46,13 @@ class Moment:
     number: int
 
     def __str__(self) -> str:
-        """Say which moment it is, for people."""
+        """Return a description for people."""
         return f"{self.name} {self.number}"
 
 
 @functools.cache
 def why_not() -> str:
-    """Return why no faults can be injected here, or an empty string."""
+    """Return why no faults can be injected here; empty if they can."""
     why = _why_not()
     if why and os.environ.get(NOTHING_SKIPPED):
         raise RuntimeError(f"{why}, and no test may be skipped here: apt-get install strace")
@@ -77,7 +77,7 @@ def _why_not() -> str:
 
 
 def moments(child: Child, log: Path) -> list[Moment]:
-    """Let a child that waits at its gate run to its end; return its writing calls, as they came."""
+    """Run a child that waits at its gate to its end; return its writing calls in order."""
     with traced(child, log, ""):
         child.go()
         child.wait()

@@ -1,16 +1,16 @@
-"""Virtual time: event loops for which time jumps to the next timer when nothing is ready.
+"""Virtual time: event loops whose time jumps to the next timer when nothing is ready.
 
-`run_virtual` runs one coroutine like ``asyncio.run``, but without waiting: an hour of sleeping
-takes microseconds, and the same program takes the same steps every time. `VirtualTime` holds a
-whole world: several `Machine` objects, each an event loop with a clock of its own that may run too
-fast or too slow, be paused like a process under SIGSTOP, or crash like one under SIGKILL; and
-events of the world itself (`VirtualTime.at`), such as a message that arrives.
+`run_virtual` runs one coroutine like ``asyncio.run``, but without waiting: an hour of sleep takes
+microseconds, and the same program takes the same steps every time. `VirtualTime` is a whole world:
+several `Machine` objects, each an event loop with its own clock, and events of the world itself
+(`VirtualTime.at`), such as the arrival of a message. A machine's clock may run too fast or too
+slow; a machine may be paused like a process under SIGSTOP, or crash like one under SIGKILL.
 
-There are no threads and no I/O here: whoever asks for them is told so. A world in which nothing is
-left to do fails with `StuckError`, one that runs on past its limit with `OvertimeError`, and one
-that spins without time passing with `RunawayError`; each names the tasks that were waiting.
+Threads and I/O raise an error. A world in which nothing is left to do fails with `StuckError`, one
+that exceeds its time limit with `OvertimeError`, and one that spins without time passing with
+`RunawayError`; each error names the waiting tasks.
 
-It does not model a pause between two statements of one callback, nor several cores.
+A pause between two statements of one callback is not modelled, nor are several cores.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LIMIT_S = 30 * 86_400.0
-"""A run that lasts longer than a month will not end by itself."""
+"""A run of more than a month does not end by itself."""
 
 INSTANT_STEPS_MAX = 200_000
-"""So many callbacks without time passing are a loop that never waits."""
+"""After so many callbacks without time passing, a loop never waits."""
 
 ROUNDING_S = 1e-7
-"""Clocks that drift reach a timer up to rounding."""
+"""Tolerance for timers: drifting clocks are subject to rounding."""
 
 WALL_AT_START = 1_750_000_000.0
 
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class StuckError(AssertionError):
-    """Nothing is left to do, and what was waited for has not happened."""
+    """Nothing is left to do, and the awaited condition does not hold."""
 
 
 class OvertimeError(AssertionError):
@@ -57,7 +57,7 @@ class RunawayError(AssertionError):
 
 
 class VirtualTime:
-    """A world's true time, its machines, and what is to happen in it."""
+    """A world with its true time, machines and future events."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -67,21 +67,21 @@ class VirtualTime:
         self._steps = 0
 
     def machine(self, name: str, *, rate: float = 1.0, offset: float = 0.0) -> Machine:
-        """Add a machine whose clock shows ``offset`` now, and runs at ``rate``."""
+        """Add a machine whose clock shows ``offset`` now and runs at ``rate``."""
         machine = Machine(self, name, rate, offset)  # type: ignore[abstract]
         self.machines.append(machine)
         return machine
 
     def at(self, when: float, action: Callable[[], object]) -> None:
-        """Do something at a moment of true time; equal moments keep their order."""
+        """Run an action at a true time; actions at the same time keep their order."""
         heapq.heappush(self._events, (when, next(self._numbers), action))
 
     def after(self, delay_s: float, action: Callable[[], object]) -> None:
-        """Do something in a while."""
+        """Run an action after a delay."""
         self.at(self.now + delay_s, action)
 
     def run(self, until: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-        """Let the world go on until something is true."""
+        """Run the world until a condition holds."""
         end = self.now + limit_s
         while not until():
             if not self._run_ready():
@@ -97,7 +97,7 @@ class VirtualTime:
         return ran > 0
 
     def _advance(self, end: float) -> None:
-        """Go to the next moment at which something is due, and let the world's events happen."""
+        """Advance to the next timer or event, and run the world's due events."""
         when = self._events[0][0] if self._events else None
         for machine in self.machines:
             due = machine.due()
@@ -122,23 +122,23 @@ class VirtualTime:
 
 
 class MachineClock:
-    """The clock of one machine; see ``understudy.clock.Clock``."""
+    """The clock of one machine (``understudy.clock.Clock``)."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.wall_offset = WALL_AT_START
 
     def now(self) -> float:
-        """See `Clock.now`: the time that the machine's timers go by."""
+        """Return the time of the machine's timers."""
         return self._machine.time()
 
     def wall(self) -> float:
-        """See `Clock.wall`: ``wall_offset`` may be set at will."""
+        """Return the true time plus ``wall_offset``, which tests may set."""
         return self.wall_offset + self._machine.world.now
 
 
 class Machine(asyncio.AbstractEventLoop):
-    """One machine of a world: an event loop that is run by `VirtualTime.run`."""
+    """One machine of a world: an event loop run by `VirtualTime.run`."""
 
     def __init__(self, world: VirtualTime, name: str, rate: float, offset: float) -> None:
         self.world = world
@@ -147,7 +147,7 @@ class Machine(asyncio.AbstractEventLoop):
         self.crashed = False
         self.clock = MachineClock(self)
         self.unhandled: list[dict[str, Any]] = []
-        """What was passed to `call_exception_handler`."""
+        """Contexts passed to `call_exception_handler`."""
         self._thread = threading.get_ident()
         self._rate = rate
         self._local, self._true = offset, world.now
@@ -157,39 +157,39 @@ class Machine(asyncio.AbstractEventLoop):
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self._closed = False
 
-    # --- what a world does with it ----------------------------------------------------------------
+    # --- control by the world ---------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a task here; to be called from outside."""
+        """Start a task on this machine, from outside."""
         return self.create_task(work)
 
     def pause(self) -> None:
-        """Stop it as SIGSTOP does: its clock goes on, and what arrives waits."""
+        """Stop the machine as SIGSTOP does: the clock continues, and messages wait."""
         self.paused = True
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue after `pause`."""
         self.paused = False
 
     def drift(self, rate: float) -> None:
-        """Let the clock run at another rate from now on."""
+        """Change the clock's rate from now on."""
         self._local, self._true, self._rate = self.time(), self.world.now, rate
 
     def jump(self, seconds: float) -> None:
-        """Put the clock forward, as waking from a sleep of the whole machine does."""
+        """Put the clock forward, as after a sleep of the whole machine."""
         self._local, self._true = self.time() + seconds, self.world.now
 
     def crash(self) -> None:
-        """End it as SIGKILL does: nothing that runs here has any effect from now on.
+        """End the machine as SIGKILL does: its tasks have no effect from now on.
 
-        The tasks are cancelled so that nothing is left lying about. Whatever connects a machine to
-        the world must refuse the dead: it finds ``crashed`` set before the first task is touched.
+        The tasks are cancelled, so that none is left over. Fakes that connect a machine to the
+        world must ignore a crashed one: ``crashed`` is set before the first cancellation.
         """
         self.crashed, self.paused = True, False
         self.end()
 
     def end(self) -> None:
-        """Cancel all tasks, and run what they have to say about it, as far as it needs no time."""
+        """Cancel all tasks, and run their cleanup as far as that needs no time."""
         for _ in range(100):
             tasks = self.tasks()
             if not tasks:
@@ -206,13 +206,13 @@ class Machine(asyncio.AbstractEventLoop):
         self._closed = True
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Return the tasks that are not done, in the order of their names."""
+        """Return the tasks that are not done, sorted by name."""
         return sorted(
             asyncio.all_tasks(self), key=lambda task: (len(task.get_name()), task.get_name())
         )
 
     def due(self) -> float | None:
-        """Return the true time of the next timer, None where there is none."""
+        """Return the true time of the next timer; None if there is none."""
         if self.paused or self._closed:
             return None
         while self._timers and self._timers[0][2].cancelled():
@@ -222,7 +222,7 @@ class Machine(asyncio.AbstractEventLoop):
         return self._true + (self._timers[0][0] - self._local) / self._rate
 
     def run_ready(self) -> int:
-        """Run what is ready now, not what becomes ready by it; return how many callbacks."""
+        """Run the callbacks that are ready now, not those that they add; return their number."""
         if self.paused or self._closed:
             return 0
         timers, ready = self._timers, self._ready
@@ -260,10 +260,10 @@ class Machine(asyncio.AbstractEventLoop):
         if not self._closed:
             self.create_task(generator.aclose())
 
-    # --- what asyncio wants of a loop -------------------------------------------------------------
+    # --- asyncio's interface of a loop ------------------------------------------------------------
 
     def time(self) -> float:
-        """Return what the machine's clock shows."""
+        """Return the time of the machine's clock."""
         return self._local + (self.world.now - self._true) * self._rate
 
     def call_soon(
@@ -272,7 +272,7 @@ class Machine(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Put a callback behind all that is ready."""
+        """Append a callback to the ready ones."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -283,7 +283,7 @@ class Machine(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Be `call_soon`; only the garbage collector and this thread may call it."""
+        """Do the same as `call_soon`; only the garbage collector and this thread may call it."""
         if threading.get_ident() != self._thread:
             raise RuntimeError("virtual time knows no threads")
         return self.call_soon(callback, *args, context=context)
@@ -295,7 +295,7 @@ class Machine(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run a callback after so many seconds of this machine's clock."""
+        """Run a callback after ``delay`` seconds of this machine's clock."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -321,7 +321,7 @@ class Machine(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
-        """Begin a task on this machine; named by number, so that every run names them alike."""
+        """Start a task on this machine; a number names it, so that names repeat in every run."""
         name = name or f"{self.name}-{next(self._numbers)}"
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
@@ -330,15 +330,15 @@ class Machine(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Say whether a callback of this machine is being run."""
+        """Return whether a callback of this machine is running."""
         return asyncio._get_running_loop() is self
 
     def is_closed(self) -> bool:
-        """Say whether it has ended."""
+        """Return whether the machine has ended."""
         return self._closed
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep what went wrong where nobody could be told."""
+        """Keep and log an error that no caller receives."""
         self.unhandled.append(context)
         if not self.crashed:
             _log.error("%s: %s", self.name, context["message"], exc_info=context.get("exception"))
@@ -349,18 +349,18 @@ class Machine(asyncio.AbstractEventLoop):
             await generator.aclose()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
-        """Refuse: a thread would make a run depend on the machine that runs it."""
+        """Raise: with a thread a run would depend on the real machine."""
         name = getattr(func, "__qualname__", repr(func))
         raise RuntimeError(f"virtual time knows no threads ({name}): use an InlineStorage")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: cancelled timers are dropped when their time has come."""
+        """Do nothing: cancelled timers are dropped when they are due."""
 
 
 def run_virtual(
     work: Coroutine[Any, Any, T], *, limit_s: float = LIMIT_S, world: VirtualTime | None = None
 ) -> T:
-    """Run a coroutine to its end on a machine of its own, and end what it has left behind."""
+    """Run a coroutine to its end on a new machine; then end all machines of the world."""
     world = world or VirtualTime()
     machine = world.machine("main")
     main = machine.spawn(work)
@@ -373,14 +373,14 @@ def run_virtual(
 
 
 def virtual_clock() -> MachineClock:
-    """Return the clock of the machine that runs the caller."""
+    """Return the clock of the calling machine."""
     machine = asyncio.get_running_loop()
     assert isinstance(machine, Machine)
     return machine.clock
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """Say where a task waits: its coroutines, from the outermost to the innermost."""
+    """Describe where a task waits: its coroutines, the outermost first."""
     frames: list[str] = []
     waiting: Any = task.get_coro()
     while waiting is not None:

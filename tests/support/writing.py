@@ -1,4 +1,4 @@
-"""Attempts of a job that write, and the leader that records what they tell: no processes."""
+"""Writing attempts of a job, and the leader that records their checkpoints, without processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEW = ["new-1", "new-2", "new-3"]
 
 
 class Leader:
-    """Records what the current attempt tells, and nothing of another: see CheckpointCoordinator."""
+    """Records the checkpoints of the current attempt only, as the CheckpointCoordinator does."""
 
     def __init__(self, job_id: JobId = JOB) -> None:
         self.job_id = job_id
@@ -49,7 +49,7 @@ class Leader:
         return Attempt(self, self.attempt, disk or Disk())
 
     def begin_anew(self, writer: str) -> Attempt:
-        """Begin the next attempt from nothing, as after ``--rerun``."""
+        """Begin the next attempt without checkpoints, as after ``--rerun``."""
         self.writer = writer
         self.body = Checkpoints(application_id=ApplicationId("a"), job_id=self.job_id)
         return self.begin()
@@ -62,7 +62,7 @@ class Leader:
 
 
 class Attempt:
-    """One attempt: its writes, its recorder, and what it has computed."""
+    """One attempt: its writes, its recorder, and a count of its computations."""
 
     def __init__(self, leader: Leader, number: int, disk: Disk) -> None:
         self._leader = leader
@@ -88,25 +88,25 @@ class Attempt:
         self.writes = SafeWrites(deploy, self, self.state, clock, disk)
 
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
-        """See `Recorder.record`: the dead record nothing."""
+        """Record at the leader; raise `Killed` in a dead attempt."""
         if isinstance(self._disk, FrailDisk) and self._disk.dead:
             raise Killed
         return self._leader.record(self._number, taken)
 
     def tell(self, *taken: Checkpoint) -> None:
-        """See `Recorder.tell`."""
+        """Record at the leader, unless another attempt is current."""
         if self._number == self._leader.attempt:
             self.record(*taken)
 
     def failed(self, one: Checkpoint) -> None:
-        """See `Recorder.failed`."""
+        """Note a failure at the leader."""
         self._leader.failures.append(one)
 
     def finish(self) -> None:
-        """See `Recorder.finish`."""
+        """Do nothing."""
 
     def settle(self, timeout_s: float) -> bool:
-        """See `Recorder.settle`."""
+        """Return True: there is nothing to wait for."""
         return True
 
     def write(
@@ -117,7 +117,7 @@ class Attempt:
         name: str | None = None,
         batch: Batch | None = None,
     ) -> None:
-        """Write rows, each in a file of its own, as Spark would."""
+        """Write rows, each to its own file, as Spark would."""
 
         def emit(directory: Path) -> None:
             self.computed += 1
@@ -132,20 +132,20 @@ class Attempt:
 
 
 def rows_of(target: Path) -> list[str]:
-    """Return the rows that a reader finds, in order."""
+    """Return the rows that a reader finds, sorted."""
     files = [path for path in target.rglob("*") if path.is_file()]
     shown = [path for path in files if not path.name.startswith((".", "_"))]
     return sorted(path.read_text() for path in shown)
 
 
 def hidden(target: Path) -> list[str]:
-    """Return what lies beside and in the target that nobody needs."""
+    """Return leftover files beside and in the target."""
     beside = [path.name for path in target.parent.iterdir() if path != target]
     return sorted(beside + [path.name for path in target.iterdir() if path.name.startswith(".")])
 
 
 def calls_of(target: Path, mode: Mode, there: bool) -> int:
-    """Return how many system calls a write takes that nobody disturbs."""
+    """Return how many system calls an undisturbed write makes."""
     disk = FrailDisk()
     if there:
         Leader(JobId("00" * 16)).begin().write(target, OLD)

@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers for tests: one in a second, ended with the process that started it."""
+"""Real ZooKeeper servers for tests: started in a second, ended with their parent process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from understudy.spark.java import find_java
 from understudy.spark.zookeeper_server import Serving
 
 START_S = 60.0
-"""A server starts in a second; a machine that starts several of everything needs longer."""
+"""A server starts in a second; a busy machine needs longer."""
 
 ANSWER_S = 5.0
 POLL_S = 0.02
@@ -31,13 +31,13 @@ POLL_S = 0.02
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 PORTS = range(21_000, 31_000)[_WORKER::_WORKERS]
-"""Below the ephemeral ones: no client's own port is ever in the way of a server's restart. Each of
-the processes that test at the same time has ports of its own."""
+"""Ports below the ephemeral range, so that no client's port blocks a server's restart. Each pytest
+process has its own ports."""
 
 _given: deque[int] = deque(maxlen=100)
 
 TRIES = 5
-"""Another process may take a port between our look and the server's bind."""
+"""Another process may take a free port before the server binds it."""
 
 QUICK_JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
@@ -46,19 +46,20 @@ LOOPBACK = "127.0.0.1"
 MEMBERS = ("zk1", "zk2", "zk3")
 
 SYNC_TICKS = 4
-"""A leader drops a follower that is so far behind, or silent for so long: 2 s by default."""
+"""A leader drops a follower that lags or is silent for so many ticks: 2 s by default."""
 
 _launcher = ThreadPoolExecutor(1, thread_name_prefix="launch")
-"""The death signal comes when the *thread* ends that has forked; this one lives as long as we."""
+"""The kernel sends the death signal when the forking *thread* ends; this thread lives as long as
+the process."""
 
-_launcher.submit(int).result()  # Now: a thread begins on the host on which its maker is just then.
+_launcher.submit(int).result()  # Now: a thread starts on the present network host of its creator.
 
 
 class Server:
-    """A ZooKeeper server with data of its own; killed with the process that made it.
+    """A ZooKeeper server with its own data; killed with its parent process.
 
-    ``prefix`` stands before its command line (another network namespace), ``configuration`` is
-    added to its zoo.cfg. Nothing runs before `start`.
+    ``prefix`` is put before the command line (another network namespace), ``configuration`` is
+    added to zoo.cfg. Nothing runs before `start`.
     """
 
     def __init__(
@@ -86,29 +87,29 @@ class Server:
 
     @property
     def connect_string(self) -> str:
-        """Return what clients are given."""
+        """Return the connect string for clients."""
         return f"{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:
-        """Return where it writes its log, across restarts."""
+        """Return the path of the log, which restarts append to."""
         return self.directory / "log"
 
     @property
     def runs(self) -> bool:
-        """Say whether its process is there; a frozen one is."""
+        """Return whether the process exists, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Return the process id of its JVM."""
+        """Return the process id of the JVM."""
         assert self._process is not None, "it does not run"
         return self._process.pid
 
     def start(self, wait: bool = True) -> Server:
-        """Start it, again on the same data and port; return when it serves.
+        """Start or restart the server on the same data and port; return when it serves.
 
-        A member of an ensemble serves when there is a quorum: start several without ``wait``.
+        A member of an ensemble serves only with a quorum: start several without ``wait``.
         """
         tries = TRIES if self._port_is_ours and not self.log.exists() else 1
         for left in reversed(range(tries)):
@@ -127,7 +128,7 @@ class Server:
         raise AssertionError("unreachable")
 
     def launch(self) -> None:
-        """Start its process, and wait for nothing."""
+        """Start the process without waiting."""
         assert not self.runs, "it runs"
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
@@ -143,7 +144,7 @@ class Server:
             self._process = launch([*self._prefix, *command], log.fileno())
 
     def await_serving(self, timeout_s: float = START_S) -> Serving:
-        """Wait until it serves; raise ``AssertionError`` with its log if it ends, or never does."""
+        """Wait until the server serves; otherwise raise ``AssertionError`` with the log."""
         until = time.monotonic() + timeout_s
         while True:
             if (found := self.serving(timeout_s=1.0)) is not None:
@@ -156,41 +157,41 @@ class Server:
             time.sleep(POLL_S)
 
     def serving(self, timeout_s: float = ANSWER_S) -> Serving | None:
-        """Return what it says of itself; None while it does not serve."""
+        """Return the server's own status; None while it does not serve."""
         found = zookeeper_server.ask_serving(self.host, self.port, timeout_s)
         return found if isinstance(found, Serving) else None
 
     def ask(self, word: str, timeout_s: float = ANSWER_S) -> str:
-        """Return its answer to any four-letter word."""
+        """Return the answer to a four-letter word."""
         return zookeeper_server.ask(self.host, self.port, word, timeout_s)
 
     def transactions(self) -> int:
-        """Return how many transactions it has written, those of sessions too (two a session).
+        """Return the number of transactions, with those of sessions (two per session).
 
-        In an ensemble the count begins anew with each leader.
+        In an ensemble the count starts again with each leader.
         """
         return self._must_serve().transactions
 
     def open_connections(self) -> int:
-        """Return how many clients are connected, without the one that asks."""
+        """Return the number of connected clients, without this request's connection."""
         return self._must_serve().connections - 1
 
     def freeze(self) -> None:
-        """Stop its process where it stands (SIGSTOP); its connections stay open, and silent."""
+        """Stop the process (SIGSTOP); its connections stay open and silent."""
         os.kill(self.pid, signal.SIGSTOP)
         self._await_state(lambda state: state in "Tt")
 
     def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Continue the process (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
         self._await_state(lambda state: state not in "Tt")
 
     def kill(self) -> None:
-        """Kill it (SIGKILL), frozen or not; return when it is dead. Nothing if it does not run."""
+        """Kill the process (SIGKILL), frozen or not; return when it is dead. Idempotent."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it in order (SIGTERM); return when it has ended. Nothing if it does not run."""
+        """Terminate the process (SIGTERM); return when it has ended. Idempotent."""
         self._end(signal.SIGTERM)
 
     def __enter__(self) -> Server:
@@ -225,7 +226,7 @@ class Server:
     def _zoo_cfg(self, data: Path) -> str:
         return (
             f"tickTime={self._tick_ms}\n"
-            # Sessions down to two ticks, which is the server's default; up to a minute.
+            # Session timeouts from two ticks, the server's default, to a minute.
             "maxSessionTimeout=60000\n"
             f"dataDir={data}\n"
             f"clientPort={self.port}\n"
@@ -243,9 +244,9 @@ class Server:
 
 
 class Ensemble:
-    """Three servers that agree; killed with the process that made them.
+    """An ensemble of three servers; killed with their parent process.
 
-    On loopback without ``network``, else on its hosts `MEMBERS`; clients may run on the others.
+    With ``network`` on its hosts `MEMBERS`, else on loopback; clients may run on the other hosts.
     Nothing runs before `start`.
     """
 
@@ -281,11 +282,11 @@ class Ensemble:
 
     @property
     def connect_string(self) -> str:
-        """Return what clients are given."""
+        """Return the connect string for clients."""
         return ",".join(server.connect_string for server in self.servers)
 
     def start(self) -> Ensemble:
-        """Start the members that do not run; return when all three serve."""
+        """Start the stopped members; return when all three serve."""
         for server in self.servers:
             if not server.runs:
                 server.launch()
@@ -299,7 +300,7 @@ class Ensemble:
         return self
 
     def leader(self, timeout_s: float = START_S) -> Server:
-        """Return the member that leads, or comes to; one that leads and is cut off may, too."""
+        """Wait for a leading member and return it; a leader that is cut off may be returned too."""
         until = time.monotonic() + timeout_s
         while True:
             for server in self.servers:
@@ -315,7 +316,7 @@ class Ensemble:
         return [server for server in self.servers if server is not leader]
 
     def host_of(self, server: Server) -> str:
-        """Return on which host of the network a member is."""
+        """Return the host of a member."""
         return MEMBERS[self.servers.index(server)]
 
     def kill(self) -> None:
@@ -338,7 +339,7 @@ class Ensemble:
 def ensemble_on_hosts(
     directory: Path, clients: Sequence[str] = (), *, tick_ms: int = 500, configuration: str = ""
 ) -> Iterator[tuple[Ensemble, Network]]:
-    """Make a network with three members and hosts for clients; start the ensemble on it."""
+    """Create a network with three members and hosts for clients; start the ensemble on it."""
     with (
         Network([*MEMBERS, *clients]) as network,
         Ensemble(directory, network, tick_ms=tick_ms, configuration=configuration) as ensemble,
@@ -347,7 +348,7 @@ def ensemble_on_hosts(
 
 
 def _place(network: Network | None, host: str) -> tuple[str, int, int, int]:
-    """Return a member's address, and its ports: quorum, elections, clients."""
+    """Return a member's address and its ports for quorum, elections and clients."""
     if network is not None:
         return network.address(host), 2888, 3888, 2181
     return LOOPBACK, free_port(), free_port(), free_port()
@@ -356,7 +357,7 @@ def _place(network: Network | None, host: str) -> tuple[str, int, int, int]:
 def launch(
     command: Sequence[str], output: int, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a process that is killed when this one ends, however it ends."""
+    """Start a process that the kernel kills when this process ends in any way."""
 
     def die_with_us() -> None:
         guardian.prctl(guardian.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -368,7 +369,7 @@ def launch(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # A group of its own: the ^C of a terminal is for the tests.
+            # Its own process group: a terminal's ^C is only for the tests.
             process_group=0,
             preexec_fn=die_with_us,  # noqa: PLW1509 -- one system call, no lock is taken
         )
@@ -377,10 +378,10 @@ def launch(
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Return a port that nobody listens at; the caller binds it next."""
+    """Return a port without a listener; the caller binds it next."""
     while True:
         port = random.choice(PORTS)
-        if port in _given:  # Its server may not have bound it yet.
+        if port in _given:  # The server of this port may not have bound it yet.
             continue
         with contextlib.suppress(OSError), socket.create_server((host, port)):
             _given.append(port)
@@ -389,10 +390,10 @@ def free_port(host: str = LOOPBACK) -> int:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Return a server that serves, one for all tests of a process that want one.
+    """Return a running server, shared by all tests of a pytest process.
 
-    Tests share it: each uses a root path of its own and leaves the server running. Who kills or
-    freezes one makes one.
+    Each test uses its own root path and leaves the server running. A test that kills or freezes a
+    server needs its own.
     """
     with Server(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server

@@ -1,4 +1,4 @@
-"""How tests come to a register in ZooKeeper, and how people lay hands on its nodes."""
+"""Access to ZooKeeper for tests: registers, and clients that change nodes by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.config import options
 from understudy.ha.backends.zookeeper.register import ZooKeeperRegister, open_register
 
 PATIENCE_S = 30.0
-"""How long anything may take before a test gives up; the machine may be busy."""
+"""How long a test waits for anything; the machine may be busy."""
 
 TICK_S = 0.01
 
@@ -25,7 +25,7 @@ ROOT = "/understudy"
 
 
 class Cluster:
-    """The nodes of one cluster, which no other test knows."""
+    """The nodes of one cluster, used by one test only."""
 
     def __init__(self, quorum: str, **settings: str) -> None:
         self.name = f"cluster-{uuid.uuid4().hex[:8]}"
@@ -38,7 +38,7 @@ class Cluster:
         }
 
     def open(self, **settings: str) -> ZooKeeperRegister:
-        """Open it once more, as another process would; ``settings`` by the options' names."""
+        """Open the register again, as another process would; ``settings`` by option names."""
         more = {getattr(options, name).key: value for name, value in settings.items()}
         return open_register(self.name, {**self.settings, **more})
 
@@ -49,7 +49,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def hands(server: Server, **arguments: Any) -> Iterator[KazooClient]:
-    """Yield a client of somebody who changes nodes by hand."""
+    """Yield a client for changing nodes by hand."""
     client = KazooClient(server.connect_string, timeout=10.0, **arguments)
     client.start(PATIENCE_S)
     try:
@@ -60,7 +60,7 @@ def hands(server: Server, **arguments: Any) -> Iterator[KazooClient]:
 
 
 async def until(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> float:
-    """Return as soon as something holds, after how many seconds."""
+    """Return as soon as a condition holds, with the seconds waited."""
     began = time.monotonic()
     while not holds():
         assert time.monotonic() < began + limit_s, "it never came to hold"
@@ -70,7 +70,7 @@ async def until(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> float
 
 @contextlib.asynccontextmanager
 async def never_blocked(limit_s: float = 0.4) -> AsyncIterator[None]:
-    """Fail if the event loop stood still for so long at once, while other threads went on."""
+    """Fail if the event loop was blocked for ``limit_s`` at once while other threads ran."""
     gaps: list[tuple[float, float]] = []
     beats: list[float] = []
     over = threading.Event()

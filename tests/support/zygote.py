@@ -1,8 +1,8 @@
-"""Real processes that cost a millisecond each: forked from one that has imported everything.
+"""Real processes for a millisecond each: forked from a process that has imported everything.
 
 A `Zygote` forks on request. A child calls one function of a test's helper module with plain
-arguments; with ``gate`` it waits for `Child.go` first, so that a tracer can be attached. What the
-function returns is the exit code, a small integer. The test ends each child by its pid.
+arguments; with ``gate`` the child first waits for `Child.go`, so that a tracer can attach. The
+function returns the exit code, a small integer. The test ends each child by its pid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import IO, Any
 from understudy.process import guardian
 
 PATIENCE_S = 60.0
-"""A child that takes longer hangs; the machine that runs the tests may be very slow."""
+"""A child that takes longer hangs; the machine may be very slow."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,16 +44,16 @@ class Child:
         self.signal(signal.SIGUSR1)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the child has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, number)
 
     def ended(self, timeout_s: float = 0.0) -> bool:
-        """Say whether it has ended, after waiting for that at most so long."""
+        """Return whether the child has ended, after a wait of ``timeout_s`` at most."""
         return bool(select.select([self._handle], [], [], timeout_s)[0])
 
     def stopped(self) -> bool:
-        """Wait until it has stopped itself, or has ended; say which."""
+        """Wait until the child has stopped itself or ended; return whether it has stopped."""
         until = time.monotonic() + PATIENCE_S
         stat = Path(f"/proc/{self.pid}/stat")
         while not self.ended():
@@ -64,14 +64,14 @@ class Child:
         return False
 
     def wait(self) -> int:
-        """Return the exit code, or the signal that ended it as a negative number."""
+        """Wait for the end; return the exit code, or the signal as a negative number."""
         if self._code is None:
             assert self.ended(PATIENCE_S), f"child {self.pid} has not ended in {PATIENCE_S:.0f} s"
             self._code = self._zygote.collect(self.pid)
         return self._code
 
     def close(self) -> None:
-        """Kill it if it lives, and forget it."""
+        """Kill and reap the child; idempotent."""
         if self._handle >= 0:
             self.signal(signal.SIGKILL)
             self.wait()
@@ -87,14 +87,14 @@ class Zygote:
     children: list[Child] = field(default_factory=list)
 
     def fork(self, function: str, *args: Any, gate: bool = False) -> Child:
-        """Call ``module:function`` with arguments that JSON can carry in a new process."""
+        """Call ``module:function`` in a new process; JSON carries the arguments."""
         pid = self._ask({"fork": function, "args": args, "gate": gate})["pid"]
         child = Child(pid, self, os.pidfd_open(pid))
         self.children.append(child)
         return child
 
     def collect(self, pid: int) -> int:
-        """Reap a child that has ended; return its code."""
+        """Reap an ended child; return its exit code."""
         return int(self._ask({"collect": pid})["code"])
 
     def close_children(self) -> None:
@@ -114,7 +114,7 @@ class Zygote:
 
 @contextlib.contextmanager
 def started(*modules: str) -> Iterator[Zygote]:
-    """Start a zygote that has imported these modules; it ends with the block."""
+    """Start a zygote that imports these modules; it ends with the block."""
     command = [sys.executable, "-m", "tests.support.zygote", *modules]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -125,11 +125,11 @@ def started(*modules: str) -> Iterator[Zygote]:
         finally:
             zygote.close_children()
             assert process.stdin is not None
-            process.stdin.close()  # It ends by itself.
+            process.stdin.close()  # The zygote then ends by itself.
 
 
 def serve(requests: IO[str], answers: IO[str]) -> None:
-    """Fork and reap, until nobody asks any more."""
+    """Fork and reap on request, until the requests end."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     for line in iter(requests.readline, ""):
         request = json.loads(line)
@@ -141,7 +141,7 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
                 _be_child(request, told)
             os.close(told)
             if request["gate"]:
-                os.read(heard, 1)  # It is at its gate, or has ended.
+                os.read(heard, 1)  # Returns once the child is at its gate, or has ended.
             os.close(heard)
             answer = {"pid": pid}
         else:

@@ -1,1 +1,1 @@
-"""The process of ``main``: the public environment, and what runs the script."""
+"""The process of ``main``: the public environment, and the program that runs the script."""

@@ -1,11 +1,11 @@
 """The process that runs ``main``: started ahead of time, used for one execution.
 
-Run as ``python -m understudy.application.application_process`` under a guardian. It imports
-what takes long, says ``Ready``, and waits; a leader then tells it which application to execute. A
-standby keeps one of these waiting for the moment of a takeover.
+Run as ``python -m understudy.application.application_process`` under a guardian. The process does
+its slow imports, sends ``Ready`` and waits until a leader sends the application to execute. A
+standby keeps one such process waiting for a takeover.
 
-``main`` runs from the stored copy of the script and the modules beside it, in ``__main__``, with
-``__file__`` naming the script where it was submitted.
+``main`` runs in ``__main__``, from the stored copy of the script and the modules beside it;
+``__file__`` is the path of the submitted script.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from understudy.spark import defaults
 
 
 class ClusterLink:
-    """``main``'s requests over the channel; a thread of its own receives the answers."""
+    """``main``'s requests over the channel; a separate thread receives the answers."""
 
     def __init__(self, link: BlockingLink[MainMessage], run: RunMain) -> None:
         self.execution = run.execution
@@ -60,7 +60,7 @@ class ClusterLink:
         threading.Thread(target=self._receive, name="understudy-main", daemon=True).start()
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
-        """See `MainLink.request`."""
+        """Send a numbered request to the JobManager, and wait for the answer."""
         self._home.demand("what only main may ask for")
         answer = _Answer()
         with self._turn:
@@ -70,12 +70,12 @@ class ClusterLink:
         return answer.wait()
 
     def tell(self, message: MainMessage) -> None:
-        """See `MainLink.tell`."""
+        """Send a message to the JobManager."""
         self._home.demand("what only main may tell")
         self._link.send(message)
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
-        """See `MainLink.put_plan`."""
+        """Store a plan under its digest; retry for ever while the storage fails."""
         name = digest(plan)
         path = f"{self._plans}/{job_id}-{name[-16:]}"
         persist_blocking("store a plan", lambda: self._storage.publish(path, plan), FOR_EVER)
@@ -86,13 +86,13 @@ class ClusterLink:
             answer = self._waiting.pop(getattr(envelope.message, "request", 0), None)
             if answer:
                 answer.set(envelope.message)
-        # The JobManager is gone, and with it this execution; the guardian is about to say so.
+        # The JobManager is gone, and so is this execution; the guardian is about to kill us.
         for answer in list(self._waiting.values()):
             answer.set(None)
 
 
 class _Answer:
-    """One answer that a thread waits for."""
+    """The answer that a thread waits for."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -110,7 +110,7 @@ class _Answer:
 
 
 class Terminated(SystemExit):
-    """A signal ends this process: that is a loss, no failure of ``main``."""
+    """A signal ends this process: a loss, not a failure of ``main``."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -122,7 +122,7 @@ def _terminate(number: int, _: object) -> NoReturn:
 
 
 def _end_as_usual() -> None:
-    """Let signals end a forked child as they end any process: ours speak for ``main``."""
+    """Restore the usual signal handlers in a forked child: ours are for ``main`` only."""
     for number, usual in _USUAL.items():
         if signal.getsignal(number) is _terminate:
             signal.signal(number, usual)
@@ -135,7 +135,7 @@ _USUAL: dict[signal.Signals, Any] = {
 
 
 def execute(run: RunMain) -> messages.MainEnded:
-    """Execute ``main`` to its end, threads included; return how it ended."""
+    """Execute ``main`` and wait for its threads; return its outcome."""
     try:
         with Home().user_code():
             if run.script:
@@ -168,7 +168,7 @@ def _run_script(run: RunMain) -> None:
     module.__dict__.update({"__file__": run.script, "__builtins__": __builtins__})
     sys.modules["__main__"] = module
     text = source.decode("utf-8", "replace")
-    # Tracebacks show the stored text, whatever has become of the file since.
+    # Tracebacks show the stored text, even if the file has changed since.
     linecache.cache[run.script] = (len(text), None, text.splitlines(keepends=True), run.script)
     sys.argv = [run.script, *run.args]
     exec(compile(source, run.script, "exec"), module.__dict__)  # noqa: S102 -- this is the job
@@ -194,17 +194,17 @@ def _prepare(run: RunMain) -> None:
 
 
 def main() -> NoReturn:
-    """Wait for an application, execute it, and say how it ended.
+    """Wait for an application, execute it, and report its outcome.
 
-    A signal ends the process as signals do, at whatever moment: an exit code would be taken for
-    one of ``main``'s, also just before it is executed.
+    A signal ends the process by that signal at any moment, even before the execution: an exit code
+    would be taken for ``main``'s.
     """
     try:
         for number in _USUAL:
             signal.signal(number, _terminate)
         os.register_at_fork(after_in_child=_end_as_usual)
         _serve()
-    except Terminated as end:  # ``main`` has put away what it wanted to.
+    except Terminated as end:  # ``main`` has done its own cleanup.
         signal.signal(end.number, signal.SIG_DFL)
         os.kill(os.getpid(), end.number)
         raise
@@ -227,7 +227,7 @@ def _serve() -> NoReturn:
     current.set(Environment(ClusterLink(link, run), assignment))
     ended = execute(run)
     if failure := ended.failure:
-        with contextlib.suppress(Exception):  # It may have closed or replaced where that goes.
+        with contextlib.suppress(Exception):  # ``main`` may have closed or replaced stderr.
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
     flush_output()
     link.send(ended)

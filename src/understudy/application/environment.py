@@ -1,8 +1,8 @@
-"""What ``main`` holds in its hands: the environment, job clients, results.
+"""The public API of ``main``: the environment, job clients and results.
 
 The same class serves in a cluster and under plain ``python app.py``; only the link differs. All
-calls block the calling thread, any thread may call, and functions, arguments and values pass
-through the same pickling and JSON everywhere, so that nothing works here and breaks there.
+calls block the calling thread, and any thread may call. Functions, arguments and values pass
+through the same pickling and JSON everywhere, so code that works in one mode works in the other.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
 
 _TO_MAIN = 4
-"""Frames from a warning in `Environment._assign` to the line of ``main`` that it is about."""
+"""Frames from a warning in `Environment._assign` to the calling line of ``main``."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class JobExecutionResult:
-    """What a job returned, and when.
+    """The result of a finished job.
 
     Attributes:
         value: the decoded JSON value that the function returned.
         job_id: the job's id, 32 hexadecimal digits.
-        attempt: which attempt ended it, from 1.
+        attempt: the number of the attempt that finished, from 1.
         start_time: when that attempt started, in seconds since 1970.
-        end_time: when it ended, in seconds since 1970.
-        checkpoint: where its last completed checkpoint lies, if that is retained; else None.
-        savepoint: where the savepoint lies with which it was stopped, if it was; else None.
+        end_time: when that attempt ended, in seconds since 1970.
+        checkpoint: the location of the last completed checkpoint, if retained; else None.
+        savepoint: the location of the savepoint that stopped the job, if any; else None.
     """
 
     value: Any
@@ -57,22 +57,22 @@ class JobExecutionResult:
 
     @property
     def duration(self) -> float:
-        """Return the seconds that the last attempt ran."""
+        """Return the run time of the last attempt, in seconds."""
         return self.end_time - self.start_time
 
 
 class MainLink(Protocol):
-    """How ``main`` talks to the JobManager that runs it."""
+    """The connection from ``main`` to its JobManager."""
 
     execution: int
-    """The how manieth execution of ``main`` this is, from 1."""
+    """Number of this execution of ``main``, from 1."""
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
-        """Send the message made for a fresh request number, and wait for its answer."""
+        """Send the message made for a new request number, and wait for the answer."""
         ...
 
     def tell(self, message: MainMessage) -> None:
-        """Send a message that is not answered."""
+        """Send a message without an answer."""
         ...
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
@@ -135,19 +135,19 @@ class JobClient:
         return done
 
     def cancel(self) -> None:
-        """Cancel the job; returns once the wish is durable. `result` tells when it is over."""
+        """Cancel the job; returns once the request is durable. `result` waits for the end."""
         answer = self._link.request(
             lambda number: messages.CancelJob(request=number, job_id=self._job_id)
         )
         _expect(answer, messages.Accepted)
 
     def __repr__(self) -> str:
-        """Name the job."""
+        """Return a text with the job's id and name."""
         return f"JobClient(job_id={self._job_id!r}, name={self._name!r})"
 
 
 class Environment:
-    """Where ``main`` submits its jobs; see `understudy.get_environment`."""
+    """The environment in which ``main`` submits jobs; see `understudy.get_environment`."""
 
     def __init__(self, link: MainLink, assignment: Assignment) -> None:
         self._link = link
@@ -164,9 +164,9 @@ class Environment:
     ) -> JobExecutionResult:
         """Run a job to its end and return its result.
 
-        ``function`` is called as ``function(ctx, *args, **kwargs)`` in a driver; it and its
-        arguments must be picklable by cloudpickle, what it returns must be JSON. ``name``
-        identifies the job across failovers; without it the function's name does.
+        A driver calls ``function(ctx, *args, **kwargs)``. cloudpickle must be able to pickle the
+        function and its arguments, and the return value must be JSON. ``name`` identifies the job
+        across failovers; the default is the function's name.
 
         Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
         """
@@ -175,7 +175,7 @@ class Environment:
     def execute_async(
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
     ) -> JobClient:
-        """Submit a job and return at once; from then on it survives any failover."""
+        """Submit a job and return at once; from then on the job survives any failover."""
         return self._begin(function, args, name, kwargs)
 
     def _begin(
@@ -185,7 +185,7 @@ class Environment:
         name: str | None,
         kwargs: dict[str, Any],
     ) -> JobClient:
-        """Submit a job. What ``main`` calls, calls this: a warning counts the frames up to it."""
+        """Submit a job; a direct call from each public method, as `_TO_MAIN` counts the frames."""
         self._check_caller()
         with self._submitting:
             assigned = self._assign(matching.name_of(function, name))
@@ -205,7 +205,7 @@ class Environment:
         return JobClient(self._link, assigned.job_id, assigned.name, done)
 
     def _check_caller(self) -> None:
-        """Raise `SubmissionError` unless ``main`` itself asks: another would wait for ever."""
+        """Raise `SubmissionError` for a caller that is not ``main``, as it would wait for ever."""
         if job := running_job():
             raise SubmissionError(
                 f"job {job!r} cannot submit jobs: main does, and may branch on what the job returns"
@@ -234,7 +234,7 @@ class Environment:
         return self._link.put_plan(assigned.job_id, plan)
 
     def _come_by(self, assigned: Assigned) -> None:
-        """Tell of a job whose end is known already: a main that has run before waits for nobody."""
+        """Report the call of a job whose result is known already, without waiting for an answer."""
         told = messages.ComeBy(
             job_id=assigned.job_id, name=assigned.name, occurrence=assigned.occurrence
         )
@@ -253,10 +253,10 @@ class Environment:
 
 
 class Elsewhere(Environment):
-    """The environment of a process that is no ``main``, but imports modules that ask for one."""
+    """The environment of a process that is not ``main`` but imports modules that need one."""
 
     def __init__(self) -> None:
-        """Take nothing: nothing can be submitted from here."""
+        """Create an environment without a link, as nothing can be submitted."""
 
     def _begin(
         self,
@@ -272,21 +272,21 @@ class Elsewhere(Environment):
 
 
 class Current:
-    """The environment of this process, made when it is first asked for."""
+    """The environment of this process, created at the first call."""
 
     def __init__(self) -> None:
         self._environment: Environment | None = None
         self._turn = threading.Lock()
 
     def get(self, make: Callable[[], Environment]) -> Environment:
-        """Return the environment; ``make`` it if there is none yet."""
+        """Return the environment; create it by ``make`` if there is none yet."""
         with self._turn:
             if self._environment is None:
                 self._environment = make()
             return self._environment
 
     def set(self, environment: Environment | None) -> None:
-        """Make this the environment of the process."""
+        """Set the environment of the process."""
         with self._turn:
             self._environment = environment
 
@@ -295,10 +295,10 @@ current = Current()
 
 
 def get_environment() -> Environment:
-    """Return where this ``main`` submits its jobs: always the same within a process.
+    """Return the environment in which ``main`` submits jobs; always the same within a process.
 
-    Run by ``understudy run-application`` (or a JobManager) that is the cluster; under plain
-    ``python app.py`` it is a cluster within this process.
+    Under ``understudy run-application`` (or a JobManager) the environment is the cluster; under
+    plain ``python app.py`` it is a cluster within this process.
     """
     return current.get(_embed)
 
@@ -306,7 +306,7 @@ def get_environment() -> Environment:
 def _embed() -> Environment:
     if not is_main_process():
         return Elsewhere()
-    # Imported when it is needed: a process of ``main`` in a cluster never does.
+    # Imported only when needed: never by a process of ``main`` in a cluster.
     environment: Environment = importlib.import_module("understudy.embedded").embed()
     return environment
 

@@ -1,4 +1,4 @@
-"""Drafts: files and directories written aside, before one rename publishes them.
+"""Drafts: files and directories under temporary names, before one rename publishes them.
 
 The writer holds its draft's lock (``flock``) until the rename. A draft with a free lock belongs to
 a dead writer, and any process may remove it at once. If a draft is removed just before its writer

@@ -26,7 +26,7 @@ class Latch(Protocol):
         ...
 
     async def dismiss(self, dead: str) -> None:
-        """Remove a contender from the line whose death is proved."""
+        """Remove a contender whose death is proved."""
         ...
 
     async def renew(self) -> float:

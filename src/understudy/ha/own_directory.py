@@ -77,7 +77,7 @@ def runtime_home() -> Path | None:
 
 
 def known_homes(base: Path) -> list[Path]:
-    """Return all directories that may hold our locks, whatever their creators' environment.
+    """Return all directories that may hold our locks, for any environment of their creators.
 
     The first is for this process's own locks. ``base`` is the one below the temporary directory.
     """

@@ -125,7 +125,7 @@ class Release:
 
 @runtime_checkable
 class Releasable(Protocol):
-    """A register whose backend would wait for a dead process unless notified of the death."""
+    """A register whose backend waits for a dead process until notified of the death."""
 
     def on_release(self, tell: Callable[[Release], None]) -> None:
         """Call ``tell`` with the program that releases the holdings, now and after each change.

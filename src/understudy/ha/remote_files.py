@@ -5,8 +5,8 @@ with a message, and means an unknown outcome. ``FileNotFoundError`` means only t
 absent, never that its bucket is gone.
 
 A file is published whole. An object store does that itself, by one PUT or by the request that
-completes a multipart upload. In a store with directories and a rename, the file is written aside
-and renamed. A store with neither is refused.
+completes a multipart upload. In a store with directories and a rename, the file is written under a
+temporary name and renamed. A store with neither is refused.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RemoteFiles:
             )
         if self._is_s3:
             self._fs.retries = S3_TRIES
-            for name in ("botocore", "aiobotocore"):  # They log the found credentials as news.
+            for name in ("botocore", "aiobotocore"):  # Every process logs its credentials' source.
                 logging.getLogger(name).setLevel(logging.WARNING)
 
     def read(self, path: str) -> bytes:

@@ -4,9 +4,9 @@ The register points to these files; nothing here decides. A file is published wh
 and is durable when the call returns. Paths are relative, with ``/`` between parts. An absolute path
 or a URL is outside: every storage passes such a path to the storage that holds it.
 
-Object stores publish a whole object by themselves; a local file is written aside, fsynced and
-renamed. At start-up `prove` checks the store's guarantees (publish whole, read and list what was
-written, delete).
+Object stores publish a whole object by themselves; a local file is written under a temporary name,
+fsynced and renamed. At start-up `prove` checks the store's guarantees (publish whole, read and list
+what was written, delete).
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""What every process of ours is made of: guardian, liveness lock, channels, code layouts.
+"""The parts of every process of ours: guardian, liveness lock, channels, code layouts.
 
-A module lives here when two of the rooms above need it."""
+A module belongs here when two of the rooms above need it."""

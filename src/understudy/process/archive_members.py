@@ -1,7 +1,7 @@
-"""What may be in an archive: each member ends below its place, and there is a bound on everything.
+"""Checks of an archive's members: each stays below the target directory, within all limits.
 
-The members are gone through as whoever unpacks them would: a link that one member has made lies on
-the way of the next. Nothing is written here.
+The members are checked in the order of unpacking: a link from one member may be part of the next
+member's path. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 MEMBERS_MAX = 500_000
-"""A packed environment with PySpark and what belongs to it has some 50,000."""
+"""A packed environment with PySpark and its dependencies has about 50,000."""
 
 BYTES_MAX = 64 << 30
-"""Unpacked. The largest environments and models that are brought along have a few GB."""
+"""Unpacked size. The largest environments and models have a few GB."""
 
 RATIO_MAX = 200
-"""Unpacked bytes for each packed one. Code has 4, logs of text 20; zeros have 1,000."""
+"""Unpacked bytes per packed byte. Code has 4, text logs 20, zeros 1,000."""
 
 RATIO_FROM_BYTES = 256 << 20
-"""What is smaller when it is unpacked does no harm, however well it was packed."""
+"""Below this unpacked size any ratio is harmless."""
 
 DEPTH_MAX = 64
 NAME_BYTES_MAX = 255
-"""Of one part of a path: no file system takes more."""
+"""Limit for one part of a path: no file system takes more."""
 
 LINKS_MAX = 40
-"""So many links the kernel follows on one way."""
+"""The kernel follows as many links in one path."""
 
 _LINK_BYTES_MAX = 4096
 HEADER_BYTES_MAX = 1 << 20
@@ -47,7 +47,7 @@ _DRIVE = re.compile(r"[A-Za-z]:($|/)")
 
 
 class Kind(enum.Enum):
-    """What a member is."""
+    """The kind of a member."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -58,18 +58,18 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Member:
-    """A member of an archive, as the archive says."""
+    """A member of an archive, as described in the archive."""
 
     name: str
     kind: Kind = Kind.FILE
     size: int = 0
     target: str = ""
-    """Of a link."""
+    """The target of a link."""
     mode: int = 0
 
 
 class RefusedMemberError(ValueError):
-    """An archive is not unpacked: the sentence says which member, and why."""
+    """An archive must not be unpacked; the message names the member and the reason."""
 
 
 def parts_of(name: str) -> list[str]:
@@ -89,7 +89,7 @@ def parts_of(name: str) -> list[str]:
 
 @dataclass
 class Look:
-    """Goes through the members of one archive, in its order."""
+    """Checks the members of one archive in order."""
 
     packed_bytes: int
     members_max: int = MEMBERS_MAX
@@ -99,7 +99,7 @@ class Look:
     _size: int = 0
 
     def take(self, member: Member) -> None:
-        """Look at the next member; raises `RefusedMemberError`."""
+        """Check the next member; raises `RefusedMemberError`."""
         self._count += 1
         self._size += member.size
         self._bound()
@@ -167,7 +167,7 @@ def look_at(members: Iterable[Member], packed_bytes: int) -> None:
 
 
 class _BoundedTarInfo(tarfile.TarInfo):
-    """What says a name or a link of any length is read into memory, however long it is."""
+    """Limits the headers with long names and links, which tarfile reads into memory."""
 
     def _proc_member(self, archive: Any) -> Any:
         if self.type in _LONG_NAMES and self.size > HEADER_BYTES_MAX:
@@ -178,7 +178,7 @@ class _BoundedTarInfo(tarfile.TarInfo):
 
 
 def of_tar(file: BinaryIO) -> Iterator[Member]:
-    """Yield the members of a tar file; unpacking is bounded by whoever looks at them."""
+    """Yield the members of a tar file; the caller limits the unpacking."""
     with tarfile.open(fileobj=file, tarinfo=_BoundedTarInfo) as packed:
         for info in packed:
             kind = Kind.OTHER
@@ -192,11 +192,11 @@ def of_tar(file: BinaryIO) -> Iterator[Member]:
                 kind = Kind.FILE
             size = info.size if kind is Kind.FILE else 0
             yield Member(info.name, kind, size, info.linkname, info.mode)
-            packed.members = []  # type: ignore[attr-defined]  # Else it keeps one for each.
+            packed.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
 
 
 def of_zip(file: BinaryIO) -> Iterator[Member]:
-    """Yield the members of a zip file, once each is known to hold as much as it says."""
+    """Yield the members of a zip file; zipfile never unpacks more than the declared size."""
     with zipfile.ZipFile(file) as packed:
         for info in packed.infolist():
             mode = info.external_attr >> 16

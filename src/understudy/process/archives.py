@@ -1,10 +1,10 @@
-"""Archives that a person brings: looked at before anything starts, unpacked only in their place.
+"""Archives from a person: checked before anything starts, unpacked only below their directory.
 
-Wheels are unpacked by us, into the code directory; what ``--archives`` names is unpacked by Spark.
-Either is refused when a member would come to lie elsewhere, and when there is too much of it.
+Understudy unpacks wheels into the code directory; Spark unpacks the files of ``--archives``. An
+archive is refused if a member would be outside its directory, or if it is too large.
 
-A wheel is a zip file, and goes through `zipfile`. The library `installer` would leave to us what
-matters here: where a member comes to lie is for its caller to check, and it has no bounds.
+A wheel is a zip file, read by `zipfile`. The library `installer` would not help: it leaves the
+check of a member's path to its caller, and has no limits.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from understudy.errors import UsageError
 from understudy.process import archive_members as members
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar", ".jar")
-"""What Spark unpacks."""
+"""The archives that Spark unpacks."""
 
 TARS = (".tar", ".tgz", ".tar.gz")
 
 WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX = 100_000, 8 << 30
-"""The largest wheels there are have 15,000 files and 4 GB."""
+"""The largest known wheels have 15,000 files and 4 GB."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -46,7 +46,7 @@ _UNREADABLE = (
 
 
 def check_wheel(path: Path) -> None:
-    """Raise `UsageError` unless this Python can use the wheel from where it is unpacked."""
+    """Raise `UsageError` unless this Python can use the unpacked wheel."""
     try:
         *_, tags = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
@@ -71,7 +71,7 @@ def check_archive(flag: str, path: Path, alias: str) -> None:
 
 
 def check_members(flag: str, path: Path) -> None:
-    """Raise `UsageError` if the archive cannot be read, is a bomb, or reaches out of its place."""
+    """Raise `UsageError` if the archive is unreadable, a bomb, or leaves its directory."""
     try:
         with path.open("rb") as file:
             of = members.of_tar if path.name.endswith(TARS) else members.of_zip
@@ -83,10 +83,10 @@ def check_members(flag: str, path: Path) -> None:
 
 
 def unpack_wheel(body: bytes, target: Path) -> None:
-    """Unpack a wheel as an installer would, but for its scripts; raises `UsageError`.
+    """Unpack a wheel as an installer would, without its scripts; raises `UsageError`.
 
-    All members are looked at before the first is written. The directory must be one that nobody
-    else writes into: no link lies in it, as none is ever made.
+    All members are checked before the first is written. No other process may write into the
+    directory; it contains no link, as none is ever created.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as wheel:
@@ -96,7 +96,7 @@ def unpack_wheel(body: bytes, target: Path) -> None:
                 with wheel.open(info) as packed, place.open("xb") as file:
                     shutil.copyfileobj(packed, file, _PIECE_BYTES)
     except FileExistsError as error:
-        # Of the file system's own mind: it may take two spellings of a name for one.
+        # The file system may treat two spellings of a name as the same.
         raise UsageError(
             f"{target.name}: two members of it would lie in {error.filename}"
         ) from error
@@ -117,7 +117,7 @@ def _check_wheel_members(path: Path) -> None:
 
 
 def _placed(wheel: zipfile.ZipFile, packed_bytes: int) -> list[tuple[zipfile.ZipInfo, list[str]]]:
-    """Return what is to be unpacked of a wheel, and where; raises `members.RefusedMemberError`."""
+    """Return a wheel's members to unpack, with paths; raises `members.RefusedMemberError`."""
     look = members.Look(packed_bytes, WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX)
     found: list[tuple[zipfile.ZipInfo, list[str]]] = []
     for info in wheel.infolist():
@@ -126,14 +126,14 @@ def _placed(wheel: zipfile.ZipFile, packed_bytes: int) -> list[tuple[zipfile.Zip
             raise members.RefusedMemberError(f"{info.filename!r} in it is nothing that wheels hold")
         look.take(members.Member(info.filename, size=info.file_size))
         place = _place_in_wheel(info.filename)
-        look.take(members.Member(place))  # It is another path than the one that stands there.
+        look.take(members.Member(place))  # The final path may differ from the member's name.
         if place and not info.is_dir():
             found.append((info, members.parts_of(place)))
     return found
 
 
 def _place_in_wheel(name: str) -> str:
-    """Return where a wheel's member belongs; empty for what is not to be imported."""
+    """Return the path of an unpacked member of a wheel; empty for one that is not importable."""
     top, _, rest = name.partition("/")
     if not top.endswith(".data"):
         return name

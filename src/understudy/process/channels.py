@@ -1,4 +1,4 @@
-"""The line between a process and the one that started it: a socket pair, inherited by number."""
+"""The channel between a process and its parent: a socket pair, inherited by number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JVM_LOST = 86
 """Exit code of a driver whose JVM has ended."""
 
 APPLICATION_LOST = 87
-"""Exit code of a driver whose Spark application was ended by the cluster."""
+"""Exit code of a driver whose Spark application the cluster has ended."""
 
 link_codec: Codec[messages.LinkMessage] = Codec(messages.LinkMessage)
 main_codec: Codec[messages.MainMessage] = Codec(messages.MainMessage)
@@ -34,12 +34,12 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def child_environment(end: socket.socket, incarnation: Incarnation) -> Mapping[str, str]:
-    """Return what tells a child which descriptor is its channel, and who it is."""
+    """Return the environment variables with a child's channel descriptor and incarnation."""
     return {CHANNEL_FD: str(end.fileno()), INCARNATION: incarnation}
 
 
 def inherited(codec: Codec[Any]) -> BlockingLink[Any]:
-    """Take over the channel that the parent has left in the environment."""
+    """Open the channel that the parent has named in the environment."""
     end = socket.socket(fileno=int(os.environ.pop(CHANNEL_FD)))
     end.set_inheritable(False)
     forks.keep_from_children(end)

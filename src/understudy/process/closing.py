@@ -1,4 +1,4 @@
-"""Closing step by step: an error of one step holds up no other, and all are reported at the end."""
+"""Closing in steps: an error in one step stops no other step, and all errors are reported."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _log = logging.getLogger(__name__)
 
 
 class Closing:
-    """The steps by which something is closed; use as a context manager around them."""
+    """The steps that close something; use as a context manager around them."""
 
     def __init__(self, what: str) -> None:
-        """``what``: the thing that is closed, for the report."""
+        """``what``: the name of the thing that is closed, for the report."""
         self._what = what
         self.errors: list[Exception] = []
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Run one step in the block; an error is kept for the report, and the next step follows."""
+        """Run one step in the block; keep an error for the report."""
         try:
             yield
         except Exception as error:
@@ -31,7 +31,7 @@ class Closing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Report what went wrong, all of it; nothing is raised: closing has no way back."""
+        """Log all errors; raise none, as closing cannot be undone."""
         if self.errors:
             told = "; ".join(f"{type(one).__name__}: {one}" for one in self.errors)
             group = ExceptionGroup(f"{self._what} was closed with errors", self.errors)

@@ -1,9 +1,9 @@
-"""The application's code: gathered beside the script, stored as blobs, laid out to be imported.
+"""The application's code: collected beside the script, stored as blobs, laid out for imports.
 
-Laid out, ``app/`` holds the script and the modules beside it, ``files/`` what ``--py-files`` gave;
-a wheel becomes a directory of its name, so that packages find their data files. What Spark is given
-(`runtime.given_files`) lies beside those two. A layout is named by the digest of its artifact list,
-is published whole, and is shared by all processes of a host.
+In a layout ``app/`` holds the script and the modules beside it, ``files/`` the ``--py-files``; a
+wheel becomes a directory with the wheel's name, so that packages find their data files. Files for
+Spark (`process.given_files`) are beside those two. A layout is named by the digest of its artifact
+list, published whole, and shared by all processes of a host.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from understudy.process.disk import Disk
 
 CODE_BYTES_MAX = 10 << 20
 CODE_FILES_MAX = 1_000
-"""What is stored with a script. More is not code that lies beside it, but data, or a home."""
+"""Limits for the code beside a script. More is data, or a home directory."""
 
 WHEEL = ".whl"
 
 LAYOUT_MARK = "understudy.layout"
-"""Lies in each layout: storage may be beneath the script's directory, and is no code of its own. It
-holds the size of each file, as JSON."""
+"""A file in each layout with all file sizes as JSON. It marks the layout as no code of an
+application: storage may be below a script's directory."""
 
 WAY_OUT = "set TMPDIR to a directory of your own: code would be executed from there"
 
 PLACED_MAX = 10
-"""So often another process may find the same damage, and place its layout in between."""
+"""How often another process may repair the same damaged layout first."""
 
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "spark-warehouse", "metastore_db"}
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that belongs to the application: where it is, and its place in the layout."""
+    """A file of the application: its path, and its name in the layout."""
 
     path: Path
     name: str
@@ -58,7 +58,7 @@ class SourceFile:
 
 
 def beside(script: Path) -> list[SourceFile]:
-    """Return the script and the modules that lie beside it, or raise `UsageError` past limits."""
+    """Return the script and the modules beside it; raises `UsageError` above the limits."""
     found = [SourceFile(script, f"app/{script.name}")]
     size = script.stat().st_size
     root = script.parent
@@ -81,7 +81,7 @@ def beside(script: Path) -> list[SourceFile]:
 
 
 def py_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Return what ``--py-files`` names: .py files, .zip archives, eggs and wheels."""
+    """Return the files of ``--py-files``: .py files, .zip archives, eggs and wheels."""
     found = []
     for text in paths:
         path = Path(text)
@@ -96,7 +96,7 @@ def py_files(paths: Iterable[str]) -> list[SourceFile]:
 
 
 def changed(stored: Iterable[Artifact], files: Iterable[SourceFile]) -> list[str]:
-    """Return the names of files that differ from those stored, came or went; sorted."""
+    """Return the names of files that were changed, added or removed since storing; sorted."""
     before = {item.name: item.digest for item in stored}
     now = {file.name: digest(file.path.read_bytes()) for file in files}
     names = (name for name in {*before, *now} if before.get(name) != now.get(name))
@@ -104,7 +104,7 @@ def changed(stored: Iterable[Artifact], files: Iterable[SourceFile]) -> list[str
 
 
 def store(blobs: BlobStore, files: Iterable[SourceFile]) -> tuple[Artifact, ...]:
-    """Put files into the BlobStore; return how to find them again."""
+    """Put files into the BlobStore; return their artifacts."""
     artifacts = []
     for file in files:
         body = file.path.read_bytes()
@@ -121,7 +121,7 @@ def code_digest(artifacts: tuple[Artifact, ...]) -> str:
 
 
 def python_path(directory: str, artifacts: tuple[Artifact, ...]) -> tuple[str, ...]:
-    """Return what must be put on Python's path, in order."""
+    """Return the entries for Python's path, in order."""
     packed = tuple(f"{directory}/{item.name}" for item in artifacts if item.on_path)
     return (f"{directory}/app", f"{directory}/files", *packed)
 
@@ -129,7 +129,7 @@ def python_path(directory: str, artifacts: tuple[Artifact, ...]) -> tuple[str, .
 def lay_out(
     storage: BlockingStorage, cluster: str, directory: str, artifacts: tuple[Artifact, ...]
 ) -> Path:
-    """Lay the artifacts out on this host, unless somebody has; return the directory."""
+    """Lay the artifacts out on this host unless they already are; return the directory."""
     target = layout_base(storage, cluster) / code_digest(artifacts)
     if not isinstance(storage, LocalStorage):
         own_directory.check(target.parent, WAY_OUT)
@@ -137,7 +137,7 @@ def lay_out(
         return target
     blobs = BlobStore(storage, cluster, directory)
     for artifact in artifacts[:1]:
-        blobs.get(artifact)  # A storage that has vanished is not made anew.
+        blobs.get(artifact)  # Raises for a vanished storage, which must not be created again.
     own_directory.make(target.parent, way_out=WAY_OUT)
     draft = _draft_in(target.parent)
     try:
@@ -158,7 +158,7 @@ def lay_out(
 
 
 def _seal(draft: Path) -> None:
-    """Note what a layout holds, and make it durable: its name will be before its bytes are."""
+    """Write the layout's file sizes and make all files durable, before the rename."""
     found, mark, disk = list(draft.rglob("*")), draft / LAYOUT_MARK, Disk()
     files = [path for path in found if path.is_file()]
     sizes = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
@@ -168,10 +168,10 @@ def _seal(draft: Path) -> None:
 
 
 def _is_whole(target: Path) -> bool:
-    """Say whether a layout is there as it was sealed.
+    """Return whether a layout exists with all its sealed files.
 
-    A crash of the host, or whoever clears temporary directories, may have left it without files:
-    then `main` would be empty, and its run be over at once.
+    A crash of the host, or a cleaner of temporary directories, may have removed files. With an
+    empty script the run would end at once.
     """
     try:
         sizes = msgspec.json.decode((target / LAYOUT_MARK).read_bytes(), type=dict[str, int])
@@ -181,7 +181,7 @@ def _is_whole(target: Path) -> bool:
 
 
 def _place(draft: Path, target: Path) -> None:
-    """Give a layout its name, in place of one that is not whole; leave a whole one there."""
+    """Rename a draft to its final name; replace a damaged layout there, and keep a whole one."""
     for _ in range(PLACED_MAX):
         try:
             draft.rename(target)
@@ -198,9 +198,9 @@ def _place(draft: Path, target: Path) -> None:
 
 
 def _put_aside(laid_out: Path) -> Path:
-    """Take a layout out of its place, so that what a crash leaves of it is never taken for one."""
+    """Rename a layout before its removal, so that a crash leaves no partial layout in place."""
     draft = _draft_in(laid_out.parent)
-    with contextlib.suppress(FileNotFoundError):  # Another process does so just now.
+    with contextlib.suppress(FileNotFoundError):  # Another process has renamed it.
         laid_out.rename(draft)
     return draft
 
@@ -210,10 +210,10 @@ def _draft_in(base: Path) -> Path:
 
 
 def layout_base(storage: BlockingStorage, cluster: str) -> Path:
-    """Return where layouts of a cluster go: into local storage, or the temporary directory."""
+    """Return the directory of a cluster's layouts: in local storage or the temporary directory."""
     if isinstance(storage, LocalStorage):
         return storage.root / layout.code_directory(cluster, "x").rpartition("/")[0]
-    # In one directory that a cleanup can remove, whose name others may know.
+    # One directory, which a cleanup can remove; other users can predict its name.
     marked = layout.marked(cluster, storage.url)
     return Path(tempfile.gettempdir()) / f"understudy-{os.getuid()}-code-{marked}"
 

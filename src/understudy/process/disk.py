@@ -1,7 +1,7 @@
-"""What publishing asks of a POSIX file system: one method, one system call that changes something.
+"""The file system operations of publishing: each method makes one changing system call.
 
-Swapping two directories in one step is Linux's ``renameat2`` with ``RENAME_EXCHANGE``: ext4, XFS,
-Btrfs, tmpfs and overlayfs have it, NFS has not.
+Linux's ``renameat2`` with ``RENAME_EXCHANGE`` swaps two directories in one step: ext4, XFS, Btrfs,
+tmpfs and overlayfs support it, NFS does not.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
 TURN_S = 10.0
-"""How long to wait while another process publishes beside us; it takes milliseconds, unless that
-process is stopped. Without the turn nothing is lost: see `Area.publish`."""
+"""The longest wait for another publisher, which needs milliseconds unless it is stopped. Without
+the turn nothing is lost: see `Area.publish`."""
 
 REMOVE_TRIES = 3
-"""A stopped attempt that goes on may add to a directory while it is removed, but not for long."""
+"""A stopped attempt that resumes may add to a directory during its removal, but not for long."""
 
 TURN_POLL_S = 0.02
-"""The kernel has no lock with a time limit: it is asked again so often."""
+"""Polling period for the lock: the kernel has no lock with a time limit."""
 
 
 _PASSING = frozenset(
@@ -51,7 +51,7 @@ _PASSING = frozenset(
 
 
 def is_passing(error: OSError) -> bool:
-    """Say whether a file system that fails so may do the same thing a little later."""
+    """Return whether the same operation may succeed a little later."""
     return error.errno in _PASSING
 
 
@@ -61,15 +61,15 @@ class NotSupported(OSError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Listing:
-    """All that is below a directory, by relative path; a symbolic link is a file."""
+    """The contents of a directory tree, by relative path; a symbolic link is a file."""
 
     files: dict[str, int]
-    """With the number of the inode: a file that was replaced has another."""
+    """Files with their inode numbers: a replaced file has another one."""
     directories: frozenset[str]
 
 
 class Disk:
-    """The real one; tests make it fail, or stop, at each call."""
+    """The real file system; tests make each call fail or stop."""
 
     def make(self, path: Path) -> None:
         """Create a directory; raises ``FileExistsError``."""
@@ -84,25 +84,25 @@ class Disk:
             os.fsync(descriptor)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name."""
+        """Create a hard link to a file."""
         os.link(source, target, follow_symlinks=False)
 
     def like(self, source: Path, target: Path) -> None:
-        """Give a directory the mode, the group and the attributes of another."""
+        """Copy mode, group and extended attributes of a directory to another."""
         found = source.stat()
         with contextlib.suppress(PermissionError):
             os.chown(target, -1, found.st_gid)
-        with contextlib.suppress(OSError):  # Some are not ours to set, or not known here.
+        with contextlib.suppress(OSError):  # Some need other rights, or are not supported here.
             for name in os.listxattr(source):
                 os.setxattr(target, name, os.getxattr(source, name))
         target.chmod(found.st_mode & 0o7777)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename; a directory replaces none that holds anything."""
+        """Rename; a directory never replaces a non-empty one."""
         source.rename(target)
 
     def place(self, source: Path, target: Path) -> None:
-        """Give a directory a name that nobody has; raises ``FileExistsError``."""
+        """Rename a directory to a free name; raises ``FileExistsError``."""
         try:
             _renameat2(source, target, _RENAME_NOREPLACE)
         except NotSupported:
@@ -118,12 +118,12 @@ class Disk:
         _renameat2(one, other, _RENAME_EXCHANGE)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file; absent is fine."""
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all that it holds; one that is gone is no error."""
+        """Remove a directory and its contents; absent is fine."""
         for tries in range(1, REMOVE_TRIES + 1):
             try:
                 shutil.rmtree(path)
@@ -137,7 +137,7 @@ class Disk:
                 return
 
     def sync(self, path: Path) -> None:
-        """Make a file or a directory durable, as far as the file system can."""
+        """Make a file or directory durable, if the file system supports that."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.fsync(descriptor)
@@ -149,7 +149,7 @@ class Disk:
 
     @contextlib.contextmanager
     def turn(self, directory: Path) -> Iterator[None]:
-        """Hold a lock on a directory, if it is to be had in time: it keeps publishers in order."""
+        """Hold a directory's lock during the block, or no lock after `TURN_S`: publishers queue."""
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             until = time.monotonic() + TURN_S
@@ -162,9 +162,9 @@ class Disk:
 
 
 def listing(directory: Path, ignored: str = "") -> Listing:
-    """Return what is below a directory, but for entries of its own that begin so.
+    """Return the contents of a directory; its direct entries with prefix ``ignored`` are left out.
 
-    Raises ``FileNotFoundError`` where it is not there; what vanishes meanwhile is left out.
+    Raises ``FileNotFoundError`` if the directory is absent; entries that vanish are left out.
     """
     files: dict[str, int] = {}
     directories: set[str] = set()
@@ -191,7 +191,10 @@ def listing(directory: Path, ignored: str = "") -> Listing:
 
 
 def locked(descriptor: int) -> bool:
-    """Take the lock of an open file, if it is free; where there are no locks, it always is."""
+    """Take the lock of an open file; return false if another process holds it.
+
+    A file system without locks counts as unlocked.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -202,7 +205,7 @@ def locked(descriptor: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Let go of it: to close the file is not enough, as a child may have inherited it."""
+    """Release the lock: closing the file is not enough, as a child may have inherited it."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 

@@ -1,4 +1,4 @@
-"""Exceptions of user code, described so that they survive their process."""
+"""Descriptions of user code's exceptions that survive their process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from understudy.model import Failure, JobId
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Describe an exception, with the traceback from user code on."""
+    """Describe an exception; the traceback starts at user code."""
     clock = SystemClock()
     lines = traceback.format_exception(type(error), error, _user_frames(error))
     name = type(error).__qualname__
@@ -28,10 +28,10 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def uncaught_job(error: BaseException) -> JobId | None:
-    """Return the job of whose end an exception tells: of a failed one rather than a cancelled one.
+    """Return the job whose `JobFailed` or `JobCanceled` this is; in a group, a failed one first.
 
-    None where it tells of anything else: tasks that await jobs side by side raise a group; whoever
-    raises an exception of their own because of a job has made it theirs.
+    Returns None if a group contains other exceptions, or for any other exception, even one raised
+    because of a job. Tasks that await jobs concurrently raise a group.
     """
     found = _jobs_in(error)
     if not found or None in found:
@@ -47,18 +47,18 @@ def _jobs_in(error: BaseException) -> list[JobFailed | None]:
 
 
 TEXT_CHARS_MAX = 20_000
-"""Of a message or a traceback so much is kept, beginning and end: it is stored and sent whole,
-and what an exception holds may be a table."""
+"""Longest message or traceback that is stored: the beginning and the end are kept. An exception's
+text may contain a table."""
 
 
 _LOOKED_THROUGH = 1_000_000
-"""For secrets; of what is longer, only the beginning and the end are kept."""
+"""How many characters are searched for secrets; only the ends of a longer text are kept."""
 
 
 def storable(text: str) -> str:
-    """Return text that can be written down and shown: without secrets.
+    """Return text that can be stored and shown: without secrets, shortened, valid UTF-8.
 
-    File names that are no UTF-8 bring surrogates in.
+    File names that are not UTF-8 contain surrogates.
     """
     text = masked(text[:_LOOKED_THROUGH]) + text[_LOOKED_THROUGH:]
     left_out = len(text) - TEXT_CHARS_MAX
@@ -70,7 +70,7 @@ def storable(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return what a value looks like, whatever its class makes of that."""
+    """Return a value's ``repr``, or its type if ``repr`` fails."""
     try:
         return repr(value)
     except BaseException:
@@ -82,12 +82,12 @@ def _message(error: BaseException) -> str:
         return str(error.args[0])
     try:
         return str(error)
-    except BaseException as broken:  # The exception is a person's: so is what its text does.
+    except BaseException as broken:  # The exception is user code, and so is its ``__str__``.
         return f"<its text cannot be told: {type(broken).__name__}>"
 
 
 def _user_frames(error: BaseException) -> types.TracebackType | None:
-    """Leave out the frames of this package above the user's: they tell the user nothing."""
+    """Return the traceback without this package's outer frames, which do not help the user."""
     frames = error.__traceback__
     package = Path(__file__).parents[1]
     while frames and frames.tb_next and package in Path(frames.tb_frame.f_code.co_filename).parents:

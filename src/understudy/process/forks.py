@@ -1,9 +1,10 @@
-"""What user code forks is a copy of our process, and acts for nobody.
+"""Protection against children that user code forks: such a copy of our process must not act.
 
-``os.fork``, a ``multiprocessing`` pool, ``pty.fork`` or a ``preexec_fn`` leave a child that holds
-our sockets and locks, and that may come back from user code into ours. Only the process that began
-an attempt, or an execution of ``main``, stages, reports and records: a child that comes back ends
-there, with the exit code that an interpreter gives it, and what is ours is refused or closed in it.
+``os.fork``, a ``multiprocessing`` pool, ``pty.fork`` or a ``preexec_fn`` create a child that holds
+our sockets and locks, and that may return from user code into ours. Only the process that began an
+attempt, or an execution of ``main``, stages, reports and records. A child that returns from user
+code ends there with the interpreter's usual exit code; in a child our sockets are closed and our
+calls refused.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 class Home:
-    """The one process that may act for something: the one in which this was made."""
+    """The process that may act: the one that created this object, not its forked children."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     @property
     def is_here(self) -> bool:
-        """Say whether this is that process, and not a child that it has forked."""
+        """Return whether this is the creating process, not a forked child."""
         return os.getpid() == self._pid
 
     def demand(self, what: str) -> None:
-        """Raise `UsageError` in a child."""
+        """Raise `UsageError` in a forked child."""
         if not self.is_here:
             raise UsageError(
                 f"{what} was called in process {os.getpid()}, which process {self._pid} forked: "
@@ -45,7 +46,7 @@ class Home:
 
     @contextlib.contextmanager
     def user_code(self) -> Iterator[None]:
-        """Run user code in the block; a child that leaves the block, in any way, ends there."""
+        """Run user code in the block; a forked child that leaves the block ends there."""
         try:
             yield
         except BaseException as error:
@@ -57,9 +58,9 @@ class Home:
 
 
 def leave(error: BaseException | None) -> NoReturn:
-    """End a child as the end of a script does, by what it raised or by itself.
+    """End a child as the end of a script would, after an exception or without one.
 
-    Nothing that was registered to run at the end of its parent runs in it.
+    The parent's exit handlers do not run.
     """
     code = 1
     try:
@@ -87,7 +88,7 @@ def _exit_code(code: object) -> int:
 
 
 def keep_from_children(end: socket.socket) -> None:
-    """Close this socket in each child that is forked from here on."""
+    """Close this socket in each child forked from now on."""
     _ours.add(end)
 
 

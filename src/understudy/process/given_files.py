@@ -1,10 +1,10 @@
-"""What ``--files``, ``--jars`` and ``--archives`` name, stored with the code for every host.
+"""The files of ``--files``, ``--jars`` and ``--archives``, stored with the code for every host.
 
-Each file that lies on this host becomes an artifact, in a directory of its own so that it keeps its
-name. The settings stay as a person gave them, and so does the digest of the profile; each process
-is started with them `resolved`, naming the copies that are laid out on its host. What is no
-absolute path, as ``hdfs://…`` or ``file:///…``, is what every host reaches by itself: it is left
-alone, and so are directories, which Spark does not take.
+Each file of this host becomes an artifact, in a directory of its own so that it keeps its name. The
+settings and the profile's digest stay as given. Each process starts with the `resolved` settings,
+which name the copies on its host. Anything but an absolute path, such as ``hdfs://…`` or
+``file:///…``, is reachable from every host and left unchanged. So are directories, which Spark does
+not accept.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from understudy.model import Artifact
 from understudy.process.code import SourceFile
 
 FILE_SETTINGS = {"files": "spark.files", "jars": "spark.jars", "archives": "spark.archives"}
-"""Flags whose value is a list of files, and the settings that they are."""
+"""Flags whose value is a list of files, and their Spark settings."""
 
 GIVEN_BYTES_MAX = 64 << 20
-"""A file beyond is not stored: whoever stores or lays it out holds it in memory, whole. Most jars
-and tables are far smaller; packed environments are larger, and have a place of their own."""
+"""A larger file is not stored, as storing it needs as much memory. Most jars and tables are far
+smaller; packed environments are larger, and have another way (see `check_storable`)."""
 
 
 def gathered(conf: Mapping[str, str]) -> list[SourceFile]:
-    """Return the files that settings name and that are stored."""
+    """Return the files in the settings that are small enough to be stored."""
     return [
         SourceFile(path, place)
         for _, path, place in _local(conf)
@@ -35,7 +35,7 @@ def gathered(conf: Mapping[str, str]) -> list[SourceFile]:
 
 
 def check_storable(conf: Mapping[str, str]) -> None:
-    """Raise `UsageError` for a file that other hosts would not get."""
+    """Raise `UsageError` for a file too large to be stored for other hosts."""
     for flag, path, _ in _local(conf):
         if path.stat().st_size > GIVEN_BYTES_MAX:
             raise UsageError(
@@ -48,9 +48,9 @@ def check_storable(conf: Mapping[str, str]) -> None:
 def resolved(
     conf: Mapping[str, str], directory: str, artifacts: Iterable[Artifact]
 ) -> dict[str, str]:
-    """Return the settings, naming the copies where there are any."""
+    """Return the settings, with the paths of the copies on this host where there are any."""
     found, names = dict(conf), {item.name for item in artifacts}
-    if {*directory} & {*",#"}:  # Spark would take it for two paths, or for one and an alias.
+    if {*directory} & {*",#"}:  # Spark would read two paths, or a path and an alias.
         return found
     for flag, setting in FILE_SETTINGS.items():
         if setting in found:
@@ -62,7 +62,7 @@ def resolved(
 
 
 def _local(conf: Mapping[str, str]) -> Iterator[tuple[str, Path, str]]:
-    """Yield what can be read on this host: its flag, its path, its place in the layout."""
+    """Yield the readable files of this host: flag, path, name in the layout."""
     for flag, setting in FILE_SETTINGS.items():
         for path, _, place in _items(flag, conf.get(setting, "")):
             if path.startswith("/") and Path(path).is_file() and os.access(path, os.R_OK):
@@ -70,7 +70,7 @@ def _local(conf: Mapping[str, str]) -> Iterator[tuple[str, Path, str]]:
 
 
 def _items(flag: str, value: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each item's path, its alias with the ``#``, and the place that its copy would have."""
+    """Yield each item's path, its alias with the ``#``, and its copy's name in the layout."""
     for number, item in enumerate(value.split(",")):
         path, separator, alias = item.partition("#")
         yield path, separator + alias, f"{flag}-{number}/{path.rpartition('/')[2]}"

@@ -1,24 +1,24 @@
-"""The guardian: a tiny program that starts one worker and is answerable for its end.
+"""The guardian: a tiny program that starts one worker and ensures that its whole tree dies with it.
 
-Run by path as ``python -I -S guardian.py SPEC``; standard library only, and nothing of this
-package, so that it is small, starts in milliseconds and shares no fate with its worker.
+Run by path as ``python -I -S guardian.py SPEC``. It uses the standard library only and nothing of
+this package, so that it is small, starts in milliseconds and does not fail with its worker.
 
-It promises:
+Promises:
 
-- it is the subreaper of all descendants of its worker, whatever sessions and forks they hide in;
-- when the worker ends, or is not heard of by the time it announced, or the parent is gone or says
-  so, the whole tree is killed and reaped until the kernel says that there is no child left;
-- only then does it report ``reaped`` upwards, free its liveness lock, and exit with the worker's
-  status. Whoever obtains the lock knows that all are dead;
-- it never restarts anything.
+- the guardian is the subreaper of all descendants of its worker, in any session or fork;
+- when the worker ends or misses its announced deadline, or when the parent is gone or orders it,
+  the whole tree is killed and reaped until the kernel reports that no child is left;
+- only then does the guardian free its liveness lock, report ``reaped`` to the parent, and exit with
+  the worker's status. So a free lock proves that all are dead;
+- the guardian never restarts anything.
 
-The lock is inherited by the worker and by what the worker hands it on to, so that it stays taken
-as long as any of them lives, even when this guardian is killed first.
+The worker inherits the lock, and passes it on to its children. So the lock stays taken while any of
+them lives, even if this guardian is killed first.
 
-Messages are JSON, one a line. From the parent: ``{"until": t}``, ``{"stop": grace}``,
+Messages are JSON, one per line. From the parent: ``{"until": t}``, ``{"stop": grace}``,
 ``{"kill": why}``. From the worker: ``{"until": t}``, ``{"settle": n}``, ``{"released": true}``,
-``{"release": {"argv": […], "input": …}}``: the program that gives up what the worker held, once
-nothing of it lives.
+``{"release": {"argv": […], "input": …}}``: a program that releases the worker's holdings once the
+whole tree is dead.
 To the parent: ``{"started": pid}``, ``{"until": t}``, ``{"reaped": {…}}``. To the worker:
 ``{"settled": n}``.
 Times are readings of CLOCK_BOOTTIME, which also runs while the machine sleeps.
@@ -45,13 +45,13 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 KILL_POLL_S = 0.05
-"""How often to look for forks that escaped a round of kills; each death wakes it at once."""
+"""Polling period for forks that escaped a round of kills; each death also ends the wait."""
 
 LOCK_TRIES, LOCK_PAUSE_S = 20, 0.005
-"""How often to try for the liveness lock, and by how much longer to wait each time: a second."""
+"""Tries for the liveness lock, and the increment of the pause between two: a second in total."""
 
 RELEASE_S = 5.0
-"""How long that program may take: what it gives up ends by itself, later."""
+"""Time limit of the release program; without it the holdings expire by themselves, later."""
 
 SILENT = "silent for too long"
 
@@ -60,7 +60,7 @@ LOCK_FDS = "UNDERSTUDY_LOCK_FDS"
 
 
 def now() -> float:
-    """Return the clock that guardian and worker share."""
+    """Return the time of the clock that guardian and worker share."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -73,12 +73,12 @@ def prctl(option: int, value: int) -> None:
 
 
 class Lines:
-    """A socket that carries JSON objects, one a line, and never blocks."""
+    """A non-blocking socket that carries JSON objects, one per line."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
-        # What the worker leaves behind must not hold the line open once this guardian is dead.
+        # The worker's descendants must not keep this socket open once this guardian is dead.
         self._socket.set_inheritable(False)
         self._pending = b""
         self.closed = False
@@ -88,7 +88,7 @@ class Lines:
         return self._socket.fileno()
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return all messages that have arrived; notes whether the other side is gone."""
+        """Return all messages that have arrived; set `closed` if the other side is gone."""
         while True:
             try:
                 data = self._socket.recv(65536)
@@ -104,13 +104,13 @@ class Lines:
         return [json.loads(line) for line in lines if line]
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send, if the other side is there and not swamped."""
+        """Send a message, unless the other side is gone or its buffer is full."""
         with contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
 
 def descendants() -> list[int]:
-    """Return the pids of all processes below this one, parents before children."""
+    """Return the pids of all descendants of this process, parents before children."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -125,7 +125,7 @@ def descendants() -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent's pid, 0 where there is no such process."""
+    """Return the parent's pid; 0 if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -134,13 +134,13 @@ def parent_of(pid: int) -> int:
 
 
 def kill(pid: int) -> None:
-    """Kill a descendant, without ever hitting a stranger that got its number meanwhile."""
+    """Kill a descendant, but never a foreign process that has got its pid meanwhile."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return
     try:
-        # The handle is on whoever has the number now: it must still be one of ours.
+        # The handle refers to the present owner of the pid, which must still be our descendant.
         ancestor = pid
         while ancestor not in {0, 1, os.getpid()}:
             ancestor = parent_of(ancestor)
@@ -153,7 +153,7 @@ def kill(pid: int) -> None:
 
 
 def take_lock(path: str) -> int:
-    """Make a liveness lock and take it; raises ``BlockingIOError`` where another one holds it."""
+    """Create and take a liveness lock; raises ``BlockingIOError`` if another process holds it."""
     for tries in range(LOCK_TRIES):
         time.sleep(tries * LOCK_PAUSE_S)
         if (descriptor := _locked(path)) is not None:
@@ -162,16 +162,16 @@ def take_lock(path: str) -> int:
 
 
 def _locked(path: str) -> int | None:
-    """Make a lock and take it; None where others, who look for the locks of the dead, were faster.
+    """Create a lock and take it; None if a sweep for the locks of the dead was faster.
 
-    They hold one for a moment, and remove it where nobody has taken it yet.
+    A sweep holds a lock for a moment and removes it if no process has taken it yet.
     """
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
         _refuse_directory_of_others(os.path.dirname(path))  # noqa: PTH120
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
-    except (FileNotFoundError, FileExistsError):  # A directory was empty, and was removed.
+    except (FileNotFoundError, FileExistsError):  # A sweep removed the empty directory.
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -184,7 +184,7 @@ def _locked(path: str) -> int | None:
 
 
 def _refuse_directory_of_others(path: str) -> None:
-    """Raise ``PermissionError`` where others could take away, or replace, the locks in it."""
+    """Raise ``PermissionError`` if others could remove or replace the locks in a directory."""
     found = os.lstat(path)
     ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if not ours or found.st_mode & 0o022:
@@ -214,16 +214,16 @@ class Guardian:
         theirs.close()
 
     def run(self) -> int:
-        """Wait for the end, whatever its cause, and see to it; return the exit code."""
+        """Wait until the worker ends or must end; kill and reap all; return the exit code."""
         if self._up:
             self._up.send({"started": self._pid})
         reason = self._wait()
         died_at = now()
-        if self._up is None and reason != "ended":  # Nobody else would say so.
+        if self._up is None and reason != "ended":  # No parent would report it.
             with contextlib.suppress(OSError):
                 os.write(2, f"{self._spec['name']} is killed: {reason}\n".encode())
         self._kill_all()
-        for message in self._worker.receive():  # Its last words may come with its death.
+        for message in self._worker.receive():  # The last messages may arrive with the death.
             self._from_worker(message)
         code = self._exit_code()
         note = {
@@ -272,19 +272,19 @@ class Guardian:
             os._exit(127)
 
     def _free_lock(self, note: dict[str, Any]) -> None:
-        """Leave a note in the lock file for whoever obtains it, then let go of the lock."""
+        """Write a note into the lock file for the next holder, then release the lock."""
         if self._lock is None:
             return
         with contextlib.suppress(OSError):
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, json.dumps(note).encode(), 0)
-            if self._released:  # Nobody will need proof of this death.
+            if self._released:  # No process will need a proof of this death.
                 os.unlink(self._spec["lock"])  # noqa: PTH108 -- pathlib costs 5 ms to import
                 os.rmdir(os.path.dirname(self._spec["lock"]))  # noqa: PTH106, PTH120
         os.close(self._lock)
 
     def _run_release(self) -> None:
-        """Give up what the dead worker held elsewhere, unless it has done so itself."""
+        """Run the program that releases the dead worker's holdings, unless it released them."""
         if self._release is None or self._released:
             return
         argv = self._release["argv"]
@@ -323,7 +323,7 @@ class Guardian:
         return reader
 
     def _wait(self) -> str:
-        """Return why it is over: the worker ended, or it must."""
+        """Return once the worker has ended (``ended``), or must be killed, with the reason."""
         while True:
             ready = self._select()
             if self._wakeup in ready:
@@ -331,8 +331,8 @@ class Guardian:
             self._reap()
             if self._status is not None:
                 return "ended"
-            # All that was sent before a deadline is read before the deadline is judged, whenever
-            # this guardian is paused itself: so the clock is read first.
+            # The clock is read first: all messages sent before a deadline must be read before the
+            # deadline is judged, even if this guardian itself was paused.
             at = now()
             for message in self._worker.receive():
                 self._from_worker(message)
@@ -377,7 +377,7 @@ class Guardian:
     def _from_worker(self, message: dict[str, Any]) -> None:
         if "until" in message:
             self._worker_until = message["until"]
-            if self._up:  # So that the parent notices when this guardian is frozen too.
+            if self._up:  # Lets the parent notice a frozen guardian.
                 self._up.send({"until": message["until"]})
         if "settle" in message:
             self._settling.append(message["settle"])
@@ -400,7 +400,7 @@ class Guardian:
         self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
 
     def _settle(self) -> None:
-        """Kill processes that lost their own guardian, and say when none is left."""
+        """Kill processes that lost their own guardian; answer ``settled`` once none is left."""
         if not self._settling:
             return
         mine = descendants()
@@ -414,7 +414,7 @@ class Guardian:
         self._settling.clear()
 
     def _reap(self) -> bool:
-        """Collect the dead; return whether there is any child left."""
+        """Reap dead children; return whether any child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -426,7 +426,7 @@ class Guardian:
                 self._status = status
 
     def _kill_all(self) -> None:
-        """Kill and reap until the kernel says that there is no child."""
+        """Kill and reap until the kernel reports that there is no child."""
         while True:
             for pid in descendants():
                 kill(pid)

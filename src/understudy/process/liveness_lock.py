@@ -1,9 +1,8 @@
-"""Liveness locks: the kernel's word that a process and all it started are dead.
+"""Liveness locks: the kernel's proof that a process and all its descendants are dead.
 
-A guardian takes its process's lock (``flock``) and lets all descendants inherit it; whoever obtains
-it knows that none of them lives. Waiting for it costs nothing and ends within a millisecond of
-the last death. This works among the processes of one host; a lock that cannot be found proves
-nothing.
+A guardian takes its process's lock (``flock``), and all descendants inherit it. Obtaining the lock
+proves that none of them lives. Waiting for a lock costs nothing and ends within a millisecond of
+the last death. Locks work between processes of one host; an absent lock proves nothing.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ from understudy.ha import own_directory, removal
 from understudy.model import Incarnation, LeaderRecord
 
 PROOF = ".proof-"
-"""What the files and directories of self-tests are called."""
+"""Prefix of the files and directories of self-tests."""
 
 _LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""No lock is a link, and a pipe that somebody has put there is not waited for."""
+"""A lock is never a link, and opening a foreign pipe must not block."""
 
 PROOF_S = 60.0
-"""A self-test takes milliseconds: what is older belongs to a process that died."""
+"""A self-test takes milliseconds; an older file belongs to a dead process."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeathNote:
-    """What is known of a death: when it was seen, on the clock of holding; None if unknown."""
+    """The time of a death by the guardian's clock; None if unknown."""
 
     at: float | None
 
 
 class Locks(Protocol):
-    """Who can prove deaths."""
+    """Proves deaths of processes."""
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:
-        """Return once the process is proved dead; wait for ever where that cannot be told."""
+        """Return once the process is proved dead; wait for ever if that cannot be proved."""
         ...
 
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
-        """Remove the locks of the dead, but for some."""
+        """Remove the locks of dead processes, except those in ``keep``."""
         ...
 
 
@@ -58,13 +57,13 @@ class LivenessLocks:
     """The locks of this host's processes."""
 
     def __init__(self, directory: Path, *further: Path) -> None:
-        """``further``: where processes have theirs that were started in another environment."""
+        """``further``: the directories of processes that were started in another environment."""
         self._directory = directory
         self._directories = tuple(dict.fromkeys((directory, *further)))
         self._waits: dict[Incarnation, asyncio.Future[DeathNote]] = {}
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:
-        """See `Locks.dead`."""
+        """Return once the process's lock can be obtained; wait for ever if there is no lock."""
         if incarnation not in self._waits:
             descriptor = self._opened(incarnation)
             if descriptor is None:
@@ -80,9 +79,9 @@ class LivenessLocks:
         return None
 
     def _wait(self, incarnation: Incarnation, descriptor: int) -> None:
-        """Begin the one wait for a process; it cannot be interrupted, so all who ask share it.
+        """Start the one wait for a process, which all callers share as it cannot be interrupted.
 
-        It ends with the lock's holder, or with this process.
+        The wait ends with the lock's holder, or with this process.
         """
         loop = asyncio.get_running_loop()
         obtained = self._waits[incarnation] = loop.create_future()
@@ -95,11 +94,11 @@ class LivenessLocks:
         def wait() -> None:
             note = None
             try:
-                # Shared, so that all processes that wait are woken together.
+                # A shared lock, so that all waiting processes wake together.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 note = _read_note(descriptor)
             except OSError:
-                pass  # Nothing is proved: whoever asks next tries again.
+                pass  # No proof: the next caller tries again.
             finally:
                 os.close(descriptor)
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
@@ -108,19 +107,19 @@ class LivenessLocks:
         threading.Thread(target=wait, name="understudy-lock", daemon=True).start()
 
     async def proof(self, holder: LeaderRecord) -> float | None:
-        """See `Deaths.proof`: the same for the leader that a record names."""
+        """Return once the record's leader is proved dead, with the time of its death."""
         return (await self.dead(holder.holder)).at
 
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
-        """See `Locks.sweep`."""
+        """Remove the locks of dead processes in a thread, except those in ``keep``."""
         await asyncio.to_thread(self._sweep, keep)
 
     async def living(self) -> dict[Incarnation, int]:
-        """Return the processes whose locks are held, each with its process id (0: unknown)."""
+        """Return the living processes, by their held locks, each with its pid (0: unknown)."""
         return await asyncio.to_thread(self._living)
 
     def prove(self) -> None:
-        """Raise `StorageError` unless locks hold here as they must."""
+        """Raise `StorageError` unless locks exclude each other here."""
         own_directory.make(self._directory, way_out="let the storage be one that is yours")
         path = self._directory / f"{PROOF}{os.getpid()}-{threading.get_ident()}"
         first = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -141,9 +140,9 @@ class LivenessLocks:
             path.unlink(missing_ok=True)
 
     def clear(self, own: Iterable[str]) -> None:
-        """Remove the locks of these, who are dead; and all that is left, unless another one lives.
+        """Remove the locks of these dead processes, and the whole directory if no process lives.
 
-        The next run of a cluster may have begun while the last process of this one was closing.
+        The cluster's next run may have begun while the last process of this run was closing.
         """
         own = [*own]
         for directory in self._directories:
@@ -177,7 +176,7 @@ def _living(directory: Path) -> dict[Incarnation, int]:
         except FileNotFoundError:
             continue
         try:
-            # Shared: another one who looks is not taken for the owner.
+            # A shared lock, so that a concurrent look is not taken for the owner.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             found[Incarnation(name)] = _holder(os.fstat(descriptor))
@@ -204,7 +203,7 @@ def _sweep(directory: Path, keep: frozenset[Incarnation]) -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another sweep may have removed it, and its owner have begun anew.
+            # Another sweep may have removed the lock, and its owner have created a new one.
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 path.unlink()
         except OSError:
@@ -214,7 +213,7 @@ def _sweep(directory: Path, keep: frozenset[Incarnation]) -> None:
 
 
 def _remove_old_proof(path: Path) -> None:
-    """Remove what a process left that was killed in the middle of its self-test."""
+    """Remove the files of a process that was killed during its self-test."""
     with contextlib.suppress(OSError):
         if time.time() - path.stat().st_mtime < PROOF_S:
             return
@@ -225,20 +224,20 @@ def _remove_old_proof(path: Path) -> None:
 
 
 class NoLocks:
-    """Nothing can be proved here: deaths count after the adoption grace only."""
+    """Proves nothing: a process counts as dead only after the adoption grace."""
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:
-        """See `Locks.dead`."""
+        """Wait for ever."""
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
     async def proof(self, holder: LeaderRecord) -> float | None:
-        """See `Deaths.proof`."""
+        """Wait for ever."""
         await asyncio.Event().wait()
         return None
 
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
-        """See `Locks.sweep`."""
+        """Do nothing: there are no locks."""
 
 
 def _read_note(descriptor: int) -> DeathNote:
@@ -249,7 +248,7 @@ def _read_note(descriptor: int) -> DeathNote:
 
 
 def _holder(lock: os.stat_result) -> int:
-    """Return who has taken a lock, as the kernel lists it; 0 where it does not."""
+    """Return the pid of a lock's holder as listed by the kernel; 0 if unknown."""
     place = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/locks").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Doing what must be done, however often storage or register fail in between."""
+"""Repeating operations that must succeed, while storage or register fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BACKOFF_S = 0.1
 BACKOFF_MAX_S = 5.0
 
 PATIENCE_S = 60.0
-"""How long user code is kept waiting for a storage that fails, before it is told."""
+"""How long user code waits for a failing storage before it gets the error."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 async def persist(what: str, operation: Callable[[], Awaitable[R]]) -> R:
     """Repeat an idempotent operation until it succeeds.
 
-    Only unknown outcomes (``OSError``, ``TimeoutError``, `StorageError`) are tried again, for
-    ever and with backoff: a result that cannot be written now must be written later, and the
-    leadership ends by itself if the register goes on failing. `LeadershipLost` passes.
+    Only unknown outcomes (``OSError``, ``TimeoutError``, `StorageError`) are tried again, for ever
+    and with backoff: a result that cannot be written now must be written later. If the register
+    keeps failing, the leadership ends by itself. `LeadershipLost` is raised at once.
     """
     pause_s = BACKOFF_S
     while True:
@@ -42,7 +42,7 @@ async def persist(what: str, operation: Callable[[], Awaitable[R]]) -> R:
 
 
 async def once(what: str, operation: Callable[[], Awaitable[object]]) -> None:
-    """Try an operation that the cleanup makes again, and says there why it fails."""
+    """Try an operation once; log a failure, as the cleanup repeats the operation."""
     try:
         await operation()
     except (OSError, TimeoutError, StorageError) as error:
@@ -50,9 +50,9 @@ async def once(what: str, operation: Callable[[], Awaitable[object]]) -> None:
 
 
 def once_blocking(what: str, operation: Callable[[], object]) -> bool:
-    """Try to remove what nobody needs any more; say whether that went well.
+    """Try a removal once; return whether it succeeded.
 
-    User code does not wait for it, nor fail with it: the end of the job removes it at the latest.
+    User code neither waits for a retry nor fails: the end of the job removes the rest.
     """
     try:
         operation()
@@ -63,13 +63,13 @@ def once_blocking(what: str, operation: Callable[[], object]) -> bool:
 
 
 FOR_EVER = math.inf
-"""The patience of what has no other way out: an outcome that may be stored, or may not be."""
+"""The patience for an operation whose unknown outcome leaves no other choice than a retry."""
 
 
 def persist_on_disk(what: str, operation: Callable[[], R], passes: Callable[[OSError], bool]) -> R:
-    """Repeat an idempotent operation on a file system while what it meets may pass.
+    """Repeat an idempotent operation on a file system while its errors are transient.
 
-    What does not pass is an answer, such as that a file exists: raised at once.
+    Any other error is an answer, such as an existing file, and is raised at once.
     """
 
     def tried() -> R | OSError:
@@ -87,9 +87,9 @@ def persist_on_disk(what: str, operation: Callable[[], R], passes: Callable[[OSE
 
 
 def persist_blocking(what: str, operation: Callable[[], R], patience_s: float | None = None) -> R:
-    """Repeat an idempotent operation, in a thread of user code, until its patience is over.
+    """Repeat an idempotent operation, in a thread of user code, for ``patience_s``.
 
-    What an attempt has computed for hours must not be lost to a storage that was away for a second.
+    An attempt must not lose the work of hours because the storage fails for a second.
     """
     patience_s = PATIENCE_S if patience_s is None else patience_s
     pause_s, until = BACKOFF_S, time.monotonic() + patience_s

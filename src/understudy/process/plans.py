@@ -1,7 +1,7 @@
 """Execution plans: the durable form of a job's function and arguments.
 
-A plan is code: it is written by the process of ``main`` and read only by the driver that runs it,
-after its digest was checked. The JobManagers pass it by pointer and never open it.
+A plan is code: the process of ``main`` writes it, and only the driver that runs it reads it, after
+a check of its digest. The JobManagers pass a plan by pointer and never open it.
 
 Layout: one line of JSON (name, versions), then the cloudpickle of ``(function, args, kwargs)``.
 """
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a plan says about itself."""
+    """The first line of a plan: format, job name and versions."""
 
     format: int
     name: str
@@ -34,7 +34,7 @@ class Header(msgspec.Struct, frozen=True):
 def encode_plan(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bytes:
-    """Return the plan of a job, or raise `PlanError` that says what could not be pickled."""
+    """Return the plan of a job; raises `PlanError` if a part cannot be pickled."""
     if not callable(function):
         raise PlanError(f"job {name!r} is a {type(function).__name__}: give a function to call")
     try:
@@ -72,7 +72,7 @@ def decode_plan(
 
 
 def current_versions() -> dict[str, str]:
-    """Return the versions that must agree between the writer of a plan and its reader."""
+    """Return the versions that must be the same for the writer and the reader of a plan."""
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "cloudpickle": cloudpickle.__version__,

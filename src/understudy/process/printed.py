@@ -1,4 +1,4 @@
-"""What this process prints."""
+"""The output streams of this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def flush_output() -> None:
-    """Let out what was printed; user code may have closed or replaced where it goes."""
+    """Flush the output streams, which user code may have closed or replaced."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -1,8 +1,8 @@
-"""Starting guarded processes, and learning of their end.
+"""Starting guarded processes, and detecting their end.
 
-A process is dead when it is reaped with all its children, not when it was signalled: `Guarded`
-tells of a death only when the guardian has said ``reaped``, or when the guardian itself was killed
-and everything it guarded has been cleared away by the guardian above it.
+A process is dead once it is reaped with all its descendants, not when it was signalled. `Guarded`
+reports a death only after the guardian has reported ``reaped``, or, if the guardian itself was
+killed, after the guardian above has killed everything that was left.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from understudy.process.worker import lock_descriptors
 GUARDIAN = str(Path(guardian.__file__))
 
 PATIENCE_S = 3.0
-"""A guardian kills and reaps in milliseconds; one that has not by then is frozen itself."""
+"""A guardian kills and reaps in milliseconds; one that takes longer than this is frozen."""
 
 SECOND_LOOK_S = 1.0
 
 LINE_BYTES_MAX = 1 << 16
-"""A longer line of a worker's output is told in pieces."""
+"""A longer line of a worker's output is split."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What to start, and how its guardian is to watch it."""
+    """A process to start, and the settings of its guardian."""
 
     name: str
     incarnation: Incarnation
@@ -47,28 +47,28 @@ class Spec:
     """Descriptors that the worker inherits under the same numbers."""
     lock: str | None = None
     start_s: float | None = None
-    """The worker must be heard of by then for the first time."""
+    """Time limit for the worker's first message."""
     stop_grace_s: float = 10.0
     orphan_grace_s: float = 0.0
-    """How long the worker may close in order when the parent is gone; 0: killed at once."""
+    """How long the worker may take to shut down once the parent is gone; 0: killed at once."""
     scratch: tuple[str, ...] = ()
-    """Directories that are removed once everything is reaped."""
+    """Directories to remove once everything is reaped."""
     cwd: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a guarded process ended; everything below it is dead too."""
+    """The end of a guarded process; all its descendants are dead too."""
 
     code: int
     signal: int
     at: float
-    """When the guardian saw it, on the clock of holding."""
+    """When the guardian saw the end, by the guardian's clock."""
     reason: str
-    """``ended`` if by itself, else why its guardian ended it."""
+    """``ended`` if the worker ended by itself, else why the guardian killed it."""
 
     def __str__(self) -> str:
-        """Say how it ended, for people."""
+        """Return a description for people."""
         if self.reason != "ended":
             return f"was killed: {self.reason}"
         return f"was killed by signal {self.signal}" if self.signal else f"exited with {self.code}"
@@ -80,46 +80,46 @@ class Process(Protocol):
     incarnation: Incarnation
     guardian_pid: int
     pid: int
-    """The worker's; 0 until it is known."""
+    """The worker's pid; 0 until known."""
     death: asyncio.Future[Death]
 
     def until(self, deadline: float) -> None:
-        """Let the guardian kill everything if it hears nothing newer from here by ``deadline``."""
+        """Set a deadline: the guardian kills everything then, unless a newer one arrives."""
         ...
 
     def stop(self, grace_s: float) -> None:
-        """Ask the worker to end; kill it after the grace."""
+        """Terminate the worker; kill it after the grace."""
         ...
 
     def kill(self, reason: str) -> None:
-        """End everything at once."""
+        """Kill the worker and its descendants at once."""
         ...
 
     async def started(self) -> None:
-        """Return once the worker's pid is known, or it is dead."""
+        """Return once the worker's pid is known, or the worker is dead."""
         ...
 
 
 Output = Callable[[str], None]
-"""Takes a line that the worker printed."""
+"""Receives each line that the worker prints."""
 
 
 class Processes(Protocol):
-    """Who can start guarded processes."""
+    """Starts guarded processes."""
 
     async def start(self, spec: Spec, output: Output | None) -> Process:
-        """Start a process; ``output`` None lets it print where this process prints."""
+        """Start a process; with ``output`` None it shares the output of this process."""
         ...
 
 
 class GuardedProcesses:
-    """Starts real guardians. ``settle`` clears away what a killed guardian left behind."""
+    """Starts real guardians; ``settle`` kills the processes that a killed guardian left."""
 
     def __init__(self, settle: Callable[[], Awaitable[None]]) -> None:
         self._settle = settle
 
     async def start(self, spec: Spec, output: Output | None) -> Process:
-        """See `Processes.start`. Call from the main thread: the kernel ties death signals to it."""
+        """Start a guardian. Only for the main thread: the kernel ties death signals to threads."""
         mine, theirs = socket.socketpair()
         with theirs:
             process = _launch(spec, theirs, captured=output is not None)
@@ -129,7 +129,7 @@ class GuardedProcesses:
 
 
 class Guarded:
-    """A guarded process of this host; see `Process`."""
+    """A guarded process of this host, controlled through its guardian."""
 
     def __init__(
         self,
@@ -151,25 +151,25 @@ class Guarded:
         self._overdue: asyncio.TimerHandle | None = None
 
     def until(self, deadline: float) -> None:
-        """See `Process.until`."""
+        """Send the guardian a new deadline."""
         self._send({"until": deadline})
 
     def stop(self, grace_s: float) -> None:
-        """See `Process.stop`."""
+        """Have the guardian stop the worker; kill a guardian that does not act."""
         self._send({"stop": grace_s})
         self._force_in(grace_s + PATIENCE_S)
 
     def kill(self, reason: str) -> None:
-        """See `Process.kill`."""
+        """Have the guardian kill everything; kill a guardian that does not act."""
         self._send({"kill": reason})
         self._force_in(PATIENCE_S)
 
     async def started(self) -> None:
-        """See `Process.started`."""
+        """Return once the guardian has reported the worker's pid, or its death."""
         await self._started.wait()
 
     def follow(self, output: Output | None, start_s: float | None) -> None:
-        """Begin to listen to the guardian, and to what the worker prints."""
+        """Begin to read the guardian's messages and the worker's output."""
         if start_s:
             self._force_in(start_s + PATIENCE_S)
         self._spawn(self._listen())
@@ -182,10 +182,10 @@ class Guarded:
         task.add_done_callback(self._tasks.discard)
 
     def _force_in(self, pause_s: float, *, sure: bool = False) -> None:
-        """Kill the guardian itself if it has not done its work by then: it must be frozen.
+        """Kill the guardian itself after ``pause_s`` unless it has acted: it must be frozen.
 
-        The kernel then kills its worker (the death signal), and the guardian above clears away
-        the rest; nothing of this can be held up by a stopped process.
+        The kernel then kills its worker (death signal), and the guardian above kills the rest; a
+        stopped process cannot delay this.
         """
         if self._overdue:
             self._overdue.cancel()
@@ -194,7 +194,7 @@ class Guarded:
 
     def _force(self, sure: bool) -> None:
         if not sure:
-            # This process may have been paused itself: what was sent meanwhile is heard first.
+            # This process itself may have been paused: read the messages of that time first.
             self._force_in(SECOND_LOOK_S, sure=True)
         elif not self.death.done() and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -219,8 +219,8 @@ class Guarded:
         writer.close()
         await _exited(self._process)
         if note is None:
-            # The guardian was killed before it could reap: the one above must have cleared away
-            # what it guarded before anybody may say that it is dead.
+            # The guardian was killed before it could reap: the death counts only once the guardian
+            # above has killed everything that was left.
             await self._settle()
             at = guardian.now()
             note = {"code": 137, "signal": 9, "at": at, "reason": "its guardian was killed"}
@@ -232,7 +232,7 @@ class Guarded:
 
 
 def command_of(spec: Spec, up: int | None = None) -> tuple[list[str], dict[str, str]]:
-    """Return the command line and environment of a guardian; ``up`` is its line to the parent."""
+    """Return a guardian's command line and environment; ``up``: its socket to the parent."""
     described = {
         "name": spec.name,
         "argv": list(spec.argv),
@@ -267,7 +267,7 @@ async def _exited(process: subprocess.Popen[bytes]) -> None:
     loop = asyncio.get_running_loop()
     try:
         handle = os.pidfd_open(process.pid)
-    except ProcessLookupError:  # Reaped already.
+    except ProcessLookupError:  # The process is reaped already.
         process.wait()
         return
     gone = loop.create_future()
@@ -281,7 +281,7 @@ async def _exited(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _read_lines(pipe: Any, output: Output) -> None:
-    """Hand on what arrives, line by line; never more than a piece of a line is held."""
+    """Pass output on line by line; hold `LINE_BYTES_MAX` of a line at most."""
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)

@@ -1,24 +1,24 @@
-"""Publishing files so that they are in their target once and whole, whenever somebody is killed.
+"""Publishing files so that they are in their target once and whole, even after kills.
 
-An attempt works in an *area*: a hidden directory beside the target, which Spark's readers pass
-over. In it lie
+An attempt works in an *area*: a hidden directory beside the target, which Spark's readers ignore.
+The area contains
 
-    rows/        what Spark wrote, with its manifest once it is whole
-    next-1/      the target as it is to be: hard links to the files of the target, and to the rows
-    next-1.json  what the target held when it was linked: written last before the swap
+    rows/        the files that Spark wrote, with a manifest once they are complete
+    next-1/      the next target: hard links to the files of the target, and to the rows
+    next-1.json  the target's contents when they were linked: written last before the swap
 
-The swap is one system call: ``next-1`` and the target change places, or ``next-1`` becomes the
-target that nobody had. A file in ``next-1`` that is called after job and write, the *token*, goes
-with it: ``next-1.json`` without a token in ``next-1`` says that the swap has happened, for as long
-as the area is there, whatever becomes of the target. What is left of a token in a target means
-nothing, and goes with the next write.
+The swap is one system call: it exchanges ``next-1`` and the target, or renames ``next-1`` to the
+target if that is absent. A file in ``next-1`` named after job and write, the *token*, moves with
+it. So ``next-1.json`` without a token in ``next-1`` means that the swap has happened, as long as
+the area exists, whatever happens to the target. A token left in a target has no meaning and
+disappears with the next write.
 
-- A killed attempt: the next one renames the area to a name of its own, and sees how far it is.
-- A zombie: each of its steps names the area by its old name, so that none succeeds any more.
-- Others who write into the target meanwhile: what they changed between the linking and the swap is
-  seen by comparing what the swap has brought back with what was linked; it is carried over by
-  another swap. Publishers of ours take turns (a lock on the directory above), so that this is
-  seldom needed; one that is stopped holds up nobody for longer than `disk.TURN_S`.
+- A killed attempt: the next one renames the area to a new name, and reads the progress from it.
+- A zombie attempt: all its steps use the area's old name, so none succeeds any more.
+- Other writers to the target: a comparison of the old target with the linked files shows what they
+  changed between linking and swap; another swap carries their changes over. Our publishers take
+  turns (a lock on the parent directory), so that this is seldom needed; a stopped publisher delays
+  others by `disk.TURN_S` at most.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ _ID_DIGITS = 12
 
 
 class Mode(enum.Enum):
-    """What becomes of what the target holds, in Spark's words."""
+    """How to treat the existing contents of the target, in Spark's words."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
     PARTITIONS = "overwrite partitions"
-    """Spark's dynamic partition overwrite: only directories that new rows lie in are replaced."""
+    """Spark's dynamic partition overwrite: only directories with new rows are replaced."""
     IGNORE = "ignore"
     ERROR = "errorifexists"
 
 
 class Linked(Record, frozen=True):
-    """What ``next-N.json`` holds."""
+    """The contents of ``next-N.json``."""
 
     keeps: bool
-    """The target's files were linked, so that what others changed meanwhile is to be kept."""
+    """Whether the target's files were linked, so that concurrent changes must be kept."""
     files: dict[str, int]
     directories: list[str]
 
 
 @dataclass(frozen=True)
 class _Change:
-    """What the target is to hold besides, or no more."""
+    """Files and directories to add to the target, and files to remove."""
 
     files: Mapping[str, Path]
     directories: frozenset[str]
@@ -77,7 +77,7 @@ class _Change:
 
 
 def area_of(target: Path, job_id: str, attempt: int, write: str) -> Path:
-    """Return where an attempt works on one write: a hidden sibling of the target."""
+    """Return an attempt's area for one write: a hidden sibling of the target."""
     part = digest(write.encode()).removeprefix("sha256:")[:_ID_DIGITS]
     # A name has at most 255 bytes.
     base = os.fsencode(target.name)[:150].decode(errors="ignore")
@@ -85,12 +85,12 @@ def area_of(target: Path, job_id: str, attempt: int, write: str) -> Path:
 
 
 def is_area_of(path: Path, job_id: str) -> bool:
-    """Say whether a directory is called like an area of this job."""
+    """Return whether a directory has the name of an area of this job."""
     return path.name.startswith(".") and f".understudy-{job_id[:_ID_DIGITS]}-" in path.name
 
 
 def leftovers(target: Path, job_id: str, attempt: int) -> list[Path]:
-    """Return the areas that earlier attempts of this job have beside this target."""
+    """Return the areas of earlier attempts of this job beside this target."""
     head, _, _ = area_of(target, job_id, 0, "").name.rpartition("-0-")
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -102,7 +102,7 @@ def leftovers(target: Path, job_id: str, attempt: int) -> list[Path]:
 
 
 def areas_like(area: Path) -> list[Path]:
-    """Return the areas that any attempts of the same job have for the same write."""
+    """Return the areas of all attempts of the same job for the same write."""
     before, _, part = area.name.rpartition("-")
     head, _, _ = before.rpartition("-")
     with contextlib.suppress(FileNotFoundError):
@@ -115,7 +115,7 @@ def areas_like(area: Path) -> list[Path]:
 
 
 class Area:
-    """One write on its way into its target, as one attempt works on it."""
+    """One attempt's work on one write, from Spark's files to the target."""
 
     def __init__(self, path: Path, target: Path, disk: Disk | None = None) -> None:
         self.path = path
@@ -126,9 +126,9 @@ class Area:
         self._disk = disk or Disk()
 
     def begin(self, mode: Mode) -> None:
-        """Make the area, anew; the directories above the target are made where they are missing.
+        """Create an empty area, and the target's missing parent directories.
 
-        Refuses a file system that could not publish: `CheckpointError`.
+        Raises `CheckpointError` for a file system that cannot publish.
         """
         try:
             self.target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ class Area:
                 raise
 
     def check(self, mode: Mode) -> None:
-        """Refuse a target that nothing can be published to: `CheckpointError`."""
+        """Raise `CheckpointError` for a target that cannot be published to."""
         target = self.target
         if mode is Mode.ERROR and target.exists():
             raise self._exists()
@@ -167,7 +167,7 @@ class Area:
             )
 
     def _try_out(self, mode: Mode) -> None:
-        """Swap two empty directories, and link what is another's, to see whether it can be had."""
+        """Try to swap two directories, and to link a file of each owner of the target's files."""
         disk = self._disk
         one, other = self.path / "try-1", self.path / "try-2"
         disk.make(one)
@@ -193,9 +193,9 @@ class Area:
             ) from error
 
     def seal(self) -> str:
-        """Make durable what Spark wrote; return the digest of its manifest.
+        """Make Spark's files durable; return the digest of their manifest.
 
-        The manifest is a table of names and sizes: the names that Spark gives are used once.
+        The manifest lists names and sizes, which suffice as Spark never reuses a name.
         """
         sizes = self._sizes()
         self.size = sum(sizes.values())
@@ -211,7 +211,7 @@ class Area:
         return digest(data)
 
     def is_whole(self, manifest: str) -> bool:
-        """Say whether the rows are those that were sealed."""
+        """Return whether the rows are complete and match the sealed manifest."""
         try:
             data = (self.path / MANIFEST).read_bytes()
             sizes: dict[str, int] = json.loads(data)
@@ -220,9 +220,9 @@ class Area:
             return False
 
     def take_over(self, earlier: Iterable[Path]) -> bool:
-        """Give an area that an earlier attempt worked in its new name; False where none is there.
+        """Rename an earlier attempt's area to this area's name; return False if there is none.
 
-        From here on the earlier attempt can do nothing to the target, if it lives.
+        From then on the earlier attempt cannot change the target, even if it lives.
         """
         for path in earlier:
             if path == self.path:
@@ -235,15 +235,15 @@ class Area:
         return False
 
     def is_published(self) -> bool:
-        """Say whether the rows have come into the target."""
+        """Return whether the rows are in the target."""
         return bool(self._swaps())
 
     def publish(self, mode: Mode) -> bool:
-        """Bring the rows into the target, once; False where `Mode.IGNORE` leaves it as it is.
+        """Bring the rows into the target once; return False if `Mode.IGNORE` leaves the target.
 
-        Goes on with what is begun, and with what others changed meanwhile. Raises
-        `CheckpointError` where `Mode.ERROR` finds a target, or where another attempt has taken
-        over; ``OSError`` where the file system fails.
+        Continues an interrupted publish, and carries over concurrent changes of others. Raises
+        `CheckpointError` if `Mode.ERROR` finds a target, or another attempt has taken over;
+        ``OSError`` if the file system fails.
         """
         try:
             with self._disk.turn(self.target.parent):
@@ -269,7 +269,7 @@ class Area:
         return True
 
     def remove(self) -> None:
-        """Leave nothing behind; what others added at the very last moment is carried over."""
+        """Remove the area; files that others added just before the swap are carried over first."""
         if self.path.exists() and not self.path.is_symlink() and self._swaps():
             with self._disk.turn(self.target.parent):
                 change = self._changes_of_others(only_new=True)
@@ -279,13 +279,13 @@ class Area:
         self.discard()
 
     def discard(self) -> None:
-        """Leave nothing behind, wherever it was; the target stays as it is."""
-        # By its names, and not by an open directory: an attempt that was stopped in between must
-        # not go on in an area that the next one has renamed.
+        """Remove the area at any stage; the target stays unchanged."""
+        # By names, not by an open directory: an attempt that was stopped here must not continue in
+        # an area that the next attempt has renamed.
         if self.path.is_symlink():
-            self._disk.remove(self.path)  # What it points to was never an area.
+            self._disk.remove(self.path)  # The link's target was never an area.
         elif self.path.exists():
-            with contextlib.suppress(FileNotFoundError):  # Whose it was removes it just now.
+            with contextlib.suppress(FileNotFoundError):  # The owner removes it now.
                 for name in self._builds():
                     self._discard(name)
             self._disk.remove_tree(self.path)
@@ -315,7 +315,7 @@ class Area:
         return _Change({name: self.rows / name for name in sizes}, frozenset([""]))
 
     def _swap(self, change: _Change, mode: Mode) -> bool:
-        """Build the target anew and swap it in; False where it is there and is to be left."""
+        """Build the next target and swap it in; return False if `Mode.IGNORE` finds a target."""
         while True:
             before = self._of_target()
             if before and mode is Mode.IGNORE:
@@ -332,7 +332,7 @@ class Area:
             except (FileNotFoundError, FileExistsError, NotADirectoryError):
                 if not built.exists():
                     raise
-                self._discard(name)  # The target came, or went, meanwhile.
+                self._discard(name)  # The target was created or removed meanwhile.
                 continue
             self._disk.sync(self.target.parent)
             self._disk.remove(self.target / self._token(name))
@@ -354,7 +354,7 @@ class Area:
         for path in sorted(directories):
             self._disk.make(built / path)
         for path in kept.files:
-            with contextlib.suppress(FileNotFoundError):  # The comparison will see it.
+            with contextlib.suppress(FileNotFoundError):  # The later comparison finds it.
                 self._disk.link(self.target / path, built / path)
         for path, source in change.files.items():
             self._disk.link(source, built / path)
@@ -371,14 +371,14 @@ class Area:
         return built
 
     def _like(self, path: str, built: Path) -> None:
-        """Give a new directory the mode of the one that it stands for, or of Spark's."""
+        """Copy a new directory's attributes from the target's directory, or else from Spark's."""
         for like in (self.target / path, self.rows / path, self.rows):
             with contextlib.suppress(FileNotFoundError):
                 self._disk.like(like, built / path)
                 return
 
     def _changes_of_others(self, *, only_new: bool = False) -> _Change:
-        """Return how what the last swap brought back differs from what was linked."""
+        """Return how the old target after the last swap differs from the linked files."""
         nothing = _Change({}, frozenset())
         name = f"next-{max(self._swaps())}"
         linked = msgspec.json.decode((self.path / f"{name}.json").read_bytes(), type=Linked)
@@ -387,7 +387,7 @@ class Area:
         brought = self.path / name
         try:
             found = listing(brought, MARK)
-        except FileNotFoundError:  # There was no target to bring back.
+        except FileNotFoundError:  # There was no old target.
             return nothing
         files = {
             path: brought / path
@@ -412,7 +412,7 @@ class Area:
         return [number for number in self._recorded() if not self._is_build(f"next-{number}")]
 
     def _builds(self) -> list[str]:
-        """Return what was built, or begun, and not swapped in."""
+        """Return the builds, complete or not, that were not swapped in."""
         recorded = set(self._recorded())
         names = {f"next-{number}": number for number in self._numbers()}
         return [
@@ -428,12 +428,12 @@ class Area:
         return (self.path / name / self._token(name)).exists()
 
     def _discard(self, name: str) -> None:
-        # Without its token it would pass for swapped: what says that goes first.
+        # The record goes first: with a record but no token the build would count as swapped.
         self._disk.remove(self.path / f"{name}.json")
         self._disk.remove_tree(self.path / name)
 
     def _token(self, name: str) -> str:
-        """Return a name that no other write, and no other swap of this one, ever uses."""
+        """Return a name that is unique to this write and swap."""
         job, _, write = self.path.name.rpartition(".understudy-")[2].split("-")
         return f"{MARK}{job}-{write}-{name}"
 
@@ -442,11 +442,11 @@ _OTHERS = {
     "_delta_log": "a Delta table",
     "_spark_metadata": "the output of a streaming query",
 }
-"""What says that readers go by a log, and not by what lies in a directory."""
+"""Entries of directories whose readers follow a log, not the directory's files."""
 
 
 def _kept(before: Listing, change: _Change, mode: Mode) -> Listing:
-    """Return what the new target holds of the old one."""
+    """Return the part of the old target that the new one keeps."""
     if mode is Mode.OVERWRITE:
         return Listing({}, frozenset())
     replaced = {_parent(name) for name in change.files} - {""} if mode is Mode.PARTITIONS else set()
@@ -464,7 +464,7 @@ def _parent(name: str) -> str:
 
 
 def _one_of_each_owner(directory: Path, found: Listing) -> list[str]:
-    """Return a file of each owner and mode: what the kernel lets us link depends on these."""
+    """Return one file per owner and mode: these decide whether the kernel lets us link a file."""
     names: dict[tuple[int, int], str] = {}
     for name in found.files:
         with contextlib.suppress(FileNotFoundError):

@@ -1,5 +1,4 @@
-"""The pulse of a process whose main thread belongs to user code: a thread that reports to the
-guardian."""
+"""The thread that sends the guardian heartbeats of a process whose main thread runs user code."""
 
 from __future__ import annotations
 
@@ -11,16 +10,16 @@ from understudy.clock import Clock
 from understudy.process.worker import GuardianLink
 
 BEATS = 4
-"""How many beats fit into a timeout; two may be late."""
+"""Heartbeats per timeout; two may be late."""
 
 
 def start_pulse(
     link: GuardianLink, clock: Clock, timeout_s: float, check: Callable[[], None] | None = None
 ) -> None:
-    """Beat in a daemon thread from now on; ``check`` must return before each beat.
+    """Send heartbeats from a daemon thread; ``check`` must return before each one.
 
-    Where ``check`` hangs (a JVM that does not answer) or raises (one that is gone), the beats
-    stop, and the guardian ends the process when its time is over.
+    If ``check`` hangs (the JVM does not answer) or raises (the JVM is gone), the heartbeats stop,
+    and the guardian kills the process at its deadline.
     """
 
     def beat() -> None:

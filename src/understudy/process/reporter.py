@@ -1,7 +1,7 @@
-"""Telling what happens: events for the launcher, lines that user code prints, and log files.
+"""Reporting: events for the launcher, lines that user code prints, and log files.
 
-Nothing here ever blocks the event loop: a thread of its own writes, and where the reader is
-paused, lines are dropped (and counted) rather than the cluster held up. Events are never dropped.
+Nothing here ever blocks the event loop: a separate thread writes. While the reader is paused, lines
+are dropped (and counted), so that the cluster is not delayed. Events are never dropped.
 """
 
 from __future__ import annotations
@@ -21,86 +21,86 @@ from typing import Any, Protocol
 from understudy.process import disk
 
 LINES_MAX = 10_000
-"""Lines held for a paused reader: a few megabytes."""
+"""Lines kept for a paused reader: usually a few megabytes."""
 
 HELD_CHARS_MAX = 16 << 20
-"""... as long as they are no pieces of one that never ends."""
+"""Characters kept for a paused reader, for long lines."""
 
 LOG_BYTES_MAX = 64 << 20
-"""A larger log of one application begins anew; the last one is kept beside it."""
+"""A log file of this size is renamed and a new one begins; one old file is kept."""
 
 QUIET = ("\x01", "WARNING: Using incubator modules")
-"""Lines that begin like this go to the log only: they are Spark's log, and noise of the JVM."""
+"""Lines with these prefixes go to the log only: Spark's own log, and noise of the JVM."""
 
 
 CLUSTER = "understudy"
-"""The source of what the processes of the cluster log."""
+"""The source of the cluster processes' own log lines."""
 
 
 def printable(name: str) -> str:
-    """Return a name that cannot move the cursor, and that stays on its line."""
+    """Return a name without characters that move the cursor or end the line."""
     return "".join(character if character.isprintable() else "·" for character in name)
 
 
 def printable_lines(text: str) -> str:
-    """Return text that cannot move the cursor either, but keeps its lines."""
+    """Return text without characters that move the cursor; lines are kept."""
     return "\n".join(printable(line.expandtabs(4)) for line in text.split("\n"))
 
 
 def log_name(run_id: str, application_id: str) -> str:
-    """Return under which name an application's log is kept: both ids lead to it."""
+    """Return the name of an application's log, which contains both ids."""
     return f"{run_id}-{application_id}"
 
 
 class Reporter(Protocol):
-    """Who is told what happens."""
+    """Receives events and printed lines."""
 
     def event(self, event: str, **fields: Any) -> None:
-        """Tell that something happened; the fields are JSON."""
+        """Report an event; the fields are JSON."""
         ...
 
     def line(self, log: str, source: str, text: str) -> None:
-        """Tell that user code has printed a line."""
+        """Report a line that user code has printed."""
         ...
 
     def close(self) -> None:
-        """Write what is left, within a second."""
+        """Write everything that is queued, within a second."""
         ...
 
 
 class Silent:
-    """Tells nobody."""
+    """A reporter that drops everything."""
 
     def event(self, event: str, **fields: Any) -> None:
-        """See `Reporter.event`."""
+        """Drop the event."""
 
     def line(self, log: str, source: str, text: str) -> None:
-        """See `Reporter.line`."""
+        """Drop the line."""
 
     def close(self) -> None:
-        """See `Reporter.close`."""
+        """Do nothing."""
 
 
 class ThreadedReporter:
-    """Writes log files, and hands events and lines to ``tell`` in a thread of its own."""
+    """Writes log files, and passes events and lines to ``tell``, in a separate thread."""
 
     def __init__(self, tell: Callable[[dict[str, Any]], None], logs: LogFiles) -> None:
         self._tell = tell
         self._logs = logs
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._dropped = 0
-        # Characters, each counted by one thread only: what was taken in, and what was written.
+        # Characters received and characters written, each counted by one thread only.
         self._taken = 0
         self._written = 0
         self._thread = threading.Thread(target=self._write, name="understudy-reporter", daemon=True)
         self._thread.start()
 
     def event(self, event: str, **fields: Any) -> None:
-        """See `Reporter.event`."""
+        """Queue the event."""
         self._queue.put({"event": event, **fields})
 
     def line(self, log: str, source: str, text: str) -> None:
-        """See `Reporter.line`."""
+        """Queue the line, or drop and count it if too much is queued."""
         held = self._taken - self._written
         if self._queue.qsize() > LINES_MAX or held > HELD_CHARS_MAX:
             self._dropped += 1
@@ -109,7 +109,7 @@ class ThreadedReporter:
         self._queue.put({"event": "output", "log": log, "source": printable(source), "line": text})
 
     def close(self) -> None:
-        """See `Reporter.close`."""
+        """Let the thread finish the queue; wait for a second at most."""
         self._queue.put(None)
         self._thread.join(1.0)
 
@@ -122,7 +122,7 @@ class ThreadedReporter:
                 else:
                     self._tell(item)
             except (OSError, ValueError):
-                continue  # The reader is gone, or the disk is full: the cluster goes on.
+                continue  # The reader is gone, or the disk is full: the cluster continues.
 
     def _write_line(self, item: dict[str, Any]) -> None:
         text: str = item["line"]
@@ -137,7 +137,7 @@ class ThreadedReporter:
 
 
 class LogFiles:
-    """One log file an application, in which all processes append whole lines."""
+    """One log file per application, to which all processes append whole lines."""
 
     def __init__(self, directory: Path, keep: int) -> None:
         self._directory = directory
@@ -146,7 +146,7 @@ class LogFiles:
         self._lock = threading.Lock()
 
     def append(self, application: str, source: str, text: str) -> None:
-        """Add lines, marked with time and source."""
+        """Append lines, each with time and source."""
         now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
         marked = "".join(f"{now} [{source}] {line}\n" for line in text.split("\n"))
         with self._lock:
@@ -164,7 +164,7 @@ class LogFiles:
             full = status.st_size >= LOG_BYTES_MAX
             if status.st_nlink and not (full and _set_aside(path, descriptor)):
                 return descriptor
-            # Not ours any more, whatever fails from here on: the next file may get its number.
+            # Forget the descriptor before anything fails: the next file may get its number.
             del self._open[application]
             os.close(descriptor)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,7 @@ class LogFiles:
         return self._open[application]
 
     def _prune(self) -> None:
-        """Remove the oldest logs, so that there is place for one more."""
+        """Remove the oldest logs to make room for one more."""
         logs = sorted(self._directory.glob("*.log"), key=_written_at)
         for path in logs[: max(0, len(logs) - self._keep + 1)]:
             path.unlink(missing_ok=True)
@@ -184,10 +184,10 @@ class LogFiles:
 
 
 def _set_aside(path: Path, descriptor: int) -> bool:
-    """Give a full log its second name; say whether it has it by now.
+    """Rename a full log to its second name; return whether the log is renamed now.
 
-    All processes come upon a full log at the same time: whoever has its lock renames it, unless it
-    was renamed, and the others write one more line into it meanwhile.
+    All processes find a full log at the same time. The first to lock it renames it, unless it was
+    renamed already; the others write one more line into it.
     """
     if not disk.locked(descriptor):
         return False
@@ -204,12 +204,12 @@ def _set_aside(path: Path, descriptor: int) -> bool:
 def _written_at(log: Path) -> float:
     try:
         return log.stat().st_mtime
-    except FileNotFoundError:  # Another process makes place just now.
+    except FileNotFoundError:  # Another process has removed it.
         return 0.0
 
 
 def to_pipe(descriptor: int) -> Callable[[dict[str, Any]], None]:
-    """Return a writer of JSON lines to a pipe whose reader is the launcher."""
+    """Return a function that writes JSON lines to the launcher's pipe."""
 
     def tell(item: dict[str, Any]) -> None:
         data = json.dumps(item).encode() + b"\n"
@@ -220,7 +220,7 @@ def to_pipe(descriptor: int) -> Callable[[dict[str, Any]], None]:
 
 
 def to_console(item: dict[str, Any]) -> None:
-    """Print lines marked with their source, and events as log records."""
+    """Print lines with their source; write events as log records."""
     if item["event"] == "output":
         print(f"[{item['source']}] {item['line']}", file=sys.stderr, flush=True)
         return

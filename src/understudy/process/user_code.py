@@ -1,4 +1,4 @@
-"""Whose code runs in this process and thread: that of ``main``, or that of a job."""
+"""Whether this process and thread run the code of ``main`` or of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 _inside = threading.local()
 
 IN_DRIVER = "UNDERSTUDY_IN_DRIVER"
-"""Set in drivers, and so in the Python workers of Spark: no ``main`` runs there."""
+"""Environment variable of drivers and their Python workers: no ``main`` runs there."""
 
 
 @contextlib.contextmanager
@@ -31,5 +31,5 @@ def running_job() -> str:
 
 
 def is_main_process() -> bool:
-    """Say whether this process may run ``main``: neither a driver nor a child of one may."""
+    """Return whether this process may run ``main``: it is no driver and no child of one."""
     return IN_DRIVER not in os.environ and multiprocessing.parent_process() is None

@@ -1,4 +1,4 @@
-"""The worker's end of the line to its guardian."""
+"""The worker's end of the socket to its guardian."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from understudy.process import forks, guardian
 
 
 class GuardianLink:
-    """Tells the guardian until when this process will have been heard of again.
+    """Reports deadlines to the guardian, which kills this process after a missed one.
 
-    Works without a guardian too (in tests, and under plain ``python app.py``): then it does
-    nothing, and nothing is guarded.
+    Without a guardian (in tests, and under plain ``python app.py``) all methods do nothing.
     """
 
     def __init__(self, descriptor: int | None) -> None:
@@ -32,28 +31,28 @@ class GuardianLink:
 
     @staticmethod
     def from_environment() -> GuardianLink:
-        """Take over the line that the guardian left in the environment."""
+        """Open the socket that the guardian has named in the environment."""
         text = os.environ.pop(guardian.GUARDIAN_FD, "")
         return GuardianLink(int(text) if text else None)
 
     def until(self, deadline: float) -> None:
-        """Let the guardian kill this process if it hears nothing new by ``deadline``."""
+        """Set a deadline: the guardian kills this process then, unless a newer one arrives."""
         self._send({"until": deadline})
 
     def released(self) -> None:
-        """Say that this process holds nothing any more: nobody will need proof of its death."""
+        """Report that this process holds nothing any more, so its death needs no proof."""
         self._send({"released": True})
 
     def release_by(self, argv: tuple[str, ...], told: str) -> None:
-        """Have a program run once this process and all it started are dead, unless `released`.
+        """Have a program run once this process and its descendants are dead, unless `released`.
 
-        It gives up what this process held elsewhere; ``told`` is its standard input. A later one
-        takes the place of an earlier one. May be called from any thread.
+        The program releases what this process held elsewhere; ``told`` is its standard input. A
+        later call replaces an earlier one. May be called from any thread.
         """
         self._send({"release": {"argv": argv, "input": told}})
 
     async def beat(self, clock: Clock, timeout_s: float, hold: Holder | None = None) -> None:
-        """Announce again and again, for ever; ``hold`` may name an earlier deadline."""
+        """Send new deadlines for ever; ``hold`` may set an earlier one."""
         while True:
             deadline = clock.now() + timeout_s
             if hold and hold.deadline is not None:
@@ -62,7 +61,7 @@ class GuardianLink:
             await asyncio.sleep(min(timeout_s / 4, 1.0))
 
     async def settle(self) -> None:
-        """Return once no process is left below the guardian that lost its own guardian."""
+        """Return once the guardian has killed all descendants that lost their own guardian."""
         if self._socket is None:
             return
         loop = asyncio.get_running_loop()
@@ -92,19 +91,19 @@ class GuardianLink:
     def _send(self, message: dict[str, object]) -> None:
         if self._socket is None or not self._home.is_here:
             return
-        # A swamped line means that the guardian is paused: it will find what was sent before.
+        # A full socket means that the guardian is paused: it will read the earlier messages.
         with contextlib.suppress(OSError):
             self._socket.send(json.dumps(message).encode() + b"\n")
 
 
 class Holder:
-    """Until when this process may hold what it holds; None while it holds nothing."""
+    """The deadline until which this process may lead; None while it does not lead."""
 
     def __init__(self) -> None:
         self.deadline: float | None = None
 
 
 def lock_descriptors() -> tuple[int, ...]:
-    """Return the liveness locks that this process must hand on to what it starts."""
+    """Return the descriptors of the liveness locks that child processes must inherit."""
     text = os.environ.get(guardian.LOCK_FDS, "")
     return tuple(int(fd) for fd in text.split(",") if fd)

@@ -1,5 +1,5 @@
-"""TALKS. How processes of a cluster speak with each other.
+"""TALKS. Communication between the processes of a cluster.
 
-Messages, each with its term and incarnation; the links that carry them; nothing about what they
-mean. Whoever lives here knows neither stores nor Spark.
+Messages, each with its term and incarnation, and the links that carry them; nothing about their
+meaning. Modules here know neither stores nor Spark.
 """

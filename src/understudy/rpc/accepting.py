@@ -1,9 +1,8 @@
-"""Connections are taken in so that what leads never lacks a file descriptor.
+"""Accepting connections without using up the leader's file descriptors.
 
-Each kind of connection has its share of what the process may open (RLIMIT_NOFILE), and the last
-descriptors are kept for the process's own work, whatever else uses the others. ``asyncio`` accepts
-without a bound, and logs thousands of lines at once where descriptors are short: so every server of
-ours accepts here.
+Each kind of connection has a share of the process's limit (RLIMIT_NOFILE), and a reserve is kept
+for the process's own work. ``asyncio`` accepts without a bound, and logs thousands of lines at once
+when descriptors run out. So every server of ours accepts here.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from dataclasses import dataclass
 from understudy.rpc.complaints import Complaints
 
 ACCEPT_AGAIN_S = 1.0
-"""Pause after the kernel could not give us a connection, mostly since there are too many files."""
+"""Pause after a failed accept; the usual cause is too many open files."""
 
 RESERVE_MAX = 256
-"""Descriptors kept for leading: the register, storage, processes of ``main``, logs."""
+"""Descriptors reserved for leading: the register, storage, processes of ``main``, logs."""
 
 REST_MAX = 256
-"""Connections of REST, clients and scrapers: one answer takes milliseconds."""
+"""REST connections of clients and scrapers; one answer takes milliseconds."""
 
 UNPROVEN_MAX = 64
-"""Peers that have not said anything yet: a peer of a cluster says who it is at once."""
+"""Peers without a first message; a peer of the cluster sends that at once."""
 
 LIMIT_MAX = 1 << 20
-"""What counts of a limit that is higher, or that is none."""
+"""The limit that is assumed for a higher or infinite one."""
 
 SHORT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _OF_ONE_PEER = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
@@ -41,7 +40,7 @@ _UNLINGERING = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class Shares:
-    """How many descriptors of this process are whose; half of them at most are of strangers."""
+    """The shares of this process's descriptors; strangers get half of them at most."""
 
     limit: int
     reserve: int
@@ -51,7 +50,7 @@ class Shares:
 
 
 def shares(limit: int | None = None) -> Shares:
-    """Return how descriptors are shared out under a limit, by default that of this process."""
+    """Return the shares under a limit; by default this process's limit."""
     if limit is None:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = LIMIT_MAX if limit == resource.RLIM_INFINITY else min(limit, LIMIT_MAX)
@@ -72,9 +71,9 @@ async def accepted(
 ) -> socket.socket:
     """Return the next connection.
 
-    ``give_way`` ends the connection that has kept us waiting longest, and says whether there was
-    one. It is called where a connection would take what is kept in reserve; without one the new
-    connection is closed.
+    ``give_way`` ends the connection that has waited longest, and returns whether there was one.
+    It is called when a connection would use the reserve. If it returns false, the new connection is
+    closed.
     """
     loop = asyncio.get_running_loop()
     while True:
@@ -88,7 +87,7 @@ async def accepted(
                 give_way()
             await asyncio.sleep(ACCEPT_AGAIN_S)
             continue
-        # The kernel gives the lowest number that is free: this one tells how many are in use.
+        # The kernel assigns the lowest free number, so the number shows how many are in use.
         if end.fileno() < shared.limit - shared.reserve or give_way():
             return end
         complaints.log(
@@ -100,6 +99,6 @@ async def accepted(
 
 
 def refuse(end: socket.socket) -> None:
-    """Close a connection at once, and have its peer told."""
+    """Close a connection at once by a reset, which notifies the peer."""
     with end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _UNLINGERING)

@@ -1,4 +1,4 @@
-"""Addresses of links over TCP: how they are written, and the sockets behind them."""
+"""Addresses of links over TCP: their text form, and the listening sockets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def address_at(host: str, port: int) -> str:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands in an address, before its port."""
+    """Return a host as written in an address: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def bind(host: str, ports: tuple[int, ...], keys: tuple[str, str]) -> socket.socket:
     """Return a socket that listens at the first free port, or raise `ConfigurationError`.
 
-    ``keys``: the options that host and ports come from.
+    ``keys``: the option names of host and ports, for errors.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -54,7 +54,7 @@ def bind(host: str, ports: tuple[int, ...], keys: tuple[str, str]) -> socket.soc
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return what an address names; raises `UnreachableError` for what is none."""
+    """Return the host and port of an address; raises `UnreachableError` for an invalid one."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port

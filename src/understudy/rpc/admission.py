@@ -1,8 +1,8 @@
-"""Who connects to a link's address, from the first byte to the end of the link.
+"""The connections to a link's address, from the first byte to the end of the link.
 
-A peer that has not said anything yet costs one task with a deadline, and there are never many of
-these: the one that has waited longest gives way. Who has said something is a link, and of links
-there are so many as leave the process the descriptors that it needs itself.
+A peer without a first message costs one task with a deadline. The number of these tasks is
+limited: the oldest gives way. A peer with a first message is a link. The number of links is limited
+too, so that the process keeps the descriptors for its own work.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from understudy.rpc.gateway import Link, Serve
 M = TypeVar("M")
 
 HANDSHAKE_S = 5.0
-"""How long a peer may take to prove that it belongs to us."""
+"""How long a peer may take to prove that it belongs to the cluster."""
 
 FIRST_MESSAGE_S = 30.0
-"""How long a peer that has proved it may take to say what it wants: a registration is sent at
-once, and may be a large frame on a slow network."""
+"""How long an authenticated peer may take for its first message: a registration is sent at once,
+and may be a large frame on a slow network."""
 
 Heard = Callable[[], None]
 Prove = Callable[[socket.socket, Heard], Awaitable[Link[M]]]
-"""Makes a link of a connection, which calls `Heard` with each message; else raises."""
+"""Authenticates a connection; returns a link that calls `Heard` at each message, or raises."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ class Admission(Generic[M]):
         self._complaints = complaints
         self._shares = shares()
         self._waiting: dict[asyncio.Task[None], None] = {}
-        """Who has not said anything yet, the oldest first."""
+        """Tasks of peers without a first message, the oldest first."""
         self._serving: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def listening(
         self, listening: socket.socket, prove: Prove[M], serve: Serve[M]
     ) -> AsyncIterator[None]:
-        """Serve whoever connects, as long as the block lasts; then end all links."""
+        """Serve connections during the block; end all links after it."""
         with listening:
             accepting = asyncio.create_task(self._accept(listening, prove, serve))
             try:
@@ -80,7 +80,7 @@ class Admission(Generic[M]):
             task.add_done_callback(self._forget)
 
     def _give_way(self) -> bool:
-        """End the connection that has waited longest; say whether there was one."""
+        """End the connection that has waited longest; return whether there was one."""
         if not self._waiting:
             return False
         oldest = next(iter(self._waiting))
@@ -93,7 +93,7 @@ class Admission(Generic[M]):
         self._serving.discard(task)
 
     async def _admit(self, end: socket.socket, prove: Prove[M], serve: Serve[M]) -> None:
-        """Serve one peer once it has proved who it is."""
+        """Authenticate one peer and serve it."""
         task = asyncio.current_task()
         assert task is not None
         peer = name_of(end)
@@ -115,7 +115,7 @@ class Admission(Generic[M]):
         except ssl.SSLError as error:
             return self._complaints.log(peer, str(error))
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            return None  # A port scan, a health check, a process that was killed: not a word.
+            return None  # A port scan, a health check or a killed process: not logged.
         deadline = asyncio.get_running_loop().call_later(FIRST_MESSAGE_S, too_late)
         try:
             await serve(link)
@@ -128,7 +128,7 @@ class Admission(Generic[M]):
 
 
 def name_of(end: socket.socket) -> str:
-    """Return the host of a peer; its port is another one each time."""
+    """Return the host of a peer; not its port, which changes with each connection."""
     try:
         name = end.getpeername()
     except OSError:

@@ -1,8 +1,8 @@
-"""Certificates and keys from PEM files, and the contexts of TLS that are made of them.
+"""Certificates and keys from PEM files, and the TLS contexts made of them.
 
-Everything that can be wrong with the files is found when they are opened, by shaking hands with
-oneself: a key of another certificate, a wrong password, a certificate that has expired or that the
-trust store does not know. Errors name the key, the file and the reason.
+A TLS handshake with oneself finds every error when the files are opened: a key of another
+certificate, a wrong password, a certificate that has expired or that the trust store does not
+know. Errors name the option, the file and the reason.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from understudy.errors import ConfigurationError
 
 _FLIGHTS_MAX = 10
-"""A handshake has four; one that cannot end must not be waited for."""
+"""A handshake has four flights; one without end is given up."""
 
 
 @dataclass(frozen=True)
 class PemFiles:
-    """The files of one family of options, of which ``prefix`` is the common beginning."""
+    """The PEM files of the options with one prefix."""
 
     prefix: str
     truststore: str
     keystore: str | None
-    """The private key, its certificate, and those between it and the trust store."""
+    """The private key, its certificate, and intermediate certificates up to the trust store."""
     key_password: str | None = None
 
     def server(self, *, clients_need_certificates: bool) -> ssl.SSLContext:
@@ -62,7 +62,7 @@ class PemFiles:
         return context
 
     def _show(self, context: ssl.SSLContext) -> None:
-        """Let a context show our certificate."""
+        """Load our certificate into a context."""
         key = f"{self.prefix}.keystore"
         if self.keystore is None:
             raise ConfigurationError(
@@ -70,7 +70,7 @@ class PemFiles:
                 "private key and its certificate"
             )
         where = f"{key}: {self.keystore}"
-        # Without a password OpenSSL would ask for one at the terminal.
+        # Without this callback OpenSSL would ask for a password at the terminal.
         password = self.key_password or ""
         asked = False
 
@@ -96,7 +96,7 @@ class PemFiles:
             ) from error
 
     def prove(self) -> bytes:
-        """Check that the trust store takes the certificate; return the certificate as DER.
+        """Check that the trust store accepts the certificate; return the certificate as DER.
 
         Raises `ConfigurationError`.
         """
@@ -113,20 +113,20 @@ class PemFiles:
 
 
 def is_pinned(certificate: bytes | None, fingerprint: str | None) -> bool:
-    """Say whether a certificate (DER) is the one that a fingerprint (hexadecimal) names.
+    """Return whether a certificate (DER) matches a fingerprint (hexadecimal).
 
-    Without a fingerprint every certificate is, that the trust store takes.
+    Without a fingerprint every certificate matches; the trust store has accepted it already.
     """
     if fingerprint is None:
         return True
-    # SHA-1 is what Flink's option takes; to find a second certificate to a digest is out of reach.
+    # Flink's option takes SHA-1. A second certificate with a given digest cannot be found.
     name = "sha1" if len(fingerprint) == 40 else "sha256"
     digest = hashlib.new(name, certificate or b"", usedforsecurity=False).hexdigest()
     return hmac.compare_digest(digest, fingerprint)
 
 
 def _shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
-    """Let two contexts shake hands in memory; return the server's certificate."""
+    """Perform a handshake of two contexts in memory; return the server's certificate."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(to_client, to_server),

@@ -1,4 +1,4 @@
-"""What strangers cause in the log, at a bounded rate: a flood of a port must not fill a disk."""
+"""Rate-limited log messages about strangers: a flooded port must not fill a disk."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import logging
 import time
 
 QUIET_S = 60.0
-"""The same complaint about the same peer is logged once in so long: peers try again and again."""
+"""The same complaint about the same peer is logged once in this time: peers keep retrying."""
 
 REMEMBERED_MAX = 256
-"""Complaints that are remembered; strangers have many addresses."""
+"""Number of remembered complaints; strangers have many addresses."""
 
 LINES_MAX = 60
-"""Lines in `QUIET_S`, whomever they are about."""
+"""Lines per `QUIET_S`, for all peers together."""
 
 REPEATS_MAX = 5
-"""Of a record of a library, with whatever cause, so many are logged in `QUIET_S`."""
+"""Records per `QUIET_S` with the same message of a library."""
 
 LEFT_OUT = "further complaints are left out of the log for a minute"
 
@@ -23,14 +23,14 @@ _log = logging.getLogger(__name__)
 
 
 class Complaints:
-    """What was logged lately."""
+    """Logs complaints about peers, at a bounded rate."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[str, str], float] = {}
         self._rate = _Rate(LINES_MAX)
 
     def log(self, about: str, said: str) -> None:
-        """Log a sentence about a peer, unless that was done a moment ago."""
+        """Log a sentence about a peer, unless it was logged in the last `QUIET_S`."""
         now = time.monotonic()
         if self._until.get((about, said), now) > now:
             return
@@ -51,7 +51,7 @@ class Bounded(logging.Filter):
         self._rates: dict[str, _Rate] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is to be logged."""
+        """Return whether to log a record."""
         said = str(record.msg)
         if said not in self._rates:
             if len(self._rates) >= REMEMBERED_MAX:
@@ -61,7 +61,7 @@ class Bounded(logging.Filter):
 
 
 class _Rate:
-    """So many in each span of `QUIET_S`."""
+    """A maximum of events per `QUIET_S`."""
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
@@ -69,7 +69,7 @@ class _Rate:
         self._until = 0.0
 
     def take(self, now: float) -> int:
-        """Return how many were left, this one included; 0 where there is none."""
+        """Return how many were left, this one included; 0 if none."""
         if now >= self._until:
             self._until, self._left = now + QUIET_S, self._maximum
         left = self._left

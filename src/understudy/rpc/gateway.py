@@ -1,4 +1,4 @@
-"""What the runtime asks of any wire: links between processes, and where to find them."""
+"""The protocols of any wire: links between processes, and the network that opens them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ M = TypeVar("M")
 
 
 class Envelope(msgspec.Struct, Generic[M], frozen=True):
-    """A message, who sent it, and under which term."""
+    """A message with its sender and term."""
 
     sender: Incarnation
     term: Term
@@ -29,7 +29,7 @@ class Link(Protocol[M]):
         ...
 
     async def receive(self) -> Envelope[M] | None:
-        """Return the next message, None once the peer is gone."""
+        """Return the next message; None once the peer is gone."""
         ...
 
     def close(self) -> None:
@@ -38,14 +38,14 @@ class Link(Protocol[M]):
 
 
 Serve = Callable[[Link[M]], Awaitable[None]]
-"""Owns one accepted link until it returns."""
+"""Serves one accepted link, which is closed when the function returns."""
 
 
 class Network(Protocol[M]):
-    """Who can be reached."""
+    """Opens and accepts links."""
 
     def address_of(self, incarnation: Incarnation) -> str:
-        """Return where a process listens."""
+        """Return the address at which a process listens."""
         ...
 
     async def connect(self, address: str, sender: Incarnation) -> Link[M]:
@@ -55,5 +55,5 @@ class Network(Protocol[M]):
     def listen(
         self, incarnation: Incarnation, serve: Serve[M]
     ) -> AbstractAsyncContextManager[None]:
-        """Accept connections as long as the block lasts."""
+        """Accept connections during the block."""
         ...

@@ -1,12 +1,12 @@
-"""How two processes prove to each other that they know one secret, and seal what follows.
+"""The handshake that proves a shared secret to both sides, and the seals of all later frames.
 
-Nothing here waits or touches a socket. The client says a nonce, the server another one, then the
-client proves that it knows the secret, and the server after it: a stranger who only connects is
-told nothing that the secret went into. Nobody learns the secret from what is said, nor can what
-was said once be used again, since both nonces go into every proof and key.
+Nothing here waits or touches a socket. The client sends a nonce, the server another nonce; then the
+client proves that it knows the secret, and the server after it. So a stranger who only connects
+receives no data derived from the secret. The messages do not reveal the secret and cannot be
+replayed, as both nonces are part of every proof and key.
 
-Frames are sealed, not hidden: whoever is on the way can read and cut, but neither alter, repeat,
-leave out nor reorder. To hide them is the part of TLS.
+Frames are sealed, not encrypted: an attacker on the way can read them and cut the connection, but
+cannot alter, repeat, drop or reorder frames. TLS provides the encryption.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from understudy.errors import UnreachableError
 
 MAGIC = b"UNDSTDY\x01"
-"""What either side says first: another program, or another version, is told at once."""
+"""The first bytes of both sides: they expose another program or version at once."""
 
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 HELLO_BYTES = len(MAGIC) + NONCE_BYTES
-"""All that is read of a peer before it has proved anything has a fixed, small size."""
+"""Before the proof, only reads of a small fixed size are made from a peer."""
 
 REFUSED = bytes(PROOF_BYTES)
-"""What a server says instead of its proof to a client that does not know the secret."""
+"""A server's answer, in place of its proof, to a client that does not know the secret."""
 
 HEADER_BYTES = 4 + 16
-"""The length of a frame and its own, shorter seal: an altered length would have the reader wait
+"""A frame's length with a shorter seal of its own: with an altered length the reader would wait
 for bytes that never come."""
 
 _LENGTH = struct.Struct(">I")
@@ -37,7 +37,7 @@ _NUMBER = struct.Struct(">Q")
 
 
 def hello(nonce: bytes) -> bytes:
-    """Return what a side says first."""
+    """Return the first message of a side."""
     return MAGIC + nonce
 
 
@@ -50,17 +50,17 @@ def nonce_of(said: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Secrets:
-    """What follows from the secret and both nonces, for one connection of one cluster."""
+    """The proofs and keys of one connection, derived from the secret and both nonces."""
 
     client_proof: bytes
     server_proof: bytes
     client_key: bytes
-    """Seals what the client sends."""
+    """Seals the client's frames."""
     server_key: bytes
 
     @staticmethod
     def of(secret: bytes, cluster_id: str, client_nonce: bytes, server_nonce: bytes) -> Secrets:
-        """Derive all four; each has a purpose of its own, so that none can stand for another."""
+        """Derive all four, each for its own purpose, so that none can replace another."""
         root = hmac.digest(secret, b"understudy link", "sha256")
         said = MAGIC + client_nonce + server_nonce + cluster_id.encode()
 
@@ -76,12 +76,12 @@ class Secrets:
 
 
 def is_proof(expected: bytes, given: bytes) -> bool:
-    """Say whether a proof is right, in a time that does not depend on where it is wrong."""
+    """Return whether a proof is right, in constant time."""
     return hmac.compare_digest(expected, given)
 
 
 class Seal:
-    """The frames of one direction, numbered and sealed: one of these at each end."""
+    """Seals and numbers the frames of one direction; each end has one per direction."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -95,7 +95,7 @@ class Seal:
         return frame
 
     def length(self, header: bytes) -> int:
-        """Return how long the body of the next frame is; raises `UnreachableError`."""
+        """Return the length of the next frame's body; raises `UnreachableError`."""
         length = header[: _LENGTH.size]
         if not hmac.compare_digest(self._of_length(length), header[_LENGTH.size :]):
             raise UnreachableError("a frame was altered, repeated or left out on its way")
@@ -103,7 +103,7 @@ class Seal:
         return int(count)
 
     def unseal(self, body: bytes, proof: bytes) -> bytes:
-        """Return the body of the next frame, and count it; raises `UnreachableError`."""
+        """Return the next frame's body, and count the frame; raises `UnreachableError`."""
         if not hmac.compare_digest(self._of_body(body), proof):
             raise UnreachableError("a frame was altered on its way")
         self._number += 1

@@ -1,7 +1,7 @@
-"""JSON that a checkpoint holds as it was written, on a wire that speaks MessagePack.
+"""The JSON texts in checkpoints, encoded for a wire with MessagePack.
 
-`msgspec.Raw` is put into a frame as it is: right in a JSON document, and rubbish in MessagePack. So
-it travels as a byte string.
+msgspec copies a `msgspec.Raw` unchanged into a frame: right for JSON, invalid in MessagePack. So
+the text travels as a byte string.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from understudy.rpc.messages import CheckpointsTaken, Deploy, RunAttempt
 
 
 def packed(envelope: Envelope[M]) -> Envelope[M]:
-    """Return an envelope that can be encoded."""
+    """Return an envelope with its JSON texts as byte strings."""
     return _changed(envelope, _pack)
 
 
 def unpacked(envelope: Envelope[M]) -> Envelope[M]:
-    """Return what `packed` was given."""
+    """Return an envelope with its JSON texts restored: the inverse of `packed`."""
     return _changed(envelope, _unpack)
 
 
@@ -47,7 +47,7 @@ def _changed(envelope: Envelope[M], change: Callable[[msgspec.Raw], msgspec.Raw]
 
 def _pack(text: msgspec.Raw) -> msgspec.Raw:
     if bytes(text) == bytes(NULL):
-        return NULL  # The default, which is left out.
+        return NULL  # The default is omitted from the frame.
     return msgspec.Raw(msgspec.msgpack.encode(bytes(text)))
 
 

@@ -15,7 +15,7 @@ M = TypeVar("M")
 
 
 class LocalLink(Generic[M]):
-    """One end of a pair; see `Link`."""
+    """One end of a pair of queues."""
 
     def __init__(self, sender: Incarnation) -> None:
         self._sender = sender
@@ -24,18 +24,18 @@ class LocalLink(Generic[M]):
         self._closed = False
 
     def send(self, message: M, term: Term = 0) -> None:
-        """See `Link.send`."""
+        """Put a message into the peer's queue, unless either end is closed."""
         if self._peer and not self._closed and not self._peer._closed:
             self._peer._inbox.put_nowait(Envelope(self._sender, term, message))
 
     async def receive(self) -> Envelope[M] | None:
-        """See `Link.receive`."""
+        """Return the next message in the queue; None once either end is closed."""
         if self._closed:
             return None
         return await self._inbox.get()
 
     def close(self) -> None:
-        """See `Link.close`."""
+        """Close this end, and let the peer receive None after the sent messages."""
         if self._closed:
             return
         self._closed = True
@@ -45,7 +45,7 @@ class LocalLink(Generic[M]):
 
 
 def link_pair(one: Incarnation, other: Incarnation) -> tuple[LocalLink[M], LocalLink[M]]:
-    """Return the two ends of a link, each named by who sends from it."""
+    """Return the two ends of a link; each is given its sender."""
     first: LocalLink[M] = LocalLink(one)
     second: LocalLink[M] = LocalLink(other)
     first._peer, second._peer = second, first
@@ -53,18 +53,18 @@ def link_pair(one: Incarnation, other: Incarnation) -> tuple[LocalLink[M], Local
 
 
 class LocalNetwork(Generic[M]):
-    """All that listens in this process; see `Network`."""
+    """The listeners of this process, by address."""
 
     def __init__(self) -> None:
         self._serving: dict[str, Serve[M]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def address_of(self, incarnation: Incarnation) -> str:
-        """See `Network.address_of`."""
+        """Return ``local:`` and the incarnation."""
         return f"local:{incarnation}"
 
     async def connect(self, address: str, sender: Incarnation) -> LocalLink[M]:
-        """See `Network.connect`."""
+        """Connect to a listener of this process, or raise `UnreachableError`."""
         serve = self._serving.get(address)
         if serve is None:
             raise UnreachableError(f"{address}: nobody listens")
@@ -79,7 +79,7 @@ class LocalNetwork(Generic[M]):
 
     @contextlib.asynccontextmanager
     async def listen(self, incarnation: Incarnation, serve: Serve[M]) -> AsyncIterator[None]:
-        """See `Network.listen`."""
+        """Accept connections during the block; accepted links outlive the block."""
         address = self.address_of(incarnation)
         self._serving[address] = serve
         try:

@@ -1,7 +1,7 @@
-"""What the processes of a cluster say to a leading JobManager, and it to them.
+"""The messages between the processes of a cluster.
 
-Every message travels in an `Envelope` with the sender's incarnation and term: a TaskManager
-refuses a leader whose term is below the highest it has seen.
+Every message travels in an `Envelope` with the sender's incarnation and term. A TaskManager refuses
+a leader with a lower term than the highest it has seen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """``starting``, ``warm`` or ``busy``."""
     application_id: str = ""
     profile: str = ""
-    """Digest of all that it was started with."""
+    """Digest of all settings that the driver was started with."""
     driver_pid: int = 0
     guardian_pid: int = 0
     jvm_pid: int = 0
@@ -51,13 +51,13 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     waits: str = ""
     """Why its job has no executors."""
     carries: int | None = None
-    """How many jobs the Spark cluster can carry at once; None where that is not known."""
+    """How many jobs the Spark cluster can run at once; None if unknown."""
     note: str = ""
-    """Why it is being retired, or why the driver before it in its slot was retired or lost."""
+    """Why this driver is being retired, or why its predecessor in the slot was retired or lost."""
 
 
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One attempt that a TaskManager runs, or that ended and was not acknowledged yet."""
+    """One attempt of a TaskManager that runs, or has ended and is not acknowledged yet."""
 
     job_id: JobId
     attempt: int
@@ -78,11 +78,11 @@ class AttemptEnded(Message, frozen=True, kw_only=True):
     start_time: float
     end_time: float
     reaped: bool = False
-    """Nothing of the attempt lives any more; told of every end but FINISHED only when it is so."""
+    """All processes of the attempt are dead; required for every status but FINISHED."""
 
 
 class Register(Message, frozen=True, kw_only=True):
-    """A TaskManager offers itself to a leader, with all that it runs."""
+    """A TaskManager registers with a leader, and lists all that it runs."""
 
     name: str
     pid: int
@@ -94,17 +94,17 @@ class Register(Message, frozen=True, kw_only=True):
     drivers: tuple[DriverReport, ...]
     attempts: tuple[AttemptReport, ...]
     metrics: str = ""
-    """Where its metrics are; empty where they are not served."""
+    """The address of its metrics; empty if not served."""
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """The sender is there; the answer names the same number."""
+    """The sender is alive; the answer has the same number."""
 
     number: int
 
 
 class Drivers(Message, frozen=True, kw_only=True):
-    """The drivers of a TaskManager, after something about them changed."""
+    """The drivers of a TaskManager, sent after each change."""
 
     drivers: tuple[DriverReport, ...]
 
@@ -126,7 +126,7 @@ class AttemptLost(Message, frozen=True, kw_only=True):
 
 
 class AttemptRefused(Message, frozen=True, kw_only=True):
-    """The attempt was not taken: it never started."""
+    """The TaskManager refused the attempt, which never started."""
 
     job_id: JobId
     attempt: int
@@ -134,7 +134,7 @@ class AttemptRefused(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """How far an attempt is, in Spark's tasks."""
+    """The progress of an attempt, in Spark's tasks."""
 
     job_id: JobId
     attempt: int
@@ -144,18 +144,18 @@ class Progress(Message, frozen=True, kw_only=True):
 
 
 class CheckpointsTaken(Message, frozen=True, kw_only=True):
-    """The attempt has completed these checkpoints: they count once this is answered.
+    """The attempt has completed these checkpoints, which count once the leader answers.
 
-    Told again to the next leader until it is; what is recorded already keeps its number.
+    Repeated to the next leader until answered; a recorded checkpoint keeps its number.
     """
 
     job_id: JobId
     attempt: int
     sequence: int
-    """Numbers what this attempt tells, from 1."""
+    """The number of this message of the attempt, from 1."""
     checkpoints: tuple[Checkpoint, ...]
     failed: int = 0
-    """How many could not be completed since it was last told, and the last of them."""
+    """How many checkpoints failed since the last message; ``last_failed`` is the last of them."""
     last_failed: Checkpoint | None = None
 
 
@@ -170,11 +170,11 @@ class CannotStart(Message, frozen=True, kw_only=True):
 
 
 class Welcome(Message, frozen=True, kw_only=True):
-    """The leader has taken the sender in."""
+    """The leader has registered the sender."""
 
 
 class HeartbeatAnswer(Message, frozen=True, kw_only=True):
-    """The leader has heard the heartbeat of this number."""
+    """The leader has received the heartbeat with this number."""
 
     number: int
 
@@ -203,22 +203,22 @@ class Deploy(Message, frozen=True, kw_only=True):
     plan: Pointer
     staged: str
     writer: str
-    """Under which name it writes to what drops a repeated write: that of its lineage, which no
-    other run uses, even one with the same ids."""
+    """The writer id for sinks that drop repeated writes: unique to the attempt's lineage, even if
+    another run has the same ids."""
     result_size_max: int
     checkpoints: str = ""
-    """Where the job's checkpoints lie: a path of the storage, or an absolute path or URL."""
+    """The directory of the job's checkpoints: a path in the storage, an absolute path or a URL."""
     tables: str = ""
-    """Where the DataFrames lie that jobs of this application hand on; a path of the storage."""
+    """The directory of DataFrames that this application's jobs pass on; a path in the storage."""
     restored: tuple[Checkpoint, ...] = ()
-    """What the attempt goes on from: the latest of each query, DataFrame and state."""
+    """The checkpoints to resume from: the latest of each query, DataFrame and state."""
     accept_found: bool = False
-    """Take a query's checkpoint location as it is found."""
+    """Accept a query's checkpoint location as found."""
     cluster: str = ""
     """The incarnation of the cluster."""
     application_name: str = ""
     slots: int = 0
-    """How many jobs the cluster's TaskManagers run at once."""
+    """How many jobs the cluster's TaskManagers can run at once."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):
@@ -229,14 +229,14 @@ class StopAttempt(Message, frozen=True, kw_only=True):
 
 
 class Forget(Message, frozen=True, kw_only=True):
-    """The attempt's end is recorded: it need not be reported again."""
+    """The attempt's end is recorded, so the TaskManager need not report it again."""
 
     job_id: JobId
     attempt: int
 
 
 class CheckpointsRecorded(Message, frozen=True, kw_only=True):
-    """What the attempt has told under this number is durable."""
+    """The checkpoints in the message with this number are durable."""
 
     job_id: JobId
     attempt: int
@@ -245,7 +245,7 @@ class CheckpointsRecorded(Message, frozen=True, kw_only=True):
 
 
 class CheckpointsRefused(Message, frozen=True, kw_only=True):
-    """What the attempt has told under this number is not recorded, and will not be."""
+    """The checkpoints in the message with this number will never be recorded."""
 
     job_id: JobId
     attempt: int
@@ -263,7 +263,7 @@ class Release(Message, frozen=True, kw_only=True):
 
 
 class Attend(Message, frozen=True, kw_only=True):
-    """A standby stands by; sent again when something changes."""
+    """A standby introduces itself to the leader; sent again after each change."""
 
     name: str
     pid: int
@@ -318,15 +318,15 @@ class RunMain(Message, frozen=True, kw_only=True):
     execution: int
     first_job_id: str = ""
     first_job_name: str = ""
-    """Whose the configured first job id is; empty while nobody has it."""
+    """The job with the configured first job id; empty if none has it yet."""
 
 
 class Ready(Message, frozen=True, kw_only=True):
-    """The process has imported what takes long, and waits for `RunMain`."""
+    """The process has finished its slow imports and waits for `RunMain`."""
 
 
 class Submit(Message, frozen=True, kw_only=True):
-    """``execute`` was called; without a plan, to learn whether one is needed."""
+    """``execute`` was called; sent without a plan first if the plan may be stored already."""
 
     request: int
     job_id: JobId
@@ -336,7 +336,7 @@ class Submit(Message, frozen=True, kw_only=True):
 
 
 class ComeBy(Message, frozen=True, kw_only=True):
-    """``execute`` was called for a job of `Accepted.past`; it is not answered."""
+    """``execute`` was called for a job in `Accepted.past`; there is no answer."""
 
     job_id: JobId
     name: str
@@ -365,11 +365,11 @@ class CancelJob(Message, frozen=True, kw_only=True):
 
 
 class MainEnded(Message, frozen=True, kw_only=True):
-    """``main`` has ended; without a failure it returned or called ``sys.exit(0)``."""
+    """``main`` has ended; no failure: ``main`` returned or called ``sys.exit(0)``."""
 
     failure: Failure | None = None
     job_id: JobId | None = None
-    """The job whose `JobFailed` or `JobCanceled` it did not catch."""
+    """The job whose `JobFailed` or `JobCanceled` ``main`` did not catch."""
 
 
 class NeedPlan(Message, frozen=True, kw_only=True):
@@ -379,15 +379,15 @@ class NeedPlan(Message, frozen=True, kw_only=True):
 
 
 class Accepted(Message, frozen=True, kw_only=True):
-    """The submission, or the wish to cancel, is durable."""
+    """The submission or cancellation is durable."""
 
     request: int
     past: dict[JobId, JobDone] = {}
-    """How this job and the next ones ended, where they had finished: ``main`` need not ask."""
+    """The results of this job and the next ones that have finished: ``main`` need not ask."""
 
 
 class JobDone(Message, frozen=True, kw_only=True):
-    """How the job ended."""
+    """The job's result."""
 
     request: int
     status: JobStatus
@@ -398,7 +398,7 @@ class JobDone(Message, frozen=True, kw_only=True):
     """JSON text."""
     failure: Failure | None = None
     checkpoint: str = ""
-    """Where its last completed checkpoint lies, if that is retained."""
+    """The location of the last completed checkpoint, if retained."""
     savepoint: str = ""
 
 
@@ -410,7 +410,7 @@ class StatusIs(Message, frozen=True, kw_only=True):
 
 
 class Refusal(Message, frozen=True, kw_only=True):
-    """The request was refused; ``code`` is that of an error class."""
+    """The request was refused; ``code`` is an error class's code."""
 
     request: int
     code: str
@@ -437,7 +437,7 @@ MainMessage = (
 
 
 class StartSession(Message, frozen=True, kw_only=True):
-    """Start the session that this driver will offer to jobs, and warm it."""
+    """Start and warm the session that this driver offers to jobs."""
 
     kind: str
     application_id: ApplicationId
@@ -448,25 +448,25 @@ class StartSession(Message, frozen=True, kw_only=True):
     cluster: str = ""
     run_id: RunId = RunId("")
     keep_idle_s: float = 0.0
-    """How long executors stay after a job."""
+    """How long executors are kept after a job."""
     wait_s: float | None = None
-    """How long a job may be without executors; None: for ever."""
+    """How long a job may wait for executors; None: for ever."""
 
 
 class Warm(Message, frozen=True, kw_only=True):
-    """The session is there, and free."""
+    """The session is started and free."""
 
     jvm_pid: int = 0
     spark: SparkApplication = SparkApplication()
 
 
 class Executors(Message, frozen=True, kw_only=True):
-    """What the Spark cluster gives: reported when it changes."""
+    """The resources that the Spark cluster gives; sent after each change."""
 
     waits: str = ""
-    """Why the job that runs has no executors; empty where it has some."""
+    """Why the running job has no executors; empty if it has some."""
     carries: int | None = None
-    """How many jobs the cluster can carry at once; None where that is not known."""
+    """How many jobs the cluster can run at once; None if unknown."""
 
 
 class RunAttempt(Message, frozen=True, kw_only=True):
@@ -485,14 +485,14 @@ class Entered(Message, frozen=True, kw_only=True):
 
 
 class Interrupt(Message, frozen=True, kw_only=True):
-    """Interrupt what runs."""
+    """Interrupt the attempt's function."""
 
     job_id: JobId
     attempt: int
 
 
 class Retiring(Message, frozen=True, kw_only=True):
-    """The driver cannot serve another job: why."""
+    """The driver cannot serve another job, for this reason."""
 
     reason: str
 

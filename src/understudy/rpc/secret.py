@@ -1,4 +1,4 @@
-"""The secret that the processes of a cluster share: a file that only their user can read."""
+"""The shared secret of a cluster's processes: a file that only their user can read."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from understudy.config import options
 from understudy.errors import ConfigurationError
 
 SECRET_BYTES_MIN = 16
-"""Shorter ones can be guessed from what was overheard of one handshake."""
+"""A shorter secret can be guessed from one overheard handshake."""
 
 SECRET_BYTES_MAX = 64 << 10
-"""A secret is a line; whoever names a log or a disk by mistake is told so."""
+"""A secret is one line; a larger file is a log or a disk named by mistake."""
 
 _MAKE = "make one with `(umask 077; head -c 32 /dev/urandom | base64 > {})`"
 
 
 def read_secret(path: str) -> bytes:
-    """Return the content of the file, without the white space around it.
+    """Return the content of the file without surrounding white space.
 
-    Raises `ConfigurationError` that names the option, the file and the way out; never the content.
+    Raises `ConfigurationError`, which names the option, the file and the way out, never the secret.
     """
     where = f"{options.SECRET_FILE.key}: {path}"
     try:
-        # What is looked at is what is read, even while somebody puts another file there.
+        # One descriptor, so that the checked file is also the read file if somebody replaces it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             found = os.fstat(descriptor)

@@ -1,9 +1,8 @@
-"""Links over TCP, between hosts: authenticated by a shared secret, sealed, and in TLS if wanted.
+"""Links over TCP between hosts: authenticated by a shared secret, sealed, and optionally in TLS.
 
-A peer that has not proved that it knows the secret costs one task with a deadline and a hundred
-bytes, and there are never many of these (`admission.py`). What is read of it before is of a fixed
-size. Whoever cannot prove it is told so, and the log of both sides
-names the option to look at.
+A peer without a proof of the secret costs one task with a deadline and a hundred bytes, and the
+number of such peers is limited (`admission.py`). Reads before the proof have a fixed size. A peer
+with a wrong secret gets a refusal, and both sides log the option to check.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ KEEPALIVE_IDLE_S = 5
 KEEPALIVE_INTERVAL_S = 2
 KEEPALIVE_COUNT = 3
 UNACKNOWLEDGED_MS = 10_000
-"""A host that vanished ends its links after ten seconds, not after the kernel's quarter of an
-hour; who still lives connects again. What counts as dead is decided elsewhere."""
+"""Links to a vanished host end after ten seconds, not after the kernel's quarter of an hour. A
+living peer connects again; whether a process is dead is decided elsewhere."""
 
 _SAME_SECRET = f"{options.SECRET_FILE.key} must hold the same secret there and here, and "
 _SAME_SECRET += f"{options.CLUSTER_ID.key} must be the same"
@@ -49,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LinkSecurity:
-    """What proves that a peer belongs to the cluster."""
+    """The secret and the TLS contexts by which peers prove that they belong to the cluster."""
 
     secret: bytes
     cluster_id: str
@@ -58,11 +57,11 @@ class LinkSecurity:
     fingerprint: str | None = None
 
     def __repr__(self) -> str:
-        """Leave out the secret: this may come into a log."""
+        """Leave out the secret, as the text may be logged."""
         return f"LinkSecurity({self.cluster_id!r}, tls={self.server is not None})"
 
     def checked(self, writer: asyncio.StreamWriter) -> None:
-        """Raise `UnreachableError` for a peer with another certificate than the pinned one."""
+        """Raise `UnreachableError` unless the peer's certificate is the pinned one, if any."""
         tls = writer.get_extra_info("ssl_object")
         if tls and not is_pinned(tls.getpeercert(binary_form=True), self.fingerprint):
             raise UnreachableError(
@@ -71,7 +70,7 @@ class LinkSecurity:
 
 
 class SealedLink(Generic[M]):
-    """One connection, both ways, whose frames are sealed; see `Link`."""
+    """One connection, both ways, with sealed frames."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class SealedLink(Generic[M]):
         receiving: Seal,
         heard: Heard = lambda: None,
     ) -> None:
-        """``heard`` is called with each message that the peer has said."""
+        """``heard`` is called at each message of the peer."""
         self._codec = codec
         self._sender = sender
         self._reader, self._writer = stream
@@ -91,14 +90,14 @@ class SealedLink(Generic[M]):
         self._heard = heard
 
     def send(self, message: M, term: Term = 0) -> None:
-        """See `Link.send`."""
+        """Send a sealed frame, unless the peer leaves too much unread."""
         if not is_read(self._writer):
             return
         body = self._codec.body(Envelope(self._sender, term, message))
         self._writer.write(self._sending.seal(body))
 
     async def receive(self) -> Envelope[M] | None:
-        """See `Link.receive`; a peer whose frames are not whole is gone, and the log says why."""
+        """Return the next message; None once the peer is gone, or after a bad frame (logged)."""
         read = self._reader.readexactly
         try:
             length = self._receiving.length(await read(handshake.HEADER_BYTES))
@@ -121,12 +120,12 @@ class SealedLink(Generic[M]):
         return envelope
 
     def close(self) -> None:
-        """See `Link.close`."""
+        """Close the connection; sent messages are still delivered."""
         self._writer.close()
 
 
 class TcpNetwork(Generic[M]):
-    """The processes that know the secret, on whatever host; see `Network`."""
+    """The processes on any host that know the secret."""
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class TcpNetwork(Generic[M]):
         listening: socket.socket | None = None,
         published: str = "",
     ) -> None:
-        """``listening`` is bound already, and closed by `listen`; ``published`` reaches it."""
+        """``listening`` is bound already and closed by `listen`; ``published`` is its address."""
         self._codec = codec
         self._security = security
         self._listening = listening
@@ -143,18 +142,18 @@ class TcpNetwork(Generic[M]):
         self._complaints = Complaints()
 
     def address_of(self, incarnation: Incarnation) -> str:
-        """See `Network.address_of`; one process has one address here."""
+        """Return the published address; a process has only one."""
         return self._published
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- the client -------------------------------------------------------------------------------
 
     async def connect(self, address: str, sender: Incarnation) -> Link[M]:
-        """See `Network.connect`."""
+        """Connect and authenticate, or raise `UnreachableError`; wrong settings are logged."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 return await self._connect(address, sender)
         except UnreachableError as error:
-            # Nobody repairs this but a person, who may not see what the caller logs.
+            # Only a person can repair this, and may not see the caller's log.
             self._complaints.log(address, str(error))
             raise UnreachableError(f"{address}: {error}") from error
         except ssl.SSLError as error:
@@ -184,7 +183,7 @@ class TcpNetwork(Generic[M]):
         return SealedLink(self._codec, sender, (reader, writer), sending, receiving)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Secrets:
-        """Prove that we know the secret, and have it proved."""
+        """Prove that we know the secret, and check the server's proof."""
         mine = secrets.token_bytes(handshake.NONCE_BYTES)
         writer.write(handshake.hello(mine))
         try:
@@ -203,11 +202,11 @@ class TcpNetwork(Generic[M]):
             raise UnreachableError(f"it does not know the secret: {_SAME_SECRET}")
         return ours
 
-    # --- answering --------------------------------------------------------------------------------
+    # --- the server -------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def listen(self, incarnation: Incarnation, serve: Serve[M]) -> AsyncIterator[None]:
-        """See `Network.listen`."""
+        """Accept and authenticate connections during the block."""
         assert self._listening is not None, "this process has no address"
 
         async def prove(end: socket.socket, heard: Heard) -> Link[M]:
@@ -223,7 +222,7 @@ class TcpNetwork(Generic[M]):
     async def _authenticated(
         self, end: socket.socket, incarnation: Incarnation, heard: Heard
     ) -> Link[M]:
-        """Return the link with a peer that knows the secret."""
+        """Return the link with a peer, once the peer has proved that it knows the secret."""
         reader, writer = await _stream(end, self._security.server)
         try:
             _set_timeouts(writer)
@@ -248,25 +247,25 @@ class TcpNetwork(Generic[M]):
 
 
 class MixedNetwork(Generic[M]):
-    """Listens in one way, and reaches whoever listens in the other; see `Network`.
+    """Listens on a Unix socket or TCP, and connects to addresses of both kinds.
 
-    Where a leader is found is told by the leader: those who look for it need no setting for it.
+    The leader publishes its address, so processes that look for the leader need no setting for it.
     """
 
     def __init__(
         self, unix: UnixNetwork[M], tcp: TcpNetwork[M] | None, *, listens_on_tcp: bool = False
     ) -> None:
-        """Without ``tcp``, as there is no secret, leaders of other hosts are out of reach."""
+        """Without ``tcp`` (no secret is configured) leaders on other hosts are unreachable."""
         self._unix = unix
         self._tcp = tcp
         self._own: UnixNetwork[M] | TcpNetwork[M] = tcp if tcp and listens_on_tcp else unix
 
     def address_of(self, incarnation: Incarnation) -> str:
-        """See `Network.address_of`."""
+        """Return the address of the network on which this process listens."""
         return self._own.address_of(incarnation)
 
     async def connect(self, address: str, sender: Incarnation) -> Link[M]:
-        """See `Network.connect`."""
+        """Connect over TCP or a Unix socket, by the address."""
         if not address.startswith(SCHEME):
             return await self._unix.connect(address, sender)
         if self._tcp is None:
@@ -279,18 +278,18 @@ class MixedNetwork(Generic[M]):
     def listen(
         self, incarnation: Incarnation, serve: Serve[M]
     ) -> contextlib.AbstractAsyncContextManager[None]:
-        """See `Network.listen`."""
+        """Accept connections on the own network during the block."""
         return self._own.listen(incarnation, serve)
 
 
 async def _stream(
     end: socket.socket, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return the streams of an accepted connection, after the handshake of TLS."""
+    """Return the streams of an accepted connection, after the TLS handshake."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    # The deadline of the whole handshake is the caller's; asyncio's own are a minute.
+    # The caller limits the whole handshake; asyncio's default limits are a minute.
     limit_s = HANDSHAKE_S if tls else None
     try:
         transport, _ = await loop.connect_accepted_socket(

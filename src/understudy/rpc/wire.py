@@ -1,9 +1,8 @@
 """The wire: framed messages over a stream socket, for event loops and for threads.
 
-A frame is four bytes of length and a MessagePack map. Between processes of one host the sockets
-are abstract Unix sockets, which leave nothing behind; a peer of another user is refused by the
-kernel's word (``SO_PEERCRED``), since whoever may speak here may run code. Between hosts it is
-``tcp.py``, with the same messages.
+A frame is four bytes of length and a MessagePack map. Processes of one host use abstract Unix
+sockets, which leave no files behind. A peer of another user is refused by ``SO_PEERCRED``, as
+every peer can run code here. Between hosts ``tcp.py`` carries the same messages.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FRAME_BYTES_MAX = 64 << 20
 """Results travel by pointer; the largest frame is a registration with all its attempts."""
 
 UNREAD_BYTES_MAX = FRAME_BYTES_MAX
-"""What may wait for a peer that does not read; more messages to it would fill the memory."""
+"""Unsent bytes for a peer that does not read; more would fill the memory."""
 
 CONNECT_S = 5.0
 """A peer of this host answers in microseconds, or is paused."""
@@ -45,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class Codec(Generic[M]):
-    """Envelopes of one family of messages, to frames and back."""
+    """Converts envelopes of one family of messages to frames and back."""
 
     def __init__(self, messages: Any) -> None:
         self._encoder = msgspec.msgpack.Encoder()
@@ -85,7 +84,7 @@ class StreamLink(Generic[M]):
         writer: asyncio.StreamWriter,
         heard: Heard = lambda: None,
     ) -> None:
-        """``heard`` is called with each message that the peer has said."""
+        """``heard`` is called at each message of the peer."""
         self._codec = codec
         self._sender = sender
         self._reader = reader
@@ -99,7 +98,7 @@ class StreamLink(Generic[M]):
         self._writer.write(self._codec.encode(Envelope(self._sender, term, message)))
 
     async def receive(self) -> Envelope[M] | None:
-        """Return the next message, None once the peer is gone, or says what nobody understands."""
+        """Return the next message; None once the peer is gone, or after an unknown message."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             if length > FRAME_BYTES_MAX:
@@ -120,19 +119,19 @@ class StreamLink(Generic[M]):
 
 
 class UnixNetwork(Generic[M]):
-    """The processes of one host and user; see `Network`."""
+    """The processes of one host and user."""
 
     def __init__(self, codec: Codec[M], own_address: str | None = None) -> None:
-        """``own_address``: where this process listens, if not at one of its incarnation's own."""
+        """``own_address``: where this process listens, in place of its incarnation's address."""
         self._codec = codec
         self._own_address = own_address
 
     def address_of(self, incarnation: Incarnation) -> str:
-        """See `Network.address_of`."""
+        """Return the own address, or one that contains the incarnation."""
         return self._own_address or f"unix:@understudy-{incarnation}"
 
     async def connect(self, address: str, sender: Incarnation) -> StreamLink[M]:
-        """See `Network.connect`."""
+        """Connect to a process of the same user, or raise `UnreachableError`."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(_path(address))
@@ -145,7 +144,7 @@ class UnixNetwork(Generic[M]):
 
     @contextlib.asynccontextmanager
     async def listen(self, incarnation: Incarnation, serve: Serve[M]) -> AsyncIterator[None]:
-        """See `Network.listen`."""
+        """Accept connections of the same user during the block."""
 
         async def prove(end: socket.socket, heard: Heard) -> Link[M]:
             if not _same_user(end):
@@ -161,14 +160,14 @@ class UnixNetwork(Generic[M]):
 
 
 async def over_socket(end: socket.socket, codec: Codec[M], sender: Incarnation) -> StreamLink[M]:
-    """Make a link of one end of a socket pair, whose other end a child has inherited."""
+    """Return a link over one end of a socket pair; a child has inherited the other end."""
     end.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=end)
     return StreamLink(codec, sender, reader, writer)
 
 
 class BlockingLink(Generic[M]):
-    """One connection, both ways, for threads: any thread may send, one receives."""
+    """One connection, both ways, for threads: any thread may send, one thread receives."""
 
     def __init__(self, end: socket.socket, codec: Codec[M], sender: Incarnation) -> None:
         end.setblocking(True)
@@ -180,7 +179,7 @@ class BlockingLink(Generic[M]):
 
     def send(self, message: M, term: Term = 0) -> None:
         """Send a message, or raise `UnreachableError`; `UsageError` in a forked child."""
-        self._refuse_children()  # Before the lock, which nobody may release in a child.
+        self._refuse_children()  # Before the lock, which a child may have inherited locked.
         frame = self._codec.encode(Envelope(self._sender, term, message))
         try:
             with self._sending:
@@ -189,7 +188,7 @@ class BlockingLink(Generic[M]):
             raise UnreachableError(f"the parent process is gone: {error}") from error
 
     def receive(self) -> Envelope[M] | None:
-        """Return the next message, None once the peer is gone; `UsageError` in a forked child."""
+        """Return the next message; None once the peer is gone; `UsageError` in a forked child."""
         self._refuse_children()
         header = self._exactly(_LENGTH.size)
         body = self._exactly(_LENGTH.unpack(header)[0]) if header else None
@@ -215,7 +214,7 @@ class BlockingLink(Generic[M]):
 
 
 def is_read(writer: asyncio.StreamWriter) -> bool:
-    """Say whether a peer may be sent more; who leaves too much unread has lost its link."""
+    """Return whether to send a peer more; a peer that leaves too much unread is cut off."""
     if writer.is_closing():
         return False
     unread = writer.transport.get_write_buffer_size()
@@ -227,7 +226,7 @@ def is_read(writer: asyncio.StreamWriter) -> bool:
 
 
 def _listening(address: str) -> socket.socket:
-    """Return a socket that listens there."""
+    """Return a socket that listens at an address."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         listening.bind(_path(address))
