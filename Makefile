@@ -128,7 +128,7 @@ yarn: $(READY)
 
 # Each named fault in the shipped code must be noticed by a test; ONLY="word …" chooses some.
 mutants: $(READY)
-	$(BIN)/python -m tests.mutants.run $(ONLY)
+	$(BIN)/python -m tests.mutants.run --workers $(WORKERS) $(ONLY)
 
 # Everything that docs/benchmarks.md tells, in a quarter of an hour; BENCH=--quick only tries it.
 bench: $(READY)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 
 import msgspec
 import pytest
 
-from tests.support.faulty_register import Died, Durable, Fault, Faults
+from tests.support.faulty_register import Died, Durable, Fault, Faults, FaultyRegister
 from tests.support.virtual_time import run_virtual
 from understudy.errors import (
     Conflict,
@@ -86,6 +87,30 @@ def test_a_document_is_not_created_twice() -> None:
             await ground.document().create(2, Body(("second",)))
 
         assert ("first",) == await ground.words()
+
+    run(work)
+
+
+class Doubling(FaultyRegister):
+    """A register on the way to which each request is sent twice: the second one is answered."""
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """See `Register.swap`."""
+        with contextlib.suppress(Conflict):
+            await super().swap(key, value, expected)
+        return await super().swap(key, value, expected)
+
+
+def test_a_write_that_was_sent_twice_on_the_way_is_done_once_and_is_ones_own() -> None:
+    async def work(ground: Ground) -> None:
+        document = Document(Doubling(ground.durable.register, Faults()), "doc-1", "doc", Body)
+        await document.create(1, Body(("a",)))
+        updated = await document.update(1, adding("b"))
+
+        assert Body(("a", "b")) == updated
+        assert ("a", "b") == await ground.words()
+        await document.delete(1)
+        assert await ground.words() is None
 
     run(work)
 

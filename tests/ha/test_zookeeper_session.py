@@ -15,10 +15,12 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from kazoo.protocol.states import KeeperState
 
+from tests.support.virtual_time import run_virtual
 from tests.support.zookeeper import LOOPBACK, Server, free_port
 from tests.support.zookeeper_clients import (
     PATIENCE_S,
@@ -27,8 +29,9 @@ from tests.support.zookeeper_clients import (
     never_blocked,
     until,
 )
-from understudy.ha.backends.zookeeper import farewell as zookeeper_farewell
 from understudy.ha.backends.zookeeper.register import ZooKeeperRegister
+from understudy.ha.backends.zookeeper.register import farewell as zookeeper_farewell
+from understudy.ha.backends.zookeeper.session import Session, SessionSettings
 from understudy.ha.register import Conflict, Release
 
 SESSION_S = 8.0
@@ -105,6 +108,48 @@ def test_a_silent_server_is_noticed_in_a_quarter_of_the_session_however_busy_we_
         await at_last(lambda: register.swap("leader", None, version))
 
     asyncio.run(scenario())
+
+
+class SilentWire:
+    """A connection to a server that answers nothing; see `_Client`."""
+
+    client_state = KeeperState.CONNECTED
+
+    def __init__(self) -> None:
+        self.dropped_at: list[float] = []
+
+    @property
+    def wire(self) -> SilentWire:
+        """Return what carries it."""
+        return self
+
+    def drop(self) -> None:
+        """See `_Wire.drop`."""
+        self.dropped_at.append(asyncio.get_running_loop().time())
+
+    def rawlink(self, tell: Callable[[object], None]) -> None:
+        """Have nobody told, ever."""
+
+
+@pytest.mark.parametrize("verb", ["read", "write"])
+@pytest.mark.parametrize("patience_s", [SESSION_S / 100, SESSION_S])
+def test_silence_breaks_the_connection_though_nobody_waits_any_more(
+    verb: str, patience_s: float
+) -> None:
+    """Whoever has no patience asks again and again, and the server is as silent for all of them."""
+    wire = SilentWire()
+
+    async def scenario() -> None:
+        session = Session(SessionSettings((("nowhere", 2181),), SESSION_S, 10.0))
+        session._client = cast("Any", wire)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await getattr(session, verb)(lambda client: client)
+        await asyncio.sleep(SESSION_S)
+
+    run_virtual(scenario())
+
+    assert [QUARTER_S] == wire.dropped_at
 
 
 def test_what_is_asked_without_a_connection_is_never_done_later(

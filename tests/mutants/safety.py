@@ -15,7 +15,7 @@ SAFETY = (
         "an exception is told before its processes are reaped", 3, "taskmanager/driver_pool.py",
         "if ended.status is JobStatus.FINISHED and not stopped:",
         "if True:",
-        "tests/sim/test_worlds.py",
+        "tests/taskmanager/test_driver_pool.py",
     ),
     mutant(
         "a savepoint is taken beside what has finished", 3, "core/job.py",
@@ -81,6 +81,6 @@ SAFETY = (
         "a sweep believes what an older term may still change", 7, "ha/registry.py",
         "segment = await segment_document(self._register, key).claim(term)",
         "segment = await segment_document(self._register, key).read()",
-        "tests/sim/test_worlds.py",
+        "tests/sim/test_worlds.py::test_a_world_that_has_failed_once_does_not_fail_again",
     ),
 )  # fmt: skip

@@ -32,7 +32,7 @@ STORAGE = (
         "a store that fails is taken for an empty one", 1, FILES,
         'self._call("info", path)',
         'return bool(self._call("exists", path))',
-        FAULTS,
+        "tests/ha/test_remote_files.py",
     ),
     mutant(
         "a silent store is waited for", 1, FILES,

@@ -15,6 +15,7 @@ IN_LINE = "tests/ha/test_latch_election.py"
 CONTRACT = "tests/contract/test_latch.py"
 ON_REGISTER = "tests/ha/test_zookeeper_register.py"
 ON_SESSION = "tests/ha/test_zookeeper_session.py"
+ON_SILENCE = f"{ON_SESSION}::test_silence_breaks_the_connection_though_nobody_waits_any_more"
 ON_LATCH = "tests/ha/test_zookeeper_latch.py"
 
 ZOOKEEPER = (
@@ -121,14 +122,14 @@ ZOOKEEPER = (
         "a silent server is waited for", 1, SESSION,
         "loop.call_later(self.session_s / 4, client.wire.drop)",
         "loop.call_later(self.session_s * 4, client.wire.drop)",
-        ON_SESSION,
+        ON_SILENCE,
     ),
     mutant(
         "a silent server is noticed by the patient only", 1, SESSION,
         "            raise self.understood(error) from error\n",
         "            raise self.understood(error) from error\n"
         "        finally:\n            overdue.cancel()\n",
-        ON_SESSION,
+        ON_SILENCE,
     ),
     mutant(
         "what is asked without a connection is sent later", 1, SESSION,

@@ -175,20 +175,11 @@ class _Seat:
 class SparkCluster:
     """A standalone cluster; nothing runs before `start`.
 
-    <<<<<<< HEAD
-        Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
-        With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
-        All listen at ``host``; ``prefix`` stands before their command lines (a network namespace).
-        ``conf``, which may hold secrets, is in a file that only its owner can read.
-    ||||||| 6f52233
-        Without ``ha`` there is one Master, which keeps in a file what it must know after a restart.
-        With ``ha``, the connect string of a ZooKeeper, there are two Masters, and one of them leads.
-        All listen at ``host``; ``prefix`` stands before their command lines (a network namespace).
-    =======
-        Without ``ha`` there is one Master, which keeps its recovery state in a file. With ``ha``, the
+            Without ``ha`` there is one Master, which keeps its recovery state in a file. With ``ha``, the
         connect string of a ZooKeeper, there are two Masters, and one of them leads. All listen at
         ``host``; ``prefix`` is put before their command lines (a network namespace).
-    >>>>>>> db6a52ae39c38d5dda0d97e9113ea4c939f2f465
+
+    ``conf``, which may hold secrets, is in a file that only its owner can read.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ There are no promises across documents.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import msgspec
 
 from understudy.errors import (
     CorruptDataError,
+    DataError,
     LeadershipLost,
     LostDataError,
     NotFoundError,
@@ -151,7 +153,6 @@ class Document(Generic[T]):
                 if await self._write(term, change(known.body), known):
                     assert self._known is not None
                     return self._known.body
-                self._known = None
 
     async def delete(self, term: int) -> None:
         """Remove the document; the registry must not link it any more. Absent is fine."""
@@ -197,9 +198,9 @@ class Document(Generic[T]):
             try:
                 version = await self._register.swap(self.key, data, over.version if over else None)
             except Conflict:
-                # The conflict may come from our own earlier write with a lost answer.
-                known = await self._load() if attempt else None
-                return known is not None and known.write_id == write_id
+                # It may be our own write: an earlier one whose answer was lost, or this one, where
+                # something on the way has sent it twice.
+                return await self._is_written(write_id)
             except (OSError, TimeoutError):
                 if attempt == UNKNOWN_RETRIES_MAX - 1:
                     self._known = None
@@ -212,6 +213,14 @@ class Document(Generic[T]):
                 self._seen = (body, _now())
                 return True
         raise AssertionError("unreachable: the loop returns or raises")
+
+    async def _is_written(self, write_id: str) -> bool:
+        """Say whether what is there now is that write; what cannot be read is not."""
+        self._known = None
+        with contextlib.suppress(DataError):
+            known = await self._load()
+            return known is not None and known.write_id == write_id
+        return False
 
     def _decode(self, entry: Entry) -> _Known[T]:
         source = f"register entry {self.key}" + (entry.place and f" ({entry.place})")

@@ -1,0 +1,217 @@
+"""The pool of drivers: what is told of an attempt's end, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ha.ground import APPLICATION, RUN
+from tests.support.virtual_time import run_virtual, virtual_clock
+from understudy.model import Incarnation, JobId, JobStatus, Pointer, SessionProfile
+from understudy.process.processes import Death
+from understudy.rpc import messages
+from understudy.rpc.local import LocalLink, link_pair
+from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, Prepare
+from understudy.taskmanager.driver_pool import Driver, DriverPool, PoolSettings
+
+DRIVER = Incarnation("driver")
+JOB = JobId("job")
+SETTINGS = PoolSettings("session-less", 1, 0, 30.0, 180.0, 5.0, "", Path("/scratch"))
+WANTED = Prepare(
+    application_id=APPLICATION, run_id=RUN, directory="", profile=SessionProfile(), artifacts=()
+)
+POINTER = Pointer(path="staged", digest="", size=0)
+
+
+class FakeProcess:
+    """A guarded process that ends when the test says so; see `Process`."""
+
+    incarnation = DRIVER
+    guardian_pid = pid = 0
+
+    def __init__(self) -> None:
+        self.death: asyncio.Future[Death] = asyncio.get_running_loop().create_future()
+        self.killed: list[str] = []
+
+    def until(self, deadline: float) -> None:
+        """See `Process.until`."""
+
+    def stop(self, grace_s: float) -> None:
+        """See `Process.stop`."""
+
+    def kill(self, reason: str) -> None:
+        """See `Process.kill`."""
+        self.killed.append(reason)
+
+    async def started(self) -> None:
+        """See `Process.started`."""
+
+
+class Told:
+    """Hears of what happens in the drivers; keeps what it is told of attempts."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[str, bool]] = []
+        """Each end: the status, and whether it is said that nothing of it lives."""
+
+    def attempt_ended(self, driver: Driver, ended: AttemptEnded) -> None:
+        """See `Listener.attempt_ended`."""
+        self.ends.append((ended.status.value, ended.reaped))
+
+    def attempt_settled(self, ended: AttemptEnded) -> None:
+        """See `Listener.attempt_settled`."""
+        self.ends.append((f"{ended.status.value} settled", True))
+
+    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
+        """See `Listener.attempt_lost`."""
+        self.ends.append(("LOST", True))
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@dataclass
+class Scene:
+    """A pool with one driver, in which an attempt runs."""
+
+    pool: DriverPool
+    driver: Driver
+    process: FakeProcess
+    link: LocalLink[DriverMessage]
+    """The driver's end."""
+    told: Told
+
+    async def says(self, message: DriverMessage) -> None:
+        """Let the driver say something, and the pool hear it."""
+        self.link.send(message)
+        await asyncio.sleep(0.01)
+
+    async def dies(self) -> None:
+        """Let the guardian say that all of the driver is reaped."""
+        self.link.close()
+        self.process.death.set_result(Death(0, 0, virtual_clock().now(), "ended"))
+        await asyncio.sleep(0.01)
+
+
+class OneDriver(DriverPool):
+    """The shipped pool, whose driver is the test."""
+
+    scene: Scene
+
+    async def _start(self, prepare: Prepare, slot: int | None) -> None:
+        ends: tuple[LocalLink[DriverMessage], LocalLink[DriverMessage]] = link_pair(
+            Incarnation("pool"), DRIVER
+        )
+        process, told = FakeProcess(), self._listener
+        assert isinstance(told, Told)
+        driver = Driver(DRIVER, slot, prepare, process, ends[0])
+        self._drivers[DRIVER] = driver
+        self.scene = Scene(self, driver, process, ends[1], told)
+        listening = self._spawn(self._listen(driver))
+        self._spawn(self._await_death(driver, listening))
+
+
+async def running() -> Scene:
+    """Return a pool in whose driver an attempt has been entered."""
+    nobody: Any = None
+    pool = OneDriver(SETTINGS, nobody, virtual_clock(), Told(), nobody)
+    pool.prepare(WANTED)
+    serving = asyncio.ensure_future(pool.run())
+    await asyncio.sleep(0.01)
+    serving.cancel()
+    scene = pool.scene
+    await scene.says(messages.Warm())
+    pool.run_attempt(scene.driver, deploy(), 1)
+    await scene.says(messages.Entered(job_id=JOB, attempt=1))
+    return scene
+
+
+def deploy() -> Deploy:
+    return Deploy(
+        application_id=APPLICATION,
+        run_id=RUN,
+        job_id=JOB,
+        name="load",
+        attempt=1,
+        driver=DRIVER,
+        plan=POINTER,
+        staged="staged",
+        writer="w",
+        result_size_max=1 << 18,
+    )
+
+
+def ended(status: JobStatus) -> AttemptEnded:
+    return AttemptEnded(
+        job_id=JOB,
+        attempt=1,
+        status=status,
+        retryable=True,
+        source=POINTER,
+        ran_s=1.0,
+        start_time=1.0,
+        end_time=2.0,
+    )
+
+
+def test_a_success_is_told_at_once_and_settled_when_the_driver_is_free_again() -> None:
+    async def main() -> None:
+        scene = await running()
+
+        await scene.says(ended(JobStatus.FINISHED))
+        assert [("FINISHED", False)] == scene.told.ends
+
+        await scene.says(messages.Warm())
+        assert [("FINISHED", False), ("FINISHED settled", True)] == scene.told.ends
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
+def test_an_end_that_another_attempt_may_follow_is_told_once_all_of_it_is_reaped(
+    status: JobStatus,
+) -> None:
+    """What the function has started may write on, until the guardian has reaped it."""
+
+    async def main() -> None:
+        scene = await running()
+
+        await scene.says(ended(status))
+        assert [] == scene.told.ends
+        assert 1 == len(scene.process.killed), "nothing of it may live on"
+
+        await scene.dies()
+        assert [(status.value, True)] == scene.told.ends
+
+    run_virtual(main())
+
+
+def test_a_success_beside_a_wish_to_stop_is_told_once_all_of_it_is_reaped() -> None:
+    """A savepoint follows it: nothing of the attempt may write beside that."""
+
+    async def main() -> None:
+        scene = await running()
+        scene.pool.stop_attempt(scene.driver)
+
+        await scene.says(ended(JobStatus.FINISHED))
+        assert [] == scene.told.ends
+
+        await scene.dies()
+        assert [("FINISHED", True)] == scene.told.ends
+
+    run_virtual(main())
+
+
+def test_a_driver_that_dies_without_a_word_has_lost_its_attempt() -> None:
+    async def main() -> None:
+        scene = await running()
+
+        await scene.dies()
+
+        assert [("LOST", True)] == scene.told.ends
+
+    run_virtual(main())
