@@ -219,6 +219,8 @@ class Deploy(Message, frozen=True, kw_only=True):
     application_name: str = ""
     slots: int = 0
     """How many jobs the cluster's TaskManagers run at once."""
+    lost_driver: str = ""
+    """The driver in which the attempt before ran, and which is known dead; empty if none is."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):
