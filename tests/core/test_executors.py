@@ -127,13 +127,31 @@ def test_orphans_are_earlier_attempts_of_the_job_and_what_an_earlier_run_has_lef
     assert dead == executors.orphans([*alive, *dead], mine)
 
 
+def kept(job: str, driver: str) -> Application:
+    return Application(f"{job} in {driver}", "", Tag("c", "r", job, 1, driver))
+
+
+def test_an_orphan_is_what_the_lost_driver_had_kept_for_the_job_from_an_earlier_one() -> None:
+    found = [kept("earlier", "lost"), kept("earlier", "another"), kept("other", "lost")]
+    mine = Tag("c", "r", "j", 2, "new")
+
+    assert [found[0], found[2]] == executors.orphans(found, mine, "lost")
+    assert [] == executors.orphans(found, mine)
+
+
+def test_what_a_driver_has_kept_for_itself_is_no_orphan() -> None:
+    found = [kept("j", "same"), kept("earlier", "same")]
+
+    assert [] == executors.orphans(found, Tag("c", "r", "j", 2, "same"), "same")
+
+
 def test_a_driver_that_has_no_job_yet_ends_only_what_an_earlier_run_has_left() -> None:
     found = [tagged("c", "r", "j", 1), tagged("c", "old", "j", 1)]
 
     assert found[1:] == executors.orphans(found, Tag("c", "r", "", 0))
 
 
-@pytest.mark.parametrize("tag", [Tag("c", "r", "j", 7), Tag("a/b", "ü ,%", "", 0)])
+@pytest.mark.parametrize("tag", [Tag("c", "r", "j", 7, "d"), Tag("a/b", "ü ,%", "", 0)])
 def test_a_tag_is_one_word_of_ascii_and_comes_back_as_it_was(tag: Tag) -> None:
     text = tag.encode()
 
@@ -142,7 +160,7 @@ def test_a_tag_is_one_word_of_ascii_and_comes_back_as_it_was(tag: Tag) -> None:
     assert tag == Tag.decode(text)
 
 
-@pytest.mark.parametrize("text", ["", "understudy:", "understudy:a/b/c/d", "other:a/b/c/1"])
+@pytest.mark.parametrize("text", ["", "understudy:", "understudy:a/b/c/d/e", "other:a/b/c/1/d"])
 def test_what_is_no_tag_of_ours_is_not_taken_for_one(text: str) -> None:
     assert Tag.decode(text) is None
 

@@ -126,6 +126,7 @@ class SimDriver:
         attempt = Attempt(deploy, order.term, draft, self._process.machine.clock)
         self._link.send(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
         self._world.watch.entered(self._process, deploy, self._version(deploy))
+        self._expect_dead(deploy)
         try:
             self._read_plan(deploy)
             await self._call(deploy)
@@ -149,6 +150,13 @@ class SimDriver:
         for path, data in draft.files.items():
             await persist("stage", functools.partial(self._storage.publish, path, data))
         return ended, reason
+
+    def _expect_dead(self, deploy: Deploy) -> None:
+        """Hold that a driver runs nothing whose Spark application this attempt would end."""
+        for one in self._world.processes():
+            if one.incarnation == deploy.lost_driver:
+                lives = self._world.watch.in_good_standing(one)
+                self._world.watch.demand(not lives, f"{deploy.name}: {one.name} is called dead")
 
     def _read_plan(self, deploy: Deploy) -> None:
         """Read what is to run; raises `NotFoundError` or `CorruptDataError`."""

@@ -175,11 +175,10 @@ class _Seat:
 class SparkCluster:
     """A standalone cluster; nothing runs before `start`.
 
-            Without ``ha`` there is one Master, which keeps its recovery state in a file. With ``ha``, the
-        connect string of a ZooKeeper, there are two Masters, and one of them leads. All listen at
-        ``host``; ``prefix`` is put before their command lines (a network namespace).
-
-    ``conf``, which may hold secrets, is in a file that only its owner can read.
+    Without ``ha`` there is one Master, which keeps its recovery state in a file. With ``ha``, the
+    connect string of a ZooKeeper, there are two Masters, and one of them leads. All listen at
+    ``host``; ``prefix`` is put before their command lines (a network namespace). ``conf``, which
+    may hold secrets, is in a file that only its owner can read.
     """
 
     def __init__(

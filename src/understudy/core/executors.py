@@ -34,19 +34,21 @@ class Tag:
     run_id: str
     job_id: str
     attempt: int
+    driver: str = ""
+    """The driver that has started it: executors that are kept idle serve later jobs there, too."""
 
     def encode(self) -> str:
         """Return the tag as one word of ASCII."""
-        parts = (self.cluster, self.run_id, self.job_id, str(self.attempt))
+        parts = (self.cluster, self.run_id, self.job_id, str(self.attempt), self.driver)
         return TAG_PREFIX + "/".join(quote(part, safe="") for part in parts)
 
     @staticmethod
     def decode(text: str) -> Tag | None:
         """Parse the output of `encode`; return None for anything else."""
         parts = [unquote(part) for part in text.removeprefix(TAG_PREFIX).split("/")]
-        if not text.startswith(TAG_PREFIX) or len(parts) != 4 or not parts[3].isdecimal():
+        if not text.startswith(TAG_PREFIX) or len(parts) != 5 or not parts[3].isdecimal():
             return None
-        return Tag(parts[0], parts[1], parts[2], int(parts[3]))
+        return Tag(parts[0], parts[1], parts[2], int(parts[3]), parts[4])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Assignment:
     application_name: str
     slots: int = 0
     """How many jobs the Understudy cluster runs at once; 0 if unknown."""
+    lost_driver: str = ""
+    """Driver of the previous attempt, if it is known dead; else empty."""
 
     @property
     def title(self) -> str:
@@ -194,19 +198,24 @@ def why_without(capacity: Capacity | None, application_id: str, cluster: str) ->
     return "waits for executors: " + "; ".join([free, *held])
 
 
-def orphans(applications: Iterable[Application], tag: Tag) -> list[Application]:
+def orphans(
+    applications: Iterable[Application], tag: Tag, lost_driver: str = ""
+) -> list[Application]:
     """Return the applications whose drivers are known dead when the tag's attempt begins.
 
     These are earlier attempts of the same job (an attempt begins only after the last one is known
-    dead), and all applications of earlier runs of the same cluster.
+    dead), the one that the driver of the last attempt had kept for it from an earlier job, and all
+    applications of earlier runs of the same cluster.
     """
     return [
         one
         for one in applications
         if one.tag.cluster == tag.cluster
+        and not one.tag.driver == tag.driver != ""  # Its own, kept for it.
         and (
             one.tag.run_id != tag.run_id
             or (one.tag.job_id == tag.job_id and one.tag.attempt < tag.attempt)
+            or one.tag.driver == lost_driver != ""
         )
     ]
 

@@ -261,8 +261,8 @@ class Driver:
 
 
 def _assignment(deploy: Deploy) -> Assignment:
-    tag = Tag(deploy.cluster, deploy.run_id, deploy.job_id, deploy.attempt)
-    return Assignment(tag, deploy.name, deploy.application_name, deploy.slots)
+    tag = Tag(deploy.cluster, deploy.run_id, deploy.job_id, deploy.attempt, deploy.driver)
+    return Assignment(tag, deploy.name, deploy.application_name, deploy.slots, deploy.lost_driver)
 
 
 def _start(message: StartSession, session: Session) -> None:

@@ -157,6 +157,7 @@ class JobMaster:
         self.done: asyncio.Event = asyncio.Event()
         self._waiting: asyncio.Task[None] | None = None
         """For a person to repair what the last attempt has staged."""
+        self._lost_driver = ""  # In which the attempt before ran, if this process has seen it.
 
     @property
     def entry(self) -> JobEntry:
@@ -218,7 +219,7 @@ class JobMaster:
             await self._take(job.Unrestorable(str(error)))
 
     def _note(self, event: job.Event) -> None:
-        if isinstance(event, job.Running):
+        if isinstance(event, job.Running) and event.attempt == self.state.attempt:
             self.began = self._context.clock.now()
         elif isinstance(event, job.IntentStored):
             self.began = None  # Of the attempt before.
@@ -263,6 +264,9 @@ class JobMaster:
 
     async def _store_intent(self, attempt: int, place: Placement, restarts: Restarts) -> None:
         context = self._context
+        before = self.entry.intent
+        # An attempt that never ran proves nothing about the driver that it was meant for.
+        self._lost_driver = before.driver if before and self.began is not None else ""
         intent = Intent(
             attempt=attempt,
             taskmanager=place.taskmanager,
@@ -307,6 +311,7 @@ class JobMaster:
                 cluster=self._context.incarnation,
                 application_name=self._context.record.name if self._context.record else "",
                 slots=self._context.resources.slots(),
+                lost_driver=self._lost_driver,
             ),
         )
         if not sent:

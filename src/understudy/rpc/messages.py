@@ -219,6 +219,8 @@ class Deploy(Message, frozen=True, kw_only=True):
     application_name: str = ""
     slots: int = 0
     """How many jobs the cluster's TaskManagers can run at once."""
+    lost_driver: str = ""
+    """Driver of the previous attempt, if it is known dead; else empty."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):

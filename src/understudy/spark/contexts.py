@@ -190,9 +190,9 @@ class PerAttempt:
             if self._idle:
                 self._idle.cancel()
                 self._idle = None
-            if self._root and not _is_stopped(self._root):
-                return self._root
-        self._end_orphans(assignment.tag)
+        self._end_orphans(assignment.tag, assignment.lost_driver)
+        if self._root and not _is_stopped(self._root):
+            return self._root
         conf = {
             **self._conf,
             **self._limits(assignment.slots),
@@ -310,12 +310,12 @@ class PerAttempt:
             if one.tag == tag:
                 self._manager.end(one.application_id)
 
-    def _end_orphans(self, tag: Tag) -> None:
+    def _end_orphans(self, tag: Tag, lost_driver: str = "") -> None:
         """End the applications of dead drivers, and wait until their cores are free."""
         deadline = time.monotonic() + ORPHANS_END_S
         told: set[str] = set()
         try:
-            while dead := executors.orphans(self._manager.applications(), tag):
+            while dead := executors.orphans(self._manager.applications(), tag, lost_driver):
                 for one in dead:
                     if one.application_id not in told:
                         told.add(one.application_id)

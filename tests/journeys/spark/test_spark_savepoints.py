@@ -73,7 +73,7 @@ def cancel(first: Run) -> tuple[Path, str]:
     return kept.parent, kept.name
 
 
-@pytest.fixture(scope="module", params=[(stop, (0, 0)), (cancel, (1, 0))], ids=["stop", "cancel"])
+@pytest.fixture(scope="module", params=[(stop, (0, 0)), (cancel, (3, 0))], ids=["stop", "cancel"])
 def story(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Story]:
