@@ -86,6 +86,8 @@ class Failure(Record, frozen=True):
     traceback: str = ""
     time: float = 0.0
     job_id: str = ""
+    attempt: int = 0
+    """Of the job, where it is known."""
 
 
 class Artifact(Record, frozen=True):
@@ -475,6 +477,8 @@ class JobRecord(Record, frozen=True):
     submitted_at: float = 0.0
     reached: bool | None = None
     displaced: bool = False
+    failures: tuple[Failure, ...] = ()
+    """Why its attempts failed, the last ones, oldest first."""
 
 
 class TombstoneFile(Record, frozen=True):

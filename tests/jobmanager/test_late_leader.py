@@ -320,7 +320,7 @@ def test_a_late_leader_writes_over_no_tombstones_file_of_a_later_one(*, altered:
         assert [tombstone.file.path] == list(durable.storage.files), f"paused before call {before}"
         return pause.came
 
-    came = [run_virtual(main(before)) for before in range(1, 60)]
+    came = [run_virtual(main(before)) for before in range(1, 100)]
 
     assert came.index(False) > 20, "each call of the end was paused at"
 

@@ -24,10 +24,11 @@ from understudy.ha.registry import (
     checkpoints_document,
     segment_document,
 )
-from understudy.ha.result_store import application_results, outcomes, read_outcome
+from understudy.ha.result_store import application_results, read_outcome
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager import attention
 from understudy.jobmanager.attention import Problems
+from understudy.jobmanager.failure_history import HISTORY_MAX, FailureHistory, merged
 from understudy.jobmanager.retention import RESULT_LOST, read_end, read_tombstone
 from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
@@ -51,9 +52,13 @@ if TYPE_CHECKING:
 class Directory:
     """All applications of a cluster: the running one, stored ones, and tombstones."""
 
-    def __init__(self, services: HighAvailabilityServices, clock: Clock) -> None:
+    def __init__(
+        self, services: HighAvailabilityServices, clock: Clock, history: int = HISTORY_MAX
+    ) -> None:
+        """``history``: so many failures are told of each job."""
         self._services = services
         self._clock = clock
+        self._history = history
 
     async def registry(self) -> RegistryBody | None:
         """Return the stored registry."""
@@ -149,25 +154,17 @@ class Directory:
         return None
 
     async def failures(self, facts: ApplicationFacts, job_id: JobId) -> list[Failure]:
-        """Return the failures of a job's attempts: those staged, and those that the leader saw."""
-        found: list[Failure] = list(facts.live[job_id].failures) if job_id in facts.live else []
+        """Return why attempts of a job failed, oldest first: each attempt once."""
         entry = facts.entries[job_id]
-        attempts = entry.attempt
-        if views.job_status(facts, job_id) in {JobStatus.CANCELLING, JobStatus.CANCELED}:
-            attempts -= 1  # An error of the last attempt, which was interrupted, is no failure.
-        for attempt in range(1, attempts + 1):
-            path = f"{self._services.locations.cluster}/applications/{facts.body.directory}"
-            try:
-                data = await self._services.storage.read(f"{path}/staged/{job_id}-{attempt}.json")
-                outcome = outcomes.load(data, job_id)
-            except (NotFoundError, DataError):
-                continue
-            if outcome.failure:
-                found.append(outcome.failure)
-        outcome_, _ = await self.outcome(facts, job_id)
-        if outcome_ and outcome_.failure and outcome_.failure not in found:
-            found.append(outcome_.failure)
-        return sorted(found, key=lambda failure: failure.time)
+        services, directory = self._services, facts.body.directory
+        history = FailureHistory(
+            services.storage, services.locations.cluster, directory, self._history
+        )
+        found = list(facts.live[job_id].failures) if job_id in facts.live else []
+        found += await history.read(entry, views.job_status(facts, job_id))
+        outcome, _ = await self.outcome(facts, job_id)
+        last = outcome.failure if outcome else None
+        return merged(found, last, entry.attempt, self._history)
 
     async def checkpoints(self, facts: ApplicationFacts, job_id: JobId) -> CheckpointFacts:
         """Return the known checkpoints of a job.

@@ -44,4 +44,6 @@ def _entry(failure: Failure) -> Json:
         "stacktrace": masked(failure.traceback or failure.message),
         "timestamp": milliseconds(failure.time),
     }
+    if failure.attempt:
+        entry["attempt"] = failure.attempt
     return {**entry, "jobId": failure.job_id} if failure.job_id else entry

@@ -53,7 +53,9 @@ class Leading:
 
     def __init__(self, manager: JobManager) -> None:
         self.manager = manager
-        self.directory = Directory(manager.around.services, manager.around.clock)
+        around = manager.around
+        history = around.configuration.get(options.EXCEPTION_HISTORY)
+        self.directory = Directory(around.services, around.clock, history)
         self._registry: Recent[RegistryBody | None] = Recent(
             self._read_registry, self._last_registry
         )

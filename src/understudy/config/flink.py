@@ -182,8 +182,14 @@ PREFIXES_WITHOUT_MEANING = {
 """Prefixes of keys that do nothing here, and why."""
 
 
+_WITH_MEANING = ("web.exception-history-size",)
+"""Of these families, what has a meaning here; what only begins like it is misspelt."""
+
+
 def reason_without_meaning(key: str) -> str | None:
     """Return why a key of Flink's does nothing here; None for any other key."""
+    if key.startswith(_WITH_MEANING):
+        return None
     if key in WITHOUT_MEANING:
         return WITHOUT_MEANING[key]
     for prefix, reason in PREFIXES_WITHOUT_MEANING.items():

@@ -4,7 +4,7 @@
     ``coordination.json``       which register knows this cluster, unless that is in storage
     ``register/``               the register, where the backend is ``filesystem``
     ``locks/<incarnation>``     liveness locks of the processes of this host
-    ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``blobs/``,
+    ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``failures/``, ``blobs/``,
                                 ``checkpoints/`` and ``tables/`` of one application
     ``permits/<trigger>``       a directory that a person has named for a savepoint, while a
                                 command of theirs asks for it
@@ -75,6 +75,16 @@ def plan_path(cluster: str, directory: str, job_id: str, digest: str) -> str:
 def staged_path(cluster: str, directory: str, job_id: str, attempt: int) -> str:
     """Return the path of an attempt's staged outcome."""
     return f"{cluster}/applications/{directory}/staged/{job_id}-{attempt}.json"
+
+
+def lost_path(cluster: str, directory: str, job_id: str, attempt: int) -> str:
+    """Return where a leader notes why an attempt was lost."""
+    return f"{cluster}/applications/{directory}/failures/{job_id}-{attempt}.json"
+
+
+def failures_path(cluster: str, directory: str, job_id: str) -> str:
+    """Return where the failures of a job lie that has ended."""
+    return f"{cluster}/applications/{directory}/failures/{job_id}.json"
 
 
 def staged_by_leader_path(

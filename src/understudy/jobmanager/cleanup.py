@@ -29,15 +29,18 @@ from understudy.ha.result_store import ResultStore, application_results, read_ou
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.checkpoint_cleanup import clean_checkpoints
 from understudy.jobmanager.effort import FAILURES, CleanupStrategy, CleanupView, Effort
+from understudy.jobmanager.failure_history import HISTORY_MAX, FailureHistory, merged
 from understudy.jobmanager.retention import RESULT_LOST, tombstones
 from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
     ApplicationResult,
+    Failure,
     JobEntry,
     JobId,
     JobRecord,
+    Outcome,
     Pointer,
     Term,
     Tombstone,
@@ -48,6 +51,9 @@ from understudy.process import code
 LEFT_MAX = 100
 """Paths of what was left behind that are kept one by one: about 10 kB in the register. Beyond it
 their directories stand for them."""
+
+HISTORIES_CHARS_MAX = 8_000_000
+"""Of what failed before the last attempts of all jobs: a tombstone is read as a whole."""
 
 PUBLISH_RESULT = "publish the application's result"
 
@@ -66,6 +72,7 @@ class Cleanup:
         strategy: CleanupStrategy,
         *,
         keep_results: bool,
+        history: int = HISTORY_MAX,
     ) -> None:
         self._stored = stored
         self._plans = plans
@@ -73,6 +80,8 @@ class Cleanup:
         self._term = term
         self._strategy = strategy
         self._keep = keep_results
+        self._history = history
+        self._history_room = HISTORIES_CHARS_MAX
         self._done: frozenset[Kind] = frozenset()
         self._file: bytes | None = None
         self._turn = asyncio.Lock()
@@ -266,6 +275,10 @@ class Cleanup:
             layout.staged_path(cluster, directory, entry.job_id, attempt)
             for attempt in range(1, entry.attempt + 1)
         ]
+        history = self._history_of_jobs()
+        if entry.attempt > 1:  # Most jobs have had one attempt: its failure is their result's.
+            path = history.collected_path(entry.job_id)
+            await effort.make(path, lambda: history.collect(entry))
         for path in (*staged, result.source.path):
             if published or path != result.source.path:  # Else its value is nowhere but there.
                 await effort.make(path, functools.partial(storage.delete, path))
@@ -363,12 +376,27 @@ class Cleanup:
             return replace(known, note=f"{RESULT_LOST}: {error}")
         return replace(
             known,
+            failures=await self._failures(entry, outcome),
             status=outcome.status,
             attempt=outcome.attempt,
             start_time=outcome.start_time,
             end_time=outcome.end_time,
             value=outcome.value,
             failure=outcome.failure,
+        )
+
+    async def _failures(self, entry: JobEntry, outcome: Outcome) -> tuple[Failure, ...]:
+        """Return why attempts of a job failed; most jobs have had one, which has not."""
+        earlier: list[Failure] = []
+        if entry.attempt > 1 and self._history_room > 0:
+            earlier = await self._history_of_jobs().collected(entry.job_id)
+            self._history_room -= sum(len(one.message + one.traceback) for one in earlier)
+        return tuple(merged(earlier, outcome.failure, outcome.attempt, self._history))
+
+    def _history_of_jobs(self) -> FailureHistory:
+        services, directory = self._services, self._stored.body.directory
+        return FailureHistory(
+            services.storage, services.locations.cluster, directory, self._history
         )
 
     async def _mark_jobs_clean(self, effort: Effort) -> None:

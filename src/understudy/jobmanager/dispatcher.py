@@ -399,6 +399,7 @@ class Dispatcher:
             checkpoints=CheckpointSettings.of(around.configuration),
             incarnation=self.registry.incarnation if self.registry else "",
             attention=self.attention,
+            history=around.configuration.get(options.EXCEPTION_HISTORY),
         )
 
     async def _settings(
@@ -429,6 +430,7 @@ class Dispatcher:
             self._leadership.term,
             CleanupStrategy.of(around.configuration),
             keep_results=not around.configuration.get(options.DELETE_ON_COMMIT),
+            history=around.configuration.get(options.EXCEPTION_HISTORY),
         )
 
     # --- ending -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -41,6 +42,7 @@ from understudy.jobmanager.checkpoint_coordinator import (
     CheckpointCoordinator,
     CheckpointSettings,
 )
+from understudy.jobmanager.failure_history import HISTORY_MAX, LOST, FailureHistory
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retained import retain
 from understudy.jobmanager.savepoint_coordinator import About, SavepointCoordinator
@@ -92,6 +94,8 @@ class JobContext:
     """Of the cluster: no other one has it, whatever its id."""
     record: ApplicationRecord | None = None
     """How the application was submitted."""
+    history: int = HISTORY_MAX
+    """So many failures of a job are kept."""
     attention: dict[str, str] = field(default_factory=dict)
     """Where what needs a person is shown, by job."""
 
@@ -119,8 +123,13 @@ class JobMaster:
         self.job_id: JobId = entry.job_id
         self.progress: messages.Progress | None = None
         self.began: float | None = None
-        self.failures: list[Failure] = []
-        """Why earlier attempts of this term ended."""
+        self.failures: deque[Failure] = deque(maxlen=context.history)
+        """Why attempts were lost in this term."""
+        self._history = FailureHistory(
+            context.storage, context.cluster, context.directory, context.history
+        )
+        self._keeping: set[asyncio.Task[None]] = set()
+        """Writes of these; nothing waits for them but the job's end."""
         self.checkpoints = CheckpointCoordinator(
             entry.job_id,
             CheckpointStore(context.register, context.plans, context.application_id, entry.job_id),
@@ -198,6 +207,9 @@ class JobMaster:
                 self.savepoints.close("the job has ended")
             else:
                 self.savepoints.leave()
+                for task in self._keeping:
+                    task.cancel()
+        await asyncio.gather(*self._keeping)
         self.done.set()
 
     async def _take(self, event: job.Event) -> None:
@@ -205,7 +217,7 @@ class JobMaster:
         self.state, commands = job.step(
             before, event, self._context.strategy, self._context.chance.random()
         )
-        self._note(event)
+        self._note(before, event)
         self._supervisor.job_changed(self, before)
         for command in commands:
             await self._obey(command)
@@ -218,7 +230,7 @@ class JobMaster:
             _log.error("job %r cannot begin: %s", self.name, error)
             await self._take(job.Unrestorable(str(error)))
 
-    def _note(self, event: job.Event) -> None:
+    def _note(self, before: JobState, event: job.Event) -> None:
         if isinstance(event, job.Running) and event.attempt == self.state.attempt:
             self.began = self._context.clock.now()
         elif isinstance(event, job.IntentStored):
@@ -227,11 +239,20 @@ class JobMaster:
             self._times = (event.start_time, event.end_time)
         elif isinstance(event, job.Looked) and event.found:
             self._times = (event.found.start_time, event.found.end_time)
-        elif isinstance(event, job.Lost) and not self.state.cancelled:
-            failure = Failure(
-                type="AttemptLost", message=event.reason, time=self._context.clock.wall()
-            )
-            self.failures.append(failure)
+        elif isinstance(event, job.Looked) and not _is_wanted(before):
+            self._note_loss(before)
+
+    def _note_loss(self, state: JobState) -> None:
+        failure = Failure(
+            type=LOST, message=state.lost, time=self._context.clock.wall(), attempt=state.attempt
+        )
+        self.failures.append(failure)
+        keep = once(
+            "keep why an attempt was lost", lambda: self._history.keep(self.job_id, failure)
+        )
+        task = asyncio.create_task(keep)
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
 
     async def _obey(self, command: job.Command) -> None:
         context = self._context
@@ -442,7 +463,7 @@ class JobMaster:
         self._times = (entry.intent.placed_at if entry.intent else entry.submitted_at, now)
         failure = None
         if command.status is JobStatus.FAILED:
-            kind = "AttemptLost" if entry.intent else "CheckpointError"  # Of what it began with.
+            kind = LOST if entry.intent else "CheckpointError"  # Of what it began with.
             failure = Failure(type=kind, message=command.reason, time=now)
         outcome = Outcome(
             job_id=self.job_id,
@@ -476,6 +497,12 @@ class JobMaster:
     async def _update(self, what: str, change: Callable[[JobEntry], JobEntry]) -> None:
         plans = self._context.plans
         await persist(what, lambda: plans.update(self._context.term, self.job_id, change))
+
+
+def _is_wanted(state: JobState) -> bool:
+    """Say whether somebody wants the attempt to end whose outcome is looked for."""
+    checking = state.phase is Phase.CHECKING
+    return not checking or state.cancelled or state.displaced or state.ends_as is not None
 
 
 def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom | None:

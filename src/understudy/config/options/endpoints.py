@@ -8,6 +8,7 @@ from understudy.config.option import (
     HTTP_URL,
     PERIOD,
     PORTS,
+    POSITIVE,
     SAME,
     TEXT,
     WORDS,
@@ -134,6 +135,14 @@ NOTIFY_TIMEOUT = Option(
     "5 s",
     "How long notify.url may take to answer; also, up to 5 s, how long the end of a run waits for "
     "events that are still to be posted.",
+)
+EXCEPTION_HISTORY = Option(
+    "web.exception-history-size",
+    POSITIVE,
+    "16",
+    "How many failures of each job /jobs/:jobid/exceptions tells, also after failovers and, while "
+    "the tombstone lives, after the cleanup.",
+    SAME,
 )
 REDACTED_KEYS = Option(
     "security.redaction.additional-keys",

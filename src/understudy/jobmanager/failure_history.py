@@ -1,0 +1,130 @@
+"""Why the attempts of a job failed: the last ones, through failovers and after the cleanup.
+
+An attempt whose function raised has staged that itself. Why an attempt was lost only the leader
+knows, so the leader writes it beside; nothing waits for that, and nothing is decided by it. When
+the job is cleaned up, all of them are collected in one file, which goes with the application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from msgspec.structs import replace
+
+from understudy.errors import DataError, NotFoundError
+from understudy.ha import layout
+from understudy.ha.format import Format
+from understudy.ha.result_store import outcomes
+from understudy.ha.storage import Storage
+from understudy.model import Failure, JobEntry, JobId, JobStatus, Record
+
+HISTORY_MAX = 16
+"""Flink's default of ``web.exception-history-size``."""
+
+MESSAGE_CHARS_MAX = 2_000
+TRACEBACK_CHARS_MAX = 8_000
+"""Of a failure that another one followed so much is kept, beginning and end: the last one is kept
+as it is, in the job's result."""
+
+LOST = "AttemptLost"
+
+
+class Collected(Record, frozen=True):
+    """Why the attempts of a job that has ended failed, oldest first."""
+
+    failures: tuple[Failure, ...]
+
+
+_collections: Format[Collected] = Format("failures", Collected)
+_losses: Format[Failure] = Format("failure", Failure)
+
+
+class FailureHistory:
+    """The failures of the jobs of one application."""
+
+    def __init__(self, storage: Storage, cluster: str, directory: str, size: int = HISTORY_MAX):
+        self._storage = storage
+        self._cluster = cluster
+        self._directory = directory
+        self._size = size
+
+    async def keep(self, job_id: JobId, failure: Failure) -> None:
+        """Keep why an attempt was lost, and forget what is too old."""
+        data = _losses.dump(failure, pretty=True)
+        await self._storage.publish(self._lost_path(job_id, failure.attempt), data)
+        if (old := failure.attempt - self._size) > 0:
+            await self._storage.delete(self._lost_path(job_id, old))
+
+    async def collect(self, entry: JobEntry) -> None:
+        """Write the failures of a job that has ended into one file; may be repeated."""
+        assert entry.result is not None
+        if found := await self.read(entry, entry.result.status):
+            data = _collections.dump(Collected(failures=tuple(found)), pretty=True)
+            await self._storage.publish(self.collected_path(entry.job_id), data)
+
+    def collected_path(self, job_id: JobId) -> str:
+        """Return where the failures of a job lie once it has ended."""
+        return layout.failures_path(self._cluster, self._directory, job_id)
+
+    async def collected(self, job_id: JobId) -> list[Failure]:
+        """Return what was collected of a job that has ended."""
+        path = self.collected_path(job_id)
+        with contextlib.suppress(NotFoundError, DataError):
+            return [*_collections.load(await self._storage.read(path), path).failures]
+        return []
+
+    async def read(self, entry: JobEntry, status: JobStatus) -> list[Failure]:
+        """Return the failures of the attempts of a job that another one followed, oldest first.
+
+        And that of the last attempt, where that has staged one. Raises ``OSError`` or
+        ``TimeoutError``; what cannot be read otherwise is left out.
+        """
+        if entry.result and (collected := await self.collected(entry.job_id)):
+            return collected
+        last = entry.attempt
+        if status in {JobStatus.CANCELLING, JobStatus.CANCELED}:
+            last -= 1  # Whatever it raised when it was interrupted is no failure.
+        found = []
+        for attempt in range(max(1, last - self._size + 1), last + 1):
+            if failure := await self._of(entry.job_id, attempt):
+                found.append(bounded(replace(failure, attempt=attempt)))
+        return found
+
+    async def _of(self, job_id: JobId, attempt: int) -> Failure | None:
+        path = layout.staged_path(self._cluster, self._directory, job_id, attempt)
+        with contextlib.suppress(NotFoundError, DataError):
+            outcome = outcomes.load(await self._storage.read(path), path)
+            if outcome.job_id == job_id:
+                return outcome.failure
+        path = self._lost_path(job_id, attempt)
+        with contextlib.suppress(NotFoundError, DataError):
+            return _losses.load(await self._storage.read(path), path)
+        return None
+
+    def _lost_path(self, job_id: JobId, attempt: int) -> str:
+        return layout.lost_path(self._cluster, self._directory, job_id, attempt)
+
+
+def merged(earlier: list[Failure], last: Failure | None, attempt: int, size: int) -> list[Failure]:
+    """Return the history of a job, oldest first: each attempt once, its result's failure first."""
+    found = {one.attempt: one for one in earlier}
+    if last:
+        found[attempt] = replace(last, attempt=attempt)
+    return [found[number] for number in sorted(found)][-size:]
+
+
+def bounded(failure: Failure) -> Failure:
+    """Return a failure that takes no more place than one of many may."""
+    return replace(
+        failure,
+        message=_cut(failure.message, MESSAGE_CHARS_MAX),
+        traceback=_cut(failure.traceback, TRACEBACK_CHARS_MAX),
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    left_out = len(text) - most
+    if left_out <= 0:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n… {left_out:,} characters are left out …\n{text[-half:]}"
