@@ -318,7 +318,7 @@ class Election:
                 if not lease.leads(self._state, self._clock.now()):
                     return reason or "the lease was not renewed in time"
                 self._hold(self._state.leading.deadline)
-                # Retry a failure soon: the backend may return just before the deadline.
+                # What failed is retried soon: the backend may return just before the deadline.
                 again_s = min(2 * pause_s or RETRY_BACKOFF_S, self._timing.retry_s)
                 pause_s = again_s if reason else 0.0
         finally:
