@@ -375,11 +375,10 @@ def test_damage_is_named_and_never_taken_for_absent_or_overwritten(
             document.claim(5),
             document.update(5, adding("a")),
             document.delete(5),
+            document.create(5, Body()),
         ):
             with pytest.raises(error, match="doc-1"):
                 await attempt
-        with pytest.raises(Conflict):
-            await document.create(5, Body())
         entry = await ground.durable.register.load("doc-1")
 
         assert entry is not None

@@ -14,7 +14,6 @@ There are no promises across documents.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ import msgspec
 
 from understudy.errors import (
     CorruptDataError,
-    DataError,
     LeadershipLost,
     LostDataError,
     NotFoundError,
@@ -117,7 +115,10 @@ class Document(Generic[T]):
         return stamp
 
     async def create(self, term: int, body: T) -> None:
-        """Write a document under a new key; the document counts once the registry links it."""
+        """Write a document under a new key; the document counts once the registry links it.
+
+        Raises `Conflict` if the key holds a document, `DataError` if that cannot be read.
+        """
         async with self._turn:
             if not await self._write(term, body, None):
                 raise Conflict(f"{self.key}: exists already")
@@ -200,7 +201,8 @@ class Document(Generic[T]):
             except Conflict:
                 # It may be our own write: an earlier one whose answer was lost, or this one, where
                 # something on the way has sent it twice.
-                return await self._is_written(write_id)
+                known = await self._load()
+                return known is not None and known.write_id == write_id
             except (OSError, TimeoutError):
                 if attempt == UNKNOWN_RETRIES_MAX - 1:
                     self._known = None
@@ -213,14 +215,6 @@ class Document(Generic[T]):
                 self._seen = (body, _now())
                 return True
         raise AssertionError("unreachable: the loop returns or raises")
-
-    async def _is_written(self, write_id: str) -> bool:
-        """Say whether what is there now is that write; what cannot be read is not."""
-        self._known = None
-        with contextlib.suppress(DataError):
-            known = await self._load()
-            return known is not None and known.write_id == write_id
-        return False
 
     def _decode(self, entry: Entry) -> _Known[T]:
         source = f"register entry {self.key}" + (entry.place and f" ({entry.place})")
