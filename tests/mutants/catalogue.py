@@ -106,8 +106,8 @@ MUTANTS = (
     ),
     _mutant(
         "the guardian is not told the deadline", 1, ELECTION,
-        "                self._hold(self._state.leading.deadline)\n                # Retry",
-        "                # Retry",
+        "                self._hold(self._state.leading.deadline)\n                # What failed",
+        "                # What failed",
         HA + "election.py",
     ),
     _mutant(
