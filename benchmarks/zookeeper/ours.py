@@ -20,7 +20,7 @@ from benchmarks.zookeeper.moments import Failover
 from benchmarks.zookeeper.processes import Process
 from tests.journeys import harness
 from tests.support.zookeeper import free_port
-from understudy.api import answers
+from understudy.api import own_headers
 
 HOST = "host"
 """What is lost with a host: the leader, and its guardian before it can say so."""
@@ -73,7 +73,7 @@ class Ours:
         """Return what a JobManager's REST endpoint answers, and who has given it."""
         url = f"http://127.0.0.1:{self.ports[slot]}{path}"
         answer, headers = processes.get(url)
-        return answer, headers.get(answers.GIVEN_BY, "")
+        return answer, headers.get(own_headers.GIVEN_BY, "")
 
     def ready(self) -> Leader:
         """Wait until somebody leads and a standby is ready; return who leads."""

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from understudy.api.authentication import OPEN, Doorkeeper, RestSecurity, token_of
+from understudy.api.authentication import OPEN, RestSecurity, token_of
+from understudy.api.doorkeeper import Doorkeeper
 
 SECRET = b"a secret of this test"
 TOKEN = token_of(SECRET)

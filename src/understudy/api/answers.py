@@ -21,18 +21,6 @@ NO_RUN = (
     "one brings a run."
 )
 
-MEANT_FOR = "x-understudy-to"
-"""Request header: the incarnation of the only JobManager that may answer.
-
-The record of a killed leader names an address where a stranger may listen by now.
-"""
-
-GIVEN_BY = "x-understudy-by"
-"""Answer header: the incarnation of the JobManager that answers."""
-
-AGE = "x-understudy-age"
-"""Answer header: age in seconds of the data, if a slow register makes the answer use older data."""
-
 DIGITS_MAX = 15
 """Most digits of a number in a query: more than any log has bytes, and quick to parse."""
 

@@ -12,9 +12,6 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from understudy.api import answers
 from understudy.config import Configuration, options
 from understudy.rpc.certificates import PemFiles
 from understudy.rpc.secret import read_secret
@@ -23,11 +20,6 @@ if TYPE_CHECKING:
     import httpx
 
 SCHEME = "Bearer"
-
-_WANTED = (
-    "This cluster has a secret: say who asks, with the header 'Authorization: Bearer <token>'; "
-    "`understudy token` prints the token, from the file of security.secret-file."
-)
 
 
 def token_of(secret: bytes) -> str:
@@ -106,32 +98,3 @@ def rest_security(configuration: Configuration) -> RestSecurity:
         configuration.get(options.REST_CLIENTS),
         configuration.get(options.VERIFY_HOSTNAME),
     )
-
-
-class Doorkeeper:
-    """Answers 401 to every request without the token, whatever its path."""
-
-    def __init__(self, app: ASGIApp, token: str, given_by: str) -> None:
-        """``given_by`` names this process, so that clients know that a refusal is ours."""
-        self._app = app
-        self._expected = token.encode()
-        self._given_by = given_by
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on requests with the token."""
-        if scope["type"] != "http" or self._is_known(scope):
-            await self._app(scope, receive, send)
-            return
-        refusal = answers.error(401, _WANTED)
-        refusal.headers["www-authenticate"] = SCHEME
-        refusal.headers[answers.GIVEN_BY] = self._given_by
-        await refusal(scope, receive, send)
-
-    def _is_known(self, scope: Scope) -> bool:
-        shown = [text for name, text in scope["headers"] if name == b"authorization"]
-        if len(shown) != 1:
-            return False
-        scheme, _, token = shown[0].partition(b" ")
-        return scheme.lower() == SCHEME.lower().encode() and hmac.compare_digest(
-            token.strip(), self._expected
-        )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.api import answers
+from understudy.api import answers, own_headers
 
 BODY_BYTES_MAX = 65_536
 """The largest request names a directory and an id."""
@@ -76,7 +76,7 @@ class Bounds:
             answer = answers.unavailable(_UNREAD) if self._unread else answer
         if isinstance(answer, Response):
             if self._given_by:
-                answer.headers[answers.GIVEN_BY] = self._given_by
+                answer.headers[own_headers.GIVEN_BY] = self._given_by
             await answer(scope, receive, send)
             return
         await self._deliver(answer, send)

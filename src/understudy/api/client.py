@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from understudy.api import answers, checkpoints, directory, ended, views
+from understudy.api import checkpoints, directory, ended, own_headers, views
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
 from understudy.api.views import Json
@@ -153,9 +153,9 @@ class ClusterClient:
         """Ask this leader; an answer of another process at its address does not count."""
         if leader.holder == WHOEVER:
             return await self._http.request(method, leader.rest + path, json=body)
-        meant = {answers.MEANT_FOR: leader.holder}
+        meant = {own_headers.MEANT_FOR: leader.holder}
         answer = await self._http.request(method, leader.rest + path, json=body, headers=meant)
-        if answer.headers.get(answers.GIVEN_BY) != leader.holder:
+        if answer.headers.get(own_headers.GIVEN_BY) != leader.holder:
             raise httpx.ConnectError(f"somebody else listens at {leader.rest}")
         return answer
 

@@ -13,16 +13,15 @@ port than the endpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.api import answers
-from understudy.config import Configuration, options
-from understudy.config.places import Place, place_of, spelled
-from understudy.config.security import is_everywhere, is_loopback
+from understudy.api import answers, own_headers
+from understudy.api.hosts import Hosts
+from understudy.config import options
+from understudy.config.places import Place, place_of
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing here; all others do."""
@@ -35,30 +34,6 @@ OWN_SITES = (b"same-origin", b"none")
 SHOWN_CHARS_MAX = 100
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(frozen=True)
-class Hosts:
-    """The accepted names of an endpoint, beside those of loopback."""
-
-    known: frozenset[Place] = frozenset()
-
-    @staticmethod
-    def of(configuration: Configuration, *names: str) -> Hosts:
-        """Return the hosts that a configuration allows, and the names of the endpoint."""
-        named = [one for one in names if one and not is_everywhere(one)]
-        known = {Place(spelled(one), None) for one in named}
-        further = [place_of(one) for one in configuration.get(options.ALLOWED_HOSTS)]
-        return Hosts(frozenset(known | {place for place in further if place}))
-
-    def knows(self, place: Place, reached: str) -> bool:
-        """Return whether ``place`` names an endpoint that was ``reached`` at this address.
-
-        The address of the connection itself is always known: it cannot be rebound.
-        """
-        if is_loopback(place.host) or place.host == spelled(reached):
-            return True
-        return place in self.known or Place(place.host, None) in self.known
 
 
 class Gate:
@@ -88,7 +63,7 @@ class Gate:
             await self._app(scope, receive, marked)
             return
         if self._given_by:
-            refusal.headers[answers.GIVEN_BY] = self._given_by
+            refusal.headers[own_headers.GIVEN_BY] = self._given_by
         await refusal(scope, receive, marked)
 
     def _refusal(self, scope: Scope) -> Response | None:

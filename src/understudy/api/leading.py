@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from understudy.api import answers, directory
+from understudy.api import answers, directory, own_headers
 from understudy.api.directory import Directory
 from understudy.api.recent import Recent, Seen
 from understudy.api.views import ApplicationFacts, Json
@@ -87,7 +87,7 @@ class Leading:
         """Return an answer of this term, with the age of its data."""
         response = answers.as_json(body, self.term.number, status)
         if age_s := _oldest_s.get():
-            response.headers[answers.AGE] = f"{age_s:.3f}"
+            response.headers[own_headers.AGE] = f"{age_s:.3f}"
         return response
 
     async def facts(self) -> tuple[list[ApplicationFacts], dict[str, Tombstone]]:

@@ -25,9 +25,11 @@ from starlette.types import ASGIApp
 
 from understudy.api import metrics
 from understudy.api import server as api_server
-from understudy.api.authentication import Doorkeeper, RestSecurity, rest_security
+from understudy.api.authentication import RestSecurity, rest_security
 from understudy.api.bounds import Bounds
-from understudy.api.gate import Gate, Hosts
+from understudy.api.doorkeeper import Doorkeeper
+from understudy.api.gate import Gate
+from understudy.api.hosts import Hosts
 from understudy.api.metrics import counter, counters, gauge, gauges
 from understudy.config import Configuration, options
 from understudy.config.security import is_everywhere

@@ -22,11 +22,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from understudy.api import answers, metrics_jobmanager
+from understudy.api import answers, metrics_jobmanager, own_headers
 from understudy.api import server as api_server
-from understudy.api.authentication import OPEN, Doorkeeper, RestSecurity
+from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.bounds import Bounds
-from understudy.api.gate import Gate, Hosts
+from understudy.api.doorkeeper import Doorkeeper
+from understudy.api.gate import Gate
+from understudy.api.hosts import Hosts
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
 from understudy.api.rest_checkpoints import CheckpointRoutes
@@ -107,10 +109,10 @@ class Rest:
 
         async def endpoint(request: Request) -> Response:
             me = self._manager.me.holder
-            if request.headers.get(answers.MEANT_FOR, me) != me:
+            if request.headers.get(own_headers.MEANT_FOR, me) != me:
                 return answers.error(421, "This is another JobManager than the one that is meant.")
             response = await answer(request)
-            response.headers.setdefault(answers.GIVEN_BY, me)
+            response.headers.setdefault(own_headers.GIVEN_BY, me)
             return response
 
         async def answer(request: Request) -> Response:
@@ -165,11 +167,11 @@ class Rest:
         answer = await self._forwarder.ask(
             request,
             leader.rest,
-            {HANDED_ON: self._manager.me.name, answers.MEANT_FOR: leader.holder},
+            {HANDED_ON: self._manager.me.name, own_headers.MEANT_FOR: leader.holder},
         )
         if answer is None:
             return self._unavailable(request)
-        if answer.headers.get(answers.GIVEN_BY) != leader.holder:
+        if answer.headers.get(own_headers.GIVEN_BY) != leader.holder:
             return self._unavailable(request)
         headers = {
             name: text

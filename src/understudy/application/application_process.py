@@ -21,6 +21,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from understudy.application.environment import Environment, current
@@ -42,7 +43,6 @@ from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage, RunMain
 from understudy.rpc.wire import BlockingLink
-from understudy.spark import defaults
 
 
 class ClusterLink:
@@ -183,6 +183,11 @@ def _run_function(run: RunMain) -> None:
     function()
 
 
+def _defaults() -> ModuleType:
+    """Return the module that imports PySpark, once the guardian has heard of this process."""
+    return importlib.import_module("understudy.spark.defaults")
+
+
 def _prepare(run: RunMain) -> None:
     if run.cwd and Path(run.cwd).is_dir():
         os.chdir(run.cwd)
@@ -190,7 +195,7 @@ def _prepare(run: RunMain) -> None:
     previous = os.environ.get("PYTHONPATH")
     entries = [*run.python_path, *([previous] if previous else [])]
     os.environ["PYTHONPATH"] = os.pathsep.join(entries)
-    defaults.set_submit_arguments(run.conf, os.environ.pop(SCRATCH, ""))
+    _defaults().set_submit_arguments(run.conf, os.environ.pop(SCRATCH, ""))
 
 
 def main() -> NoReturn:
@@ -215,7 +220,7 @@ def _serve() -> NoReturn:
     start_pulse(
         GuardianLink.from_environment(), SystemClock(), float(os.environ.pop(HEARTBEAT_S, "30"))
     )
-    defaults.preload()
+    _defaults().preload()
     link.send(messages.Ready())
     envelope = link.receive()
     if envelope is None or not isinstance(envelope.message, RunMain):

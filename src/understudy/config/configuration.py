@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-import yaml
-
 from understudy.config import flink, options, secrets, security, zookeeper
 from understudy.config.option import Option, local_path
 from understudy.config.secrets import HIDDEN, masked
@@ -331,21 +329,14 @@ def _nearest(key: str) -> str:
     return f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all options"
 
 
-class _TextLoader(yaml.SafeLoader):
-    """A YAML loader that keeps values as text: ``off`` is not a boolean, ``1:30`` not a number."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 -- declared so by PyYAML
-        first: [(tag, pattern) for tag, pattern in resolvers if tag.endswith((":null", ":merge"))]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
 def _read_file(path: Path) -> dict[str, str]:
+    from understudy.config import yaml_text  # Only commands read files, and some of them.
+
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), _TextLoader)  # noqa: S506 -- a safe one
+        loaded = yaml_text.parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         said = " ".join(str(error).split())
         raise ConfigurationError(f"{path}: not valid YAML: {said}") from error
     except RecursionError as error:

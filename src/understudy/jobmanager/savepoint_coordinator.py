@@ -17,7 +17,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -48,6 +47,7 @@ from understudy.model import (
     StartFrom,
 )
 from understudy.process.persist import PATIENCE_S, persist
+from understudy.spark.installed import pyspark_version
 from understudy.version import VERSION
 
 PROBE = "savepoint-probe"
@@ -482,6 +482,6 @@ def _remove_tree(address: str) -> None:
 
 def _versions() -> tuple[tuple[str, str], ...]:
     found = [("understudy", VERSION), ("python", platform.python_version())]
-    with contextlib.suppress(PackageNotFoundError):
-        found.append(("pyspark", version("pyspark")))
+    if pyspark := pyspark_version():
+        found.append(("pyspark", pyspark))
     return tuple(found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import importlib
 import os
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
@@ -27,7 +29,6 @@ from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, LocalStorage
 from understudy.model import Artifact
-from understudy.process import archives
 from understudy.process.disk import Disk
 
 CODE_BYTES_MAX = 10 << 20
@@ -80,6 +81,11 @@ def beside(script: Path) -> list[SourceFile]:
     return found
 
 
+def _archives() -> ModuleType:
+    """Return the module that knows wheels, which few applications bring."""
+    return importlib.import_module("understudy.process.archives")
+
+
 def py_files(paths: Iterable[str]) -> list[SourceFile]:
     """Return the files of ``--py-files``: .py files, .zip archives, eggs and wheels."""
     found = []
@@ -90,7 +96,7 @@ def py_files(paths: Iterable[str]) -> list[SourceFile]:
         if not path.is_file():
             raise UsageError(f"--py-files {text}: no such file")
         if path.suffix == WHEEL:
-            archives.check_wheel(path)
+            _archives().check_wheel(path)
         found.append(SourceFile(path, f"files/{path.name}", on_path=path.suffix != ".py"))
     return found
 
@@ -145,7 +151,7 @@ def lay_out(
             path = draft / artifact.name
             path.parent.mkdir(parents=True, exist_ok=True)
             if artifact.on_path and path.suffix == WHEEL:
-                archives.unpack_wheel(blobs.get(artifact), path)
+                _archives().unpack_wheel(blobs.get(artifact), path)
             else:
                 path.write_bytes(blobs.get(artifact))
         (draft / "app").mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import cloudpickle
@@ -19,6 +18,7 @@ import msgspec
 from understudy.errors import CorruptDataError, PlanError, PlanVersionError
 from understudy.ha.format import digest
 from understudy.model import Pointer
+from understudy.spark.installed import pyspark_version
 
 FORMAT = 1
 
@@ -76,7 +76,7 @@ def current_versions() -> dict[str, str]:
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "cloudpickle": cloudpickle.__version__,
-        "pyspark": _installed("pyspark"),
+        "pyspark": pyspark_version() or "none",
     }
 
 
@@ -94,10 +94,3 @@ def _check_versions(header: Header, pointer: Pointer) -> None:
             f"{pointer.path}: the plan of job {header.name!r} was written with "
             f"{', '.join(different)}: run it with those versions, or start a new run"
         )
-
-
-def _installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"

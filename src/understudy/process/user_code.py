@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -32,4 +32,7 @@ def running_job() -> str:
 
 def is_main_process() -> bool:
     """Return whether this process may run ``main``: it is no driver and no child of one."""
-    return IN_DRIVER not in os.environ and multiprocessing.parent_process() is None
+    # A child of multiprocessing has imported it; to import it here would cost each process.
+    children = sys.modules.get("multiprocessing.process")
+    is_child = children is not None and children.parent_process() is not None
+    return IN_DRIVER not in os.environ and not is_child

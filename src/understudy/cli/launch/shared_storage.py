@@ -6,7 +6,7 @@ that joined all the same would find nothing of what the register names.
 
 from __future__ import annotations
 
-from understudy.api import answers
+from understudy.api import own_headers
 from understudy.api.authentication import rest_security
 from understudy.cli.launch.compose import locks_directories, register_in_storage
 from understudy.config import Configuration, options
@@ -32,13 +32,13 @@ async def lives(
     import httpx  # It takes a quarter of a second, and a JobManager that starts asks nobody.
 
     # It has no lock here, or nobody holds it: only itself can say that it lives, elsewhere.
-    meant = {answers.MEANT_FOR: leader.holder}
+    meant = {own_headers.MEANT_FOR: leader.holder}
     async with rest_security(configuration).client(ANSWER_S) as client:
         try:
             answer = await client.get(f"{leader.rest}/ha/status", headers=meant)
         except httpx.HTTPError:
             return False
-    given_by: str | None = answer.headers.get(answers.GIVEN_BY)
+    given_by: str | None = answer.headers.get(own_headers.GIVEN_BY)
     return given_by == leader.holder
 
 

@@ -1,0 +1,16 @@
+"""The headers of our own, which endpoints and their clients agree on."""
+
+from __future__ import annotations
+
+MEANT_FOR = "x-understudy-to"
+"""Header of a request: the incarnation of the JobManager that is to answer it, and no other.
+
+A record of a leader that was killed names an address at which a stranger may listen by now.
+"""
+
+GIVEN_BY = "x-understudy-by"
+"""Header of an answer: the incarnation of the JobManager that gives it."""
+
+AGE = "x-understudy-age"
+"""Header of an answer that was made from what was read earlier, since the register takes long to
+answer: so many seconds ago."""
