@@ -48,6 +48,7 @@ async def run(parts: Parts) -> int:
             Path(spec.scratch),
             configuration.get(options.EXECUTORS_KEEP_IDLE),
             configuration.find(options.EXECUTORS_WAIT),
+            configuration.get(options.DRIVER_REUSE),
         ),
         parts.services.locations.cluster,
         configuration.get(options.ORPHAN_TIMEOUT),

@@ -451,6 +451,8 @@ class StartSession(Message, frozen=True, kw_only=True):
     """How long executors stay after a job."""
     wait_s: float | None = None
     """How long a job may be without executors; None: for ever."""
+    reuse: str = "application"
+    """Whether the driver serves more than one job."""
 
 
 class Warm(Message, frozen=True, kw_only=True):

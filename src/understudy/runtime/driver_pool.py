@@ -62,6 +62,8 @@ class PoolSettings:
     """How long executors stay after a job."""
     wait_s: float | None = None
     """How long a job may be without executors."""
+    reuse: str = "application"
+    """Whether a driver serves more than one job."""
 
 
 @dataclass
@@ -338,6 +340,7 @@ class DriverPool:
                 run_id=prepare.run_id,
                 keep_idle_s=self._settings.keep_idle_s,
                 wait_s=self._settings.wait_s,
+                reuse=self._settings.reuse,
             )
         )
         listening = self._spawn(self._listen(one))
@@ -358,7 +361,7 @@ class DriverPool:
         return Spec(
             name=f"driver-{incarnation[:8]}",
             incarnation=incarnation,
-            argv=(sys.executable, "-P", "-m", "understudy.runtime.driver"),
+            argv=(sys.executable, "-P", "-m", "understudy.runtime.driver_process"),
             env={
                 **channels.child_environment(channel, incarnation),
                 channels.HEARTBEAT_S: str(self._settings.heartbeat_s),
