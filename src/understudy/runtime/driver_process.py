@@ -105,7 +105,7 @@ class Driver:
         # PySpark takes it with its first context.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._pulse.expect(_SERVER)
-        self._server.watch(lambda: self._pulse.expect(_SERVER), lambda: os._exit(1))
+        self._server.watch(lambda: self._pulse.expect(_SERVER), self._server.end_like_it)
         for work, name in (
             (self._receive, "understudy-inbox"),
             (self._watch_jvm, "understudy-jvm"),

@@ -109,6 +109,11 @@ class ForkServer:
                 raise UnreachableError(f"the fork server is gone: {error}") from error
         return child
 
+    def end_like_it(self) -> NoReturn:
+        """End this process as the server has ended."""
+        _, status = os.waitpid(self.pid, 0)
+        end_like(status)
+
     def _receive(self) -> bytes:
         with contextlib.suppress(OSError):
             return self._control.recv(MESSAGE_BYTES_MAX)
