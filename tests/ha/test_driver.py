@@ -1,4 +1,4 @@
-"""The process of a job: how an attempt ends, apart from whether anybody knows that this is stored."""
+"""The process of a job: how an attempt ends, apart from whether anybody knows that it is stored."""
 
 from __future__ import annotations
 

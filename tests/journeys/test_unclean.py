@@ -217,3 +217,16 @@ def test_what_became_of_a_driver_is_told_to_a_person_too(tmp_path: Path) -> None
     done = harness.command(tmp_path, "run-application", *SESSION_LESS, *ONCE, app, "fork_daemon")
 
     assert " in slot 1 was retired: it left child processes" in done.stderr
+
+
+def test_where_a_driver_serves_one_job_each_has_another_one(tmp_path: Path) -> None:
+    app = str(harness.put_app(tmp_path, "unclean.py"))
+    never = ("-D", "taskmanager.driver.reuse=never")
+
+    done = harness.command(
+        tmp_path, "run-application", *SESSION_LESS, *ONCE, *never, app, "change_mask", "patch_json"
+    )
+
+    told = [json.loads(line) for line in (tmp_path / "seen.jsonl").read_text().splitlines()]
+    assert 2 == len({one["then"]["driver"] for one in told})
+    assert "was retired" not in done.stderr

@@ -1,6 +1,6 @@
 """What users would run, simulated: drivers in which jobs run, and processes of ``main``.
 
-They say and store what `runtime.driver` and `runtime.application_process` do, in the same order,
+They say and store what `runtime.driver_process` and `runtime.application_process` do, in the same order,
 and use the shipped code where it needs no thread: staging, assigning ids, decoding nothing.
 """
 
@@ -74,7 +74,7 @@ class SimPool(DriverPool):
 
 
 class SimDriver:
-    """One driver; see `understudy.runtime.driver.Driver`."""
+    """One driver; see `understudy.runtime.driver_process.Driver`."""
 
     def __init__(self, world: World, process: SimProcess, link: SimLink[DriverMessage]) -> None:
         self._world = world

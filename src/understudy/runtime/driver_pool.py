@@ -40,7 +40,7 @@ _RETIRED = {
     JobStatus.CANCELED: "its job was cancelled",
 }
 
-EXPECTED = (UNWANTED, CLOSING)
+EXPECTED = (UNWANTED, CLOSING, channels.SERVES_ONE)
 """Ends of drivers that nobody needs to be told of."""
 
 _log = logging.getLogger(__name__)

@@ -33,14 +33,14 @@ from understudy.errors import (
     UnreachableError,
 )
 from understudy.ha import own_directory
-from understudy.ha.storage import open_storage
+from understudy.ha.storage import load_client, open_storage
 from understudy.model import JobId, JobStatus
 from understudy.rpc import messages
 from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt, StartSession
 from understudy.rpc.wire import BlockingLink
 from understudy.runtime import channels, fork_server
 from understudy.runtime.attempt import Attempt, Interrupted
-from understudy.runtime.channels import APPLICATION_LOST, HEARTBEAT_S, JVM_LOST
+from understudy.runtime.channels import APPLICATION_LOST, HEARTBEAT_S, JVM_LOST, SERVES_ONE
 from understudy.runtime.driver import JobProcess
 from understudy.runtime.driver_session import Session, open_session
 from understudy.runtime.environment import IN_DRIVER
@@ -140,7 +140,7 @@ class Driver:
             self._running = ""
         return self._why_retired(ended)
 
-    def _open(self, order: RunAttempt) -> Handover | None | messages.AttemptEnded:
+    def _open(self, order: RunAttempt) -> Handover | messages.AttemptEnded | None:
         """Open a session for an attempt; on a cluster that takes long, or fails: its end then."""
         deploy = order.deploy
         attempt = Attempt(deploy, order.term, open_storage(self._storage), self._clock)
@@ -209,7 +209,7 @@ class Driver:
     def _why_not_again(self) -> list[str]:
         """Look for what a job has left; return why no other one may come, if so."""
         if self._reuse == NEVER:
-            return ["it serves one job (taskmanager.driver.reuse)"]
+            return [SERVES_ONE]
         left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
         try:
             in_session = self._session.close()
@@ -285,9 +285,7 @@ class Driver:
 
     def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
         self._given_up = error
-        self._interrupt(
-            GiveUp(job_id=JobId(job_id), attempt=self._attempt, reason=str(error))
-        )
+        self._interrupt(GiveUp(job_id=JobId(job_id), attempt=self._attempt, reason=str(error)))
 
     def _tell_progress(self) -> None:
         told: tuple[str, int, int] | None = None
@@ -360,10 +358,10 @@ def main() -> NoReturn:
     os.environ[IN_DRIVER] = "1"
     sys.path[:0] = [path for path in message.python_path if path not in sys.path]
     session = open_session(message.kind)
-    job_session(message.kind)  # What it imports, the processes of jobs share.
-    server = ForkServer.start(
-        lambda end: _run_job(end, message, timeout_s), timeout_s / BEATS
-    )
+    # What these import, the processes of jobs share.
+    job_session(message.kind)
+    load_client(message.storage)
+    server = ForkServer.start(lambda end: _run_job(end, message, timeout_s), timeout_s / BEATS)
     try:
         _start(message, session)
     except SessionLost as error:

@@ -3,7 +3,7 @@
 A driver has threads, and connections to its JVM and its TaskManager: what is forked from it might
 inherit a lock that nobody releases, and answers that are not meant for it. So a driver forks one
 process at its beginning, before any of that; it stays as it was, has one thread, does nothing but
-fork and reap, and says when each child has ended. It dies with its driver, and its children with it.
+fork and reap, and says when each child has ended. It dies with its driver, its children with it.
 
 What is registered by `forks.keep_from_children` is closed in it, and in each child.
 """
@@ -27,7 +27,6 @@ from understudy.errors import UnreachableError
 from understudy.runtime import forks
 from understudy.runtime.guardian import PR_SET_PDEATHSIG, prctl
 from understudy.runtime.printed import flush_output
-from understudy.runtime.pulse import BEATS
 
 MESSAGE_BYTES_MAX = 4096
 

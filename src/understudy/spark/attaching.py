@@ -90,7 +90,7 @@ class AttachedContext(SparkContext):
         self.sparkHome = conf.get("spark.home")
         self._encryption_enabled = handover.encrypted
         self.pythonExec = os.environ.get("PYSPARK_PYTHON", "python3")
-        self.pythonVer = "%d.%d" % sys.version_info[:2]
+        self.pythonVer = ".".join(map(str, sys.version_info[:2]))
         self._pickled_broadcast_vars = BroadcastPickleRegistry()
         self._python_includes = list(handover.includes)
         self._temp_dir = handover.temporary
@@ -111,7 +111,9 @@ class AttachedContext(SparkContext):
 
     @functools.cached_property
     def _javaAccumulator(self) -> Any:  # noqa: N802 -- PySpark's name
-        assert self._gateway is not None and self._jvm is not None and self._jsc is not None
+        assert self._gateway is not None
+        assert self._jvm is not None
+        assert self._jsc is not None
         host, port = self._accumulatorServer.server_address
         token = self._gateway.gateway_parameters.auth_token
         accumulator = self._jvm.PythonAccumulatorV2(host, port, token)
@@ -267,7 +269,8 @@ def handover_of(
     """Return what a process needs to attach to a session's SparkContext."""
     context = session.sparkContext
     java_conf = context._conf._jconf
-    assert context._jsc is not None and java_conf is not None
+    assert context._jsc is not None
+    assert java_conf is not None
     return Handover(
         port=port,
         secret=secret,

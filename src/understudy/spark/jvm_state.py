@@ -182,7 +182,9 @@ class JvmState:
     def _prepare(self, session: SparkSession, shared: bool) -> None:
         context = session.sparkContext
         jvm, gateway = context._jvm, SparkContext._gateway
-        assert jvm is not None and gateway is not None and context._jsc is not None
+        assert jvm is not None
+        assert gateway is not None
+        assert context._jsc is not None
         in_memory = context.getConf().get("spark.sql.catalogImplementation", "in-memory")
         values = (
             context._jsc.sc(),
@@ -196,9 +198,7 @@ class JvmState:
         for index, (name, value) in enumerate(zip(_PARAMETERS, values, strict=True)):
             kind = _PARAMETERS[name]
             names[index] = name
-            types[index] = (
-                jvm.java.lang.Class.forName(kind) if kind else jvm.java.lang.Boolean.TYPE
-            )
+            types[index] = jvm.java.lang.Class.forName(kind) if kind else jvm.java.lang.Boolean.TYPE
             self._values[index] = value
         look = jvm.org.codehaus.janino.ScriptEvaluator()
         look.setReturnType(jvm.java.lang.Class.forName("java.lang.String"))

@@ -7,6 +7,7 @@ master is local, as long as an attempt on a cluster.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -24,6 +25,9 @@ from understudy.spark.jvm_state import JvmState, Seen
 
 PROGRESS_JOBS_MAX = 50
 """Of a job group with more Spark jobs, the latest are counted: each costs a call to the JVM."""
+
+SETTLE_S, SETTLE_POLL_S = 0.5, 0.02
+"""How long threads of the JVM have to end by themselves once their job has."""
 
 JVM_END_S = 2.0
 """How long to wait, after a broken connection, for the kernel to say that the JVM is gone."""
@@ -70,7 +74,8 @@ class SparkSessions:
 
     def _started_context(self, root: SparkSession) -> None:
         """Note what a new SparkContext is like before a job has touched it."""
-        assert self._contexts is not None and self._gateway is not None
+        assert self._contexts is not None
+        assert self._gateway is not None
         self._root, self._facts = root, facts_of(root.sparkContext)
         added = {
             name: value
@@ -139,8 +144,11 @@ class SparkSessions:
 
     def close(self) -> list[str]:
         """Leave a job behind, whose process has ended; return what it has left, if anything."""
-        assert self._contexts is not None and self._state is not None
-        now = self._state.look()
+        assert self._contexts is not None
+        assert self._state is not None
+        deadline = time.monotonic() + SETTLE_S
+        while (now := self._state.look()).settles(self._before) and time.monotonic() < deadline:
+            time.sleep(SETTLE_POLL_S)
         left = now.differences(self._before)
         self._before = now
         if self._contexts.finish(keep=not left):

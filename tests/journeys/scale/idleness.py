@@ -97,7 +97,7 @@ def _ticks(run: Run) -> dict[str, int]:
 def _kind(line: str) -> str:
     """Return what a process is, by its command line."""
     kinds = (
-        *("launcher", "/java ", "guardian.py", "application_process", "runtime.driver"),
+        *("launcher", "/java ", "guardian.py", "application_process", "runtime.driver_process"),
         *("jobmanager_process", "taskmanager_process"),
     )
     return next((kind.strip("/ ") for kind in kinds if kind in line), line)

@@ -143,7 +143,12 @@ class Watcher:
 DAEMONS = (b"spark.deploy.master.Master", b"spark.deploy.worker.Worker")
 """The test's own Master and Workers are given theirs like this."""
 
-KINDS = ("launcher.Main", "deploy.SparkSubmit", "CoarseGrainedExecutorBackend", "runtime.driver")
+KINDS = (
+    "launcher.Main",
+    "deploy.SparkSubmit",
+    "CoarseGrainedExecutorBackend",
+    "runtime.driver_process",
+)
 
 
 def test_code_and_environment_reach_executors_of_each_job_and_secrets_no_command_line(

@@ -4,7 +4,6 @@ Not an application: it drives the session as a driver does, so that one start of
 """
 
 import json
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -166,7 +165,9 @@ class Jobs:
         self._server = ForkServer.start(in_process, 5.0)
         self._server.watch(lambda: None, lambda: None)
         conf = {"spark.master": "local[1]", "spark.sql.warehouse.dir": str(scratch / "warehouse")}
-        self.sessions.start(Launch(defaults.session_conf(conf, str(scratch), "leaks"), str(scratch)))
+        self.sessions.start(
+            Launch(defaults.session_conf(conf, str(scratch), "leaks"), str(scratch))
+        )
 
     def run(self, name: str) -> tuple[Any, list[str]]:
         """Return what the process has told, and what is left of it."""
