@@ -1,7 +1,7 @@
 """What users would run, simulated: drivers in which jobs run, and processes of ``main``.
 
-They say and store what `runtime.driver_process` and `runtime.application_process` do, in the same order,
-and use the shipped code where it needs no thread: staging, assigning ids, decoding nothing.
+They say and store what `runtime.driver_process` and `runtime.application_process` do, in the same
+order, and use the shipped code where it needs no thread: staging, assigning ids, decoding nothing.
 """
 
 from __future__ import annotations
