@@ -10,8 +10,7 @@ from pathlib import Path
 from understudy.api import metrics, metrics_taskmanager
 from understudy.cli.securing import network_of
 from understudy.cli.worker import Parts, main
-from understudy.config import options
-from understudy.config.configuration import Configuration
+from understudy.config import Configuration, options
 from understudy.core.lease import Timing
 from understudy.ha.retrieval import retrieve
 from understudy.model import LeaderRecord
