@@ -29,13 +29,15 @@ def processor_s() -> float:
             continue
         parents[path.name] = fields[1]
         used[path.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    own = top = str(os.getpid())
+    top = str(os.getpid())
+    above = {top}
     while "understudy" in kinds.get(parents[top], ""):
         top = parents[top]
+        above.add(top)
     total, todo = 0.0, [top]
     while todo:
         pid = todo.pop()
-        if "understudy.driver." in kinds[pid] and "guardian.py" not in kinds[pid] and pid != own:
+        if kinds[pid].endswith("understudy.driver.driver_process\0") and pid not in above:
             continue
         total += used[pid]
         todo += [child for child, parent in parents.items() if parent == pid]

@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.journeys import harness
 from tests.journeys.harness import Run
@@ -24,13 +25,17 @@ PAUSES_S = (0.2, 1.5, 6.5, 9.0, 14.0)
 def kind_of(pid: int, lines: dict[int, str]) -> str:
     """Return what a process is to be called; '' for the command itself."""
     line = lines[pid]
+    with contextlib.suppress(OSError):
+        title = Path(f"/proc/{pid}/comm").read_text().strip()
+        if title.startswith("understudy-"):
+            return {"fork": "fork server", "job": "job"}[title.partition("-")[2]]
     if "guardian.py" in line:
         return "guardian of " + line.partition('"name": "')[2].partition("-")[0]
     for word, kind in (
         ("jobmanager_process", "jobmanager"),
         ("taskmanager_process", "taskmanager"),
         ("application_process", "main"),
-        ("understudy.driver.", "driver"),
+        ("understudy.driver.driver_process", "driver"),
     ):
         if word in line:
             return kind

@@ -311,3 +311,10 @@ def test_a_value_that_holds_itself_is_refused() -> None:
     actual = refusal(value)
 
     assert actual.endswith(f": nested deeper than {DEPTH_MAX}")
+
+
+def test_a_job_that_replaces_dumps_returns_the_same_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dumps", lambda *_, **__: "patched")
+    monkeypatch.setattr(json, "loads", lambda *_, **__: "patched")
+
+    assert [1, "a"] == decode_value(encode_value([1, "a"], SIZE_MAX))

@@ -1,4 +1,4 @@
-"""A driver: how an attempt ends, apart from whether anybody knows that this is stored."""
+"""The process of a job: how an attempt ends, apart from whether anybody knows that it is stored."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 from tests.support.memory_storage import MemoryStorage
 from understudy.clock import SystemClock
 from understudy.driver.attempt import Attempt, is_retryable
-from understudy.driver.driver import Driver
-from understudy.driver.driver_session import NoSession
+from understudy.driver.driver import JobProcess
+from understudy.driver.job_line import Beat, Begin, line_over
+from understudy.driver.job_session import NoJobSession
 from understudy.errors import (
     CheckpointError,
     CorruptDataError,
@@ -25,11 +26,10 @@ from understudy.errors import (
 from understudy.ha.format import digest
 from understudy.ha.result_store import outcomes
 from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Outcome, Pointer, RunId
-from understudy.process import channels, persist, plans
+from understudy.process import persist, plans
 from understudy.process.forks import Home
 from understudy.rpc import messages
-from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt
-from understudy.rpc.wire import BlockingLink
+from understudy.rpc.messages import Deploy, Interrupt, RunAttempt
 
 STAGED = "staged/job-1.json"
 EVER_S = 100 * persist.PATIENCE_S
@@ -71,15 +71,14 @@ class Forgetful(MemoryStorage):
 
 
 class Scene:
-    """A driver without its process, and who is at the other end of its line."""
+    """The process of a job without a process, and who is at the other end of its line."""
 
     def __init__(self, storage: MemoryStorage) -> None:
         self.storage = storage
         mine, theirs = socket.socketpair()
-        codec = channels.driver_codec
-        self._link: BlockingLink[DriverMessage] = BlockingLink(mine, codec, Incarnation("driver"))
-        self._peer: BlockingLink[DriverMessage] = BlockingLink(theirs, codec, Incarnation("tm"))
-        self.driver = Driver(self._link, NoSession(), storage, SystemClock(), None)
+        self._peer = line_over(theirs, "driver")
+        line = line_over(mine, "job")
+        self.process = JobProcess(line, NoJobSession(), storage, SystemClock())
 
     def run(self, function: Callable[..., Any]) -> messages.AttemptEnded:
         """Run an attempt to its end; return what was told of that."""
@@ -97,7 +96,7 @@ class Scene:
             writer="",
             result_size_max=1 << 20,
         )
-        self.driver._run(RunAttempt(deploy=deploy, term=1))
+        self.process.run(Begin(order=RunAttempt(deploy=deploy, term=1)))
         while True:
             envelope = self._peer.receive()
             assert envelope is not None
@@ -154,7 +153,7 @@ def test_an_attempt_has_one_end_whatever_is_decided_later() -> None:
 def test_an_interrupt_that_comes_before_its_attempt_is_begun_is_not_forgotten() -> None:
     called: list[int] = []
     scene = Scene(MemoryStorage())
-    scene.driver._interrupt(Interrupt(job_id=JobId("job"), attempt=1))
+    scene.process._interrupt(Interrupt(job_id=JobId("job"), attempt=1))
     ended = scene.run(lambda _: called.append(1))
 
     assert ended.status is JobStatus.CANCELED
@@ -163,7 +162,7 @@ def test_an_interrupt_that_comes_before_its_attempt_is_begun_is_not_forgotten() 
 
 def test_an_interrupt_of_an_earlier_attempt_ends_no_later_one() -> None:
     scene = Scene(MemoryStorage())
-    scene.driver._interrupt(Interrupt(job_id=JobId("job"), attempt=0))
+    scene.process._interrupt(Interrupt(job_id=JobId("job"), attempt=0))
     ended = scene.run(lambda _: 7)
 
     assert ended.status is JobStatus.FINISHED
@@ -212,7 +211,7 @@ def test_a_child_may_neither_stage_nor_speak() -> None:
         said = []
         for act in (
             attempt.stage,
-            lambda: scene.driver._tell(messages.Warm()),
+            lambda: scene.process._tell(Beat(until=1.0)),
             lambda: home.demand("ctx.save"),
         ):
             try:

@@ -22,18 +22,16 @@ ONCE = (
 RETIRED = {
     "fork_children": "it left child processes",
     "fork_daemon": "it left child processes",
-    "start_thread": "it left threads",
-    "start_daemon_thread": "it left threads",
-    "close_output": "it replaced or closed its output",
-    "lose_output": "it replaced or closed its output",
-    "change_directory": "it changed the working directory",
-    "remove_directory": "it changed the working directory",
-    "change_mask": "it changed the umask",
-    "change_environment": "it changed the environment",
-    "change_handlers": "it changed signal handlers",
-    "change_limits": "it changed resource limits",
 }
 """They return, and their driver serves no other job."""
+
+ITS_OWN = (
+    *("start_thread", "start_daemon_thread", "start_raw_thread", "start_named_threads"),
+    *("close_output", "lose_output", "change_directory", "remove_directory", "change_mask"),
+    *("change_environment", "change_handlers", "change_limits", "patch_json", "change_recursion"),
+    *("change_timeout", "stop_collecting", "change_log_level", "change_precision", "add_module"),
+)
+"""They return, and what they have done ends with their process: the driver goes on."""
 
 FAILED = {
     "fill_memory": ("MemoryError", ""),
@@ -51,7 +49,11 @@ LOST = {
     "exit_0": "its driver exited with 0",
     "exit_3": "its driver exited with 3",
     "kill_itself": "its driver was killed by signal 9",
-    "kill_its_parent": "its driver was killed: its guardian was killed",
+    "kill_its_parent": "its driver was killed by signal 9",
+    "kill_its_driver": "its driver was killed by signal 9",
+    "kill_its_guardian": "its driver was killed: its guardian was killed",
+    "freeze": "its driver was killed: silent for too long",
+    "freeze_its_parent": "its driver was killed: silent for too long",
     "become_another": "its driver exited with 5",
     "become_another_for_long": "its driver was killed: silent for too long",
     "close_all": "its driver ",
@@ -59,6 +61,8 @@ LOST = {
 """They take the driver with them."""
 
 FINE = ("print_binary", "print_much")
+
+ALL = (*RETIRED, *ITS_OWN, *FAILED, *LOST, *FINE)
 
 UNTOUCHED = {
     "mine": True,
@@ -68,7 +72,15 @@ UNTOUCHED = {
     "children": [],
     "files": False,
     "output": [True, True],
+    "json": "[1]",
+    "timeout": None,
+    "collected": True,
+    "precision": 28,
+    "imported": False,
+    "path": False,
 }
+ALIKE = ("mask", "recursion", "log level", "counted")
+"""What all jobs find alike, whatever it is here."""
 
 
 @dataclass
@@ -93,7 +105,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     """Run them all, one after the other, in one slot."""
     place = tmp_path_factory.mktemp("unclean")
     app = harness.put_app(place, "unclean.py")
-    names = [*RETIRED, *FAILED, *LOST, *FINE]
+    names = ALL
     line = [*COMMAND, "run-application", "--json", *SESSION_LESS, *ONCE, str(app), *names]
     run = Run(line, place, place / "stderr.log")
     try:
@@ -107,23 +119,35 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 def test_all_of_them_leave_the_application_as_main_wants_it(story: Story) -> None:
     assert 0 == story.code, story.run.story()
-    assert {*RETIRED, *FAILED, *LOST, *FINE} == {*story.seen}
+    assert {*ALL} == {*story.seen}
     assert 1 == len(story.run.of("leader")), "no JobManager was lost"
     assert ({}, []) == (story.left, story.storage)
 
 
-@pytest.mark.parametrize("name", [*RETIRED, *FAILED, *LOST, *FINE])
+@pytest.mark.parametrize("name", ALL)
 def test_the_next_job_feels_nothing_of_it(story: Story, name: str) -> None:
     felt = story.seen[name]["then"]
 
     assert UNTOUCHED.items() <= felt.items()
-    assert {told["then"]["mask"] for told in story.seen.values()} == {felt["mask"]}
+    for what in ALIKE:
+        assert {told["then"][what] for told in story.seen.values()} == {felt[what]}
 
 
 @pytest.mark.parametrize("name", RETIRED)
 def test_a_driver_that_was_left_unclean_is_retired_and_why_is_told(story: Story, name: str) -> None:
     assert story.seen[name]["value"] is None
     assert f"was retired: {RETIRED[name]}" == story.ended(name)["reason"]
+
+
+@pytest.mark.parametrize("name", ITS_OWN)
+def test_a_driver_goes_on_where_only_the_process_of_its_job_was_changed(
+    story: Story, name: str
+) -> None:
+    before = story.seen[ALL[ALL.index(name) - 1]]["then"]["driver"]
+    told = story.seen[name]
+
+    assert told["value"] is None
+    assert before == told["then"]["driver"]
 
 
 @pytest.mark.parametrize("name", FAILED)
@@ -190,6 +214,19 @@ def test_why_the_driver_before_was_lost_is_shown_over_rest_and_to_a_person(start
 def test_what_became_of_a_driver_is_told_to_a_person_too(tmp_path: Path) -> None:
     app = str(harness.put_app(tmp_path, "unclean.py"))
 
-    done = harness.command(tmp_path, "run-application", *SESSION_LESS, *ONCE, app, "change_mask")
+    done = harness.command(tmp_path, "run-application", *SESSION_LESS, *ONCE, app, "fork_daemon")
 
-    assert " in slot 1 was retired: it changed the umask" in done.stderr
+    assert " in slot 1 was retired: it left child processes" in done.stderr
+
+
+def test_where_a_driver_serves_one_job_each_has_another_one(tmp_path: Path) -> None:
+    app = str(harness.put_app(tmp_path, "unclean.py"))
+    never = ("-D", "taskmanager.driver.reuse=never")
+
+    done = harness.command(
+        tmp_path, "run-application", *SESSION_LESS, *ONCE, *never, app, "change_mask", "patch_json"
+    )
+
+    told = [json.loads(line) for line in (tmp_path / "seen.jsonl").read_text().splitlines()]
+    assert 2 == len({one["then"]["driver"] for one in told})
+    assert "was retired" not in done.stderr

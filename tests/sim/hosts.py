@@ -27,7 +27,7 @@ GUARDIAN_S = (0.01, 0.2, 5.0, 5.0)
 
 STANDING_S_MAX = 4.5
 """How long a guardian that stands still keeps alive what it should end: then it is killed itself,
-and the one above it ends that (`PATIENCE_S` and `SECOND_LOOK_S` of `runtime.processes`)."""
+and the one above it ends that (`PATIENCE_S` and `SECOND_LOOK_S` of `process.processes`)."""
 
 SLOW_WAKE = 0.7
 SLOW_WAKE_S = 3.0

@@ -1,4 +1,4 @@
-"""What a simulated job keeps: states and micro-batches, told as `runtime.checkpointing` does."""
+"""What a simulated job keeps: states and micro-batches, told as `driver.checkpointing` does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What users would run, simulated: drivers in which jobs run, and processes of ``main``.
 
-They say and store what `driver.driver` and `application.application_process` do, in the same order,
-and use the shipped code where it needs no thread: staging, assigning ids, decoding nothing.
+They say and store what `driver.driver_process` and `application.application_process` do, in the
+same order, and use the shipped code where it needs no thread: staging, assigning ids.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SimPool(DriverPool):
 
 
 class SimDriver:
-    """One driver; see `understudy.driver.driver.Driver`."""
+    """One driver; see `understudy.driver.driver_process.Driver`."""
 
     def __init__(self, world: World, process: SimProcess, link: SimLink[DriverMessage]) -> None:
         self._world = world

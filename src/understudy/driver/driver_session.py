@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import threading
-from typing import Any, Protocol
+from typing import Protocol
 
 from understudy.core.executors import Assignment, Launch
-from understudy.driver.query_observer import Queries
+from understudy.core.handover import Handover
 from understudy.model import SparkApplication
 
 
@@ -27,20 +27,8 @@ class Session(Protocol):
         """Start, and be warm when this returns; the guardian removes ``scratch`` in the end."""
         ...
 
-    def open(self, assignment: Assignment) -> Any:
-        """Return a clean session for a job."""
-        ...
-
-    def settle(self, value: Any) -> Any:
-        """Wait for what the function has only started."""
-        ...
-
-    def queries(self) -> Queries | None:
-        """Return the streaming queries of the open job; None where there can be none."""
-        ...
-
-    def interrupt(self) -> None:
-        """Interrupt what runs for the job."""
+    def open(self, assignment: Assignment) -> Handover | None:
+        """Open a session for a job; return what its process attaches by."""
         ...
 
     def progress(self) -> tuple[int, int, str]:
@@ -60,7 +48,7 @@ class Session(Protocol):
         ...
 
     def close(self) -> list[str]:
-        """Leave the job behind; return why the driver must be retired, if so."""
+        """Leave the job behind, whose process has ended; return what it has left, if anything."""
         ...
 
     def is_lost(self, error: BaseException | None) -> bool:
@@ -88,20 +76,8 @@ class NoSession:
     def start(self, launch: Launch) -> None:
         """See `Session.start`."""
 
-    def open(self, assignment: Assignment) -> Any:
+    def open(self, assignment: Assignment) -> None:
         """See `Session.open`."""
-        return None
-
-    def settle(self, value: Any) -> Any:
-        """See `Session.settle`."""
-        return value
-
-    def queries(self) -> Queries | None:
-        """See `Session.queries`."""
-        return None
-
-    def interrupt(self) -> None:
-        """See `Session.interrupt`."""
 
     def waits(self) -> str:
         """See `Session.waits`."""

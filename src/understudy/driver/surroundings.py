@@ -1,86 +1,68 @@
-"""What a job should leave as it found it: the process that it ran in.
+"""What the process of a job leaves to others when it ends: its children, and the directory.
 
-A driver runs one job after the other, and the next one must not feel the one before. What cannot
-be seen to be as it was retires the driver. (Spark's own things are looked at by its session.)
+All else of a process goes with it. What a driver cannot see to be as it was retires it. (Spark's
+own things are looked at by its session.)
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import signal
-import sys
-import threading
-from dataclasses import dataclass
+import time
+from collections.abc import Set
 from pathlib import Path
 
-OURS = ("understudy-", "py4j", "fsspecIO", "asyncio_")
-"""How the threads are called that belong to the driver: the last two serve a storage on S3, and
-begin when it is first used."""
+SETTLE_S = 0.5
+"""How long children have to end by themselves: many do once nobody holds the other end of their
+pipe."""
 
-_LIMITS = tuple(
-    (name, getattr(resource, name)) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
-)
+SETTLE_POLL_S = 0.01
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """The process, as it is at one moment."""
+def left_behind(apart: Set[int]) -> list[str]:
+    """Say what a job has left, in words that follow a driver's name.
 
-    threads: frozenset[int]
-    children: frozenset[int]
-    environment: dict[str, str]
-    directory: str
-    path: tuple[str, ...]
-    umask: int
-    signals: tuple[object, ...]
-    limits: tuple[tuple[int, int], ...]
-    output: tuple[object, ...]
+    ``apart`` are the driver's own children. Children of a dead process are the guardian's.
+    """
+    found = []
+    if _children_after(apart):
+        found.append("it left child processes")
+    try:
+        os.stat(".")  # noqa: PTH116 -- what Path.cwd() names may be another one by now
+        Path.cwd()
+    except OSError:
+        found.append("it removed the working directory")
+    return found
 
-    @staticmethod
-    def now(apart: int = 0) -> Surroundings:
-        """Look around; ``apart`` is a child that belongs to the driver."""
-        return Surroundings(
-            threads=frozenset(
-                thread.ident or 0
-                for thread in threading.enumerate()
-                if thread.is_alive() and not thread.name.startswith(OURS)
-            ),
-            children=_children() - {apart},
-            environment=dict(os.environ),
-            directory=_directory(),
-            path=tuple(sys.path),
-            umask=_umask(),
-            signals=tuple(signal.getsignal(number) for number in sorted(signal.valid_signals())),
-            limits=tuple(resource.getrlimit(number) for _, number in _LIMITS),
-            output=(sys.stdout, sys.stderr, _file(1), _file(2)),
-        )
 
-    def differences(self, before: Surroundings) -> list[str]:
-        """Return what is not as it was, in words that follow a driver's name."""
-        found = {
-            "it left threads": bool(self.threads - before.threads),
-            "it left child processes": bool(self.children - before.children),
-            "it changed the environment": self.environment != before.environment,
-            "it changed the working directory": self.directory != before.directory,
-            "it changed the module path": self.path != before.path,
-            "it changed the umask": self.umask != before.umask,
-            "it changed signal handlers": self.signals != before.signals,
-            "it changed resource limits": self.limits != before.limits,
-            "it replaced or closed its output": self.output != before.output,
-        }
-        return [reason for reason, differs in found.items() if differs]
+def _children_after(apart: Set[int]) -> frozenset[int]:
+    """Return the children that are still there a moment later."""
+    deadline = time.monotonic() + SETTLE_S
+    while (found := frozenset(filter(_lives, _children() - apart))) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(SETTLE_POLL_S)
+    return found
+
+
+def _lives(pid: int) -> bool:
+    """Say whether a process is there, and is no zombie that its parent has not reaped yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
 
 
 def _children() -> frozenset[int]:
-    """Return our children, and those of the guardian: what they left behind when they ended."""
+    """Return our children, and those of the guardian but ourselves."""
     parents = {os.getpid(), os.getppid()}
     try:
-        return frozenset().union(*map(_listed_children, parents))
+        found = frozenset().union(*map(_listed_children, parents))
     except (FileNotFoundError, ProcessLookupError):
         # Not every kernel lists processes by their parent; or a thread has just ended.
-        return _searched_children(parents)
+        found = _searched_children(parents)
+    return found - {os.getpid()}
 
 
 def _listed_children(parent: int) -> frozenset[int]:
@@ -99,25 +81,3 @@ def _searched_children(parents: set[int]) -> frozenset[int]:
                 if int(stat.rpartition(b")")[2].split()[1]) in parents:
                     found.add(int(entry.name))
     return frozenset(found)
-
-
-def _directory() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError:
-        return ""  # It was removed.
-
-
-def _umask() -> int:
-    """Return the umask, which is read by setting it; meanwhile nothing is open to others."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _file(descriptor: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(descriptor)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

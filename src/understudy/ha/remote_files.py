@@ -57,6 +57,12 @@ _NO_CREDENTIALS = frozenset(
 _NO_SUCH_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
 
 
+def load_file_system(protocol: str) -> None:
+    """Import what speaks a protocol; where nothing is installed, `RemoteFiles` says so."""
+    with contextlib.suppress(ImportError, ValueError):
+        fsspec.get_filesystem_class(protocol)
+
+
 class RemoteFiles:
     """The files below one URL; paths are relative, with ``/`` between parts."""
 

@@ -143,6 +143,15 @@ def open_storage(url: str) -> BlockingStorage:
     return FsspecStorage(url) if "://" in url else LocalStorage(Path(url))
 
 
+def load_client(url: str) -> None:
+    """Import what `open_storage` needs for a URL; no connection is made, and no thread started."""
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme.lower() not in {"file", "local"}:
+        from understudy.ha.remote_files import load_file_system  # As in `FsspecStorage`.
+
+        load_file_system(scheme)
+
+
 def storage_of(storage: BlockingStorage, path: str) -> tuple[BlockingStorage, str]:
     """Return the storage that holds a path, and the path there.
 

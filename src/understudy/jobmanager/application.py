@@ -1,7 +1,7 @@
 """One application in one term: it executes ``main``, serves its requests, and ends.
 
 Its life is decided in ``core.application``; this module carries that out. Its jobs are the business
-of ``runtime.application_jobs``.
+of ``application_jobs``.
 """
 
 from __future__ import annotations

@@ -23,6 +23,9 @@ JVM_LOST = 86
 APPLICATION_LOST = 87
 """Exit code of a driver whose Spark application the cluster has ended."""
 
+SERVES_ONE = "it serves one job (taskmanager.driver.reuse)"
+"""Why a driver is retired after each job, where a person wants that."""
+
 link_codec: Codec[messages.LinkMessage] = Codec(messages.LinkMessage)
 main_codec: Codec[messages.MainMessage] = Codec(messages.MainMessage)
 driver_codec: Codec[messages.DriverMessage] = Codec(messages.DriverMessage)

@@ -453,6 +453,8 @@ class StartSession(Message, frozen=True, kw_only=True):
     """How long executors are kept after a job."""
     wait_s: float | None = None
     """How long a job may wait for executors; None: for ever."""
+    reuse: str = "application"
+    """Whether the driver serves more than one job."""
 
 
 class Warm(Message, frozen=True, kw_only=True):

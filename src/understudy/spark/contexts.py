@@ -264,19 +264,8 @@ class PerAttempt:
         return executors.jobs_at_once(capacity, self._conf) if capacity else None
 
     def lost(self, error: BaseException) -> str:
-        """Check the error's words, then whether the context stops."""
-        root = self._root
-        if root is None or not any(word in str(error) for word in LOST_WORDS):
-            return ""
-        deadline = time.monotonic() + LOST_S
-        while root.sparkContext._jsc is not None:  # None if the job itself stopped the context.
-            if _is_stopped(root):
-                application = root.sparkContext.applicationId
-                return f"the cluster has ended the Spark application {application}"
-            if time.monotonic() > deadline:
-                break
-            time.sleep(ORPHANS_LOOK_S)
-        return ""
+        """See `Contexts.lost`."""
+        return ended_by_cluster(self._root.sparkContext, error) if self._root else ""
 
     def _limits(self, slots: int) -> dict[str, str]:
         if not self._conf["spark.master"].startswith("spark://"):
@@ -357,6 +346,20 @@ def _session(conf: Any) -> SparkSession:
         if key not in RESOLVED:
             builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def ended_by_cluster(context: SparkContext, error: BaseException) -> str:
+    """Say how the cluster has ended a context's Spark application; empty if it has not."""
+    if not any(word in str(error) for word in LOST_WORDS):
+        return ""
+    deadline = time.monotonic() + LOST_S
+    while context._jsc is not None:  # Else the job itself has stopped the context.
+        if context._jsc.sc().isStopped():
+            return f"the cluster has ended the Spark application {context.applicationId}"
+        if time.monotonic() > deadline:
+            break
+        time.sleep(ORPHANS_LOOK_S)
+    return ""
 
 
 def _is_stopped(session: SparkSession) -> bool:

@@ -41,7 +41,7 @@ _RETIRED = {
     JobStatus.CANCELED: "its job was cancelled",
 }
 
-EXPECTED = (UNWANTED, CLOSING)
+EXPECTED = (UNWANTED, CLOSING, channels.SERVES_ONE)
 """Ends of drivers that nobody needs to be told of."""
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class PoolSettings:
     """How long executors stay after a job."""
     wait_s: float | None = None
     """How long a job may be without executors."""
+    reuse: str = "application"
+    """Whether a driver serves more than one job."""
 
 
 @dataclass
@@ -340,6 +342,7 @@ class DriverPool:
                 run_id=prepare.run_id,
                 keep_idle_s=self._settings.keep_idle_s,
                 wait_s=self._settings.wait_s,
+                reuse=self._settings.reuse,
             )
         )
         listening = self._spawn(self._listen(one))
@@ -360,7 +363,7 @@ class DriverPool:
         return Spec(
             name=f"driver-{incarnation[:8]}",
             incarnation=incarnation,
-            argv=(sys.executable, "-P", "-m", "understudy.driver.driver"),
+            argv=(sys.executable, "-P", "-m", "understudy.driver.driver_process"),
             env={
                 **channels.child_environment(channel, incarnation),
                 channels.HEARTBEAT_S: str(self._settings.heartbeat_s),

@@ -3,10 +3,15 @@
 ``argv`` names them; what ``main`` sees of each goes into ``seen.jsonl``.
 """
 
+import _thread
+import decimal
+import gc
 import json
+import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -41,6 +46,16 @@ def look(ctx: JobContext) -> dict[str, Any]:
         "children": [pid for pid in os.listdir("/proc") if _parent(pid) == os.getpid()],
         "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 17,
         "output": [Path(f"/proc/self/fd/{number}").exists() for number in (1, 2)],
+        "json": json.dumps([1]),
+        "recursion": sys.getrecursionlimit(),
+        "timeout": socket.getdefaulttimeout(),
+        "collected": gc.isenabled(),
+        "log level": logging.getLogger().level,
+        "precision": decimal.getcontext().prec,
+        "imported": "left_behind" in sys.modules,
+        "path": "/left" in sys.path,
+        "counted": _thread._count(),
+        "driver": os.getppid(),
     }
 
 
@@ -167,12 +182,69 @@ def change_limits(ctx: JobContext) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (17, 17))
 
 
+def patch_json(ctx: JobContext) -> None:
+    json.dumps = lambda *_, **__: "patched"
+
+
+def change_recursion(ctx: JobContext) -> None:
+    sys.setrecursionlimit(500)
+
+
+def change_timeout(ctx: JobContext) -> None:
+    socket.setdefaulttimeout(0.001)
+
+
+def stop_collecting(ctx: JobContext) -> None:
+    gc.disable()
+
+
+def change_log_level(ctx: JobContext) -> None:
+    logging.getLogger().setLevel(logging.CRITICAL)
+
+
+def change_precision(ctx: JobContext) -> None:
+    decimal.getcontext().prec = 2
+
+
+def start_raw_thread(ctx: JobContext) -> None:
+    _thread.start_new_thread(time.sleep, (1000,))
+
+
+def start_named_threads(ctx: JobContext) -> None:
+    for name in ("asyncio_0", "py4j-left", "understudy-left"):
+        threading.Thread(target=time.sleep, args=(1000,), name=name, daemon=True).start()
+
+
+def add_module(ctx: JobContext) -> None:
+    sys.modules["left_behind"] = sys
+    sys.path.insert(0, "/left")
+
+
+def freeze(ctx: JobContext) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def kill_itself(ctx: JobContext) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_its_parent(ctx: JobContext) -> None:
     os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(1000)
+
+
+def kill_its_driver(ctx: JobContext) -> None:
+    os.kill(_parent(str(os.getppid())), signal.SIGKILL)
+    time.sleep(1000)
+
+
+def kill_its_guardian(ctx: JobContext) -> None:
+    os.kill(_parent(str(_parent(str(os.getppid())))), signal.SIGKILL)
+    time.sleep(1000)
+
+
+def freeze_its_parent(ctx: JobContext) -> None:
+    os.kill(os.getppid(), signal.SIGSTOP)
     time.sleep(1000)
 
 

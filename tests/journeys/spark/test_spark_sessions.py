@@ -31,12 +31,13 @@ RETIRED = {
     "a global view": "it left global views",
     "a table": "it left tables",
     "a changed Hadoop setting": "it changed the Hadoop configuration",
-    "a thread": "it left threads",
-    "a child process": "it left child processes",
-    "an environment variable": "it changed the environment",
-    "another directory": "it changed the working directory",
-    "another module path": "it changed the module path",
-    "another umask": "it changed the umask",
+    "a database": "it left databases",
+    "a system property": "it changed system properties of the JVM: left.behind",
+    "the time zone": "it changed the JVM's default time zone",
+    "the locale": "it changed the JVM's default locale",
+    "a checkpoint directory": "it changed the SparkContext's checkpoint directory",
+    "an added file": "it added files to the SparkContext",
+    "a thread of Java": "it left threads in the JVM: left",
 }
 REFUSED = (
     "spark.driver.memory=3g",
@@ -146,3 +147,9 @@ def test_settings_are_refused_that_only_a_new_driver_could_have(told: dict[str, 
 
     assert set(REFUSED) == {said.partition(" ")[0] for said in refused.values()}
     assert all(f"--conf {said.partition(' ')[0]}" in said for said in refused.values())
+
+
+def test_what_is_attached_has_all_that_pyspark_gives_it(told: dict[str, Any]) -> None:
+    (context, session), (own_context, own_session) = told["as PySpark has them"], told["attributes"]
+
+    assert (context, session) == (own_context, own_session)

@@ -13,7 +13,7 @@ from pathlib import Path
 from understudy.api import metrics, metrics_taskmanager
 from understudy.cli.launch.securing import network_of
 from understudy.cli.launch.worker import Parts, main
-from understudy.config import options
+from understudy.config import Configuration, options
 from understudy.core.lease import Timing
 from understudy.ha.retrieval import retrieve
 from understudy.model import LeaderRecord
@@ -40,18 +40,7 @@ async def run(parts: Parts) -> int:
         endpoint.url if endpoint else "",
     )
     settings = TaskManagerSettings(
-        PoolSettings(
-            configuration.get(options.DRIVER_KIND),
-            configuration.get(options.SLOTS),
-            configuration.get(options.SPARES),
-            configuration.get(options.DRIVER_HEARTBEAT),
-            configuration.get(options.DRIVER_START),
-            configuration.get(options.CANCEL_GRACE),
-            parts.services.storage.url,
-            Path(spec.scratch),
-            configuration.get(options.EXECUTORS_KEEP_IDLE),
-            configuration.find(options.EXECUTORS_WAIT),
-        ),
+        _pool(configuration, parts.services.storage.url, Path(spec.scratch)),
         parts.services.locations.cluster,
         configuration.get(options.ORPHAN_TIMEOUT),
         configuration.get(options.HEARTBEAT_INTERVAL),
@@ -94,6 +83,22 @@ async def run(parts: Parts) -> int:
         finally:
             if not manager.held_attempts:
                 parts.guardian.released()
+
+
+def _pool(configuration: Configuration, storage: str, scratch: Path) -> PoolSettings:
+    return PoolSettings(
+        configuration.get(options.DRIVER_KIND),
+        configuration.get(options.SLOTS),
+        configuration.get(options.SPARES),
+        configuration.get(options.DRIVER_HEARTBEAT),
+        configuration.get(options.DRIVER_START),
+        configuration.get(options.CANCEL_GRACE),
+        storage,
+        scratch,
+        configuration.get(options.EXECUTORS_KEEP_IDLE),
+        configuration.find(options.EXECUTORS_WAIT),
+        configuration.get(options.DRIVER_REUSE),
+    )
 
 
 if __name__ == "__main__":

@@ -75,6 +75,16 @@ DRIVER_KIND = Option(
     "What runs jobs in a slot: a driver with a SparkSession, or (to test the control flow of "
     "pipelines under failure) the same process without Spark.",
 )
+DRIVER_REUSE = Option(
+    "taskmanager.driver.reuse",
+    choice("always", "application", "never"),
+    "application",
+    "Whether a driver serves more than one job. Each job runs in a Python process of its own; what "
+    "jobs share is the driver's JVM. application: the jobs of one application share it, as long as "
+    "none leaves anything in it (docs/drivers.md says what is looked for). always: what is left in "
+    "the JVM is logged, and the next job of the application meets it. never: a driver for each "
+    "job.",
+)
 EXECUTORS_KEEP_IDLE = Option(
     "taskmanager.executors.keep-idle",
     DURATION,

@@ -45,7 +45,7 @@ def job(ctx: JobContext, name: str, where: str) -> dict[str, int]:
     found = {
         "job": name,
         "attempt": ctx.attempt,
-        "pid": os.getpid(),
+        "pid": os.getppid(),
         "application": context.applicationId,
         "host": context.getConf().get("spark.driver.host"),
         "port": int(context.getConf().get("spark.driver.port") or 0),

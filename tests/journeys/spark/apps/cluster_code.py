@@ -42,7 +42,7 @@ def compute(ctx: JobContext, home: str) -> dict[str, Any]:
     return {
         "tasks": context.range(0, 4, numSlices=4).map(look).collect(),
         "tied": [row.tied for row in rows.collect()],
-        "pid": os.getpid(),
+        "pid": os.getppid(),
         "application": context.applicationId,
         "host": context.getConf().get("spark.driver.host"),
     }

@@ -4,27 +4,24 @@ Not an application: it drives the session as a driver does, so that one start of
 """
 
 import json
-import os
-import subprocess
+import socket
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from understudy.core.executors import Assignment, Launch, Tag
-from understudy.driver.surroundings import Surroundings
+from understudy.core.handover import Handover
+from understudy.driver.fork_server import ForkServer
 from understudy.errors import StartTimeSettingError
 from understudy.spark import defaults
+from understudy.spark.attaching import AttachedSession
 from understudy.spark.session import SparkSessions
 
 SHARED = "io.file.buffer.size"
-ENOUGH = threading.Event()
-LEFT: list[Any] = []
-MASK = os.umask(0o022)
-os.umask(MASK)
 
 
 def set_shared(spark: SparkSession, value: str) -> None:
@@ -32,32 +29,37 @@ def set_shared(spark: SparkSession, value: str) -> None:
     spark.sparkContext._jsc.hadoopConfiguration().set(SHARED, value)
 
 
+def jvm(spark: SparkSession) -> Any:
+    assert spark._jvm is not None
+    return spark._jvm
+
+
 def keep_rdd(spark: SparkSession) -> None:
-    LEFT.append(spark.sparkContext.range(3).persist())
-    LEFT[-1].count()
+    spark.sparkContext.range(3).persist().count()
 
 
-def start_thread(spark: SparkSession) -> None:
-    LEFT.append(threading.Thread(target=ENOUGH.wait, daemon=True))
-    LEFT[-1].start()
+def drop_rdds(spark: SparkSession) -> None:
+    assert spark.sparkContext._jsc is not None
+    for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+        rdd.unpersist(True)
 
 
-def start_child(spark: SparkSession) -> None:
-    LEFT.append(subprocess.Popen(["sleep", "1000"]))
+def set_zone(spark: SparkSession, zone: str) -> None:
+    jvm(spark).java.util.TimeZone.setDefault(jvm(spark).java.util.TimeZone.getTimeZone(zone))
 
 
-def set_mask(mask: int) -> None:
-    os.umask(mask)
+def set_locale(spark: SparkSession, tag: str) -> None:
+    jvm(spark).java.util.Locale.setDefault(jvm(spark).java.util.Locale.forLanguageTag(tag))
 
 
-def end_thread(spark: SparkSession) -> None:
-    ENOUGH.set()
-    LEFT.pop().join()
+def add_file(spark: SparkSession) -> None:
+    path = Path(sys.argv[1]) / "added.txt"
+    path.write_text("added")
+    spark.sparkContext.addFile(str(path))
 
 
-def end_child(spark: SparkSession) -> None:
-    LEFT[-1].kill()
-    LEFT.pop().wait()
+def set_checkpoints(spark: SparkSession) -> None:
+    spark.sparkContext.setCheckpointDir(str(Path(sys.argv[1]) / "points"))
 
 
 def leave_its_own(spark: SparkSession) -> None:
@@ -72,7 +74,7 @@ LEAKS: dict[str, tuple[Callable[[SparkSession], Any], Callable[[SparkSession], A
         lambda spark: spark.range(5).cache().count(),
         lambda spark: spark.catalog.clearCache(),
     ),
-    "a cached RDD": (keep_rdd, lambda spark: LEFT.pop().unpersist(blocking=True)),
+    "a cached RDD": (keep_rdd, drop_rdds),
     "a global view": (
         lambda spark: spark.range(5).createGlobalTempView("seen"),
         lambda spark: spark.catalog.dropGlobalTempView("seen"),
@@ -85,18 +87,25 @@ LEAKS: dict[str, tuple[Callable[[SparkSession], Any], Callable[[SparkSession], A
         lambda spark: set_shared(spark, "8192"),
         lambda spark: set_shared(spark, "65536"),
     ),
-    "a thread": (start_thread, end_thread),
-    "a child process": (start_child, end_child),
-    "an environment variable": (
-        lambda spark: os.environ.update(LEAKED="1"),
-        lambda spark: os.environ.pop("LEAKED"),
+    "a database": (
+        lambda spark: spark.sql("CREATE DATABASE kept"),
+        lambda spark: spark.sql("DROP DATABASE kept"),
     ),
-    "another directory": (lambda spark: os.chdir("/"), lambda spark: os.chdir(sys.argv[1])),
-    "another module path": (
-        lambda spark: sys.path.insert(0, "/nowhere"),
-        lambda spark: sys.path.remove("/nowhere"),
+    "a system property": (
+        lambda spark: jvm(spark).java.lang.System.setProperty("left.behind", "1"),
+        lambda spark: jvm(spark).java.lang.System.clearProperty("left.behind"),
     ),
-    "another umask": (lambda spark: set_mask(0o777), lambda spark: set_mask(MASK)),
+    "the time zone": (
+        lambda spark: set_zone(spark, "Asia/Tokyo"),
+        lambda spark: set_zone(spark, "UTC"),
+    ),
+    "the locale": (
+        lambda spark: set_locale(spark, "de-AT"),
+        lambda spark: set_locale(spark, "en"),
+    ),
+    "a checkpoint directory": (set_checkpoints, lambda spark: None),
+    "an added file": (add_file, lambda spark: None),
+    "a thread of Java": (lambda spark: jvm(spark).java.util.Timer("left"), lambda spark: None),
     "what is its own": (
         leave_its_own,
         lambda spark: None,
@@ -129,26 +138,62 @@ def ask(key: str, value: str) -> str:
     return ""
 
 
+def in_process(end: socket.socket) -> None:
+    """Be the process of one job: told by the handover's label what to do."""
+    with end.makefile("rb") as lines:
+        handover = msgspec.json.decode(lines.readline(), type=Handover)
+    session = AttachedSession()
+    spark = session.open(handover)
+    told: Any = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+    name, _, what = handover.label.partition(" #")[0].partition(": ")
+    if name in LEAKS:
+        LEAKS[name][what == "clear"](spark)
+    elif name == "attributes":
+        _ = spark.sparkContext._javaAccumulator
+        told = [sorted(vars(spark.sparkContext)), sorted(vars(spark))]
+    else:
+        told = {key: ask(key, value) for key, value in SETTINGS.items()}
+    session.close()
+    end.sendall(json.dumps(told).encode() + b"\n")
+
+
+class Jobs:
+    """Runs each in a process of its own, as a driver does."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.sessions = SparkSessions()
+        self._server = ForkServer.start(in_process, 5.0)
+        self._server.watch(lambda: None, lambda: None)
+        conf = {"spark.master": "local[1]", "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+        self.sessions.start(
+            Launch(defaults.session_conf(conf, str(scratch), "leaks"), str(scratch))
+        )
+
+    def run(self, name: str) -> tuple[Any, list[str]]:
+        """Return what the process has told, and what is left of it."""
+        child = self._server.fork()
+        handover = self.sessions.open(Assignment(Tag("c", "r", "0" * 32, 1), name, "leaks"))
+        child.line.sendall(msgspec.json.encode(handover) + b"\n")
+        with child.line.makefile() as lines:
+            told = json.loads(lines.readline())
+        child.ended.wait()
+        return told, self.sessions.close()
+
+
 def main() -> None:
     scratch = Path(sys.argv[1]) / "scratch"
     scratch.mkdir()
-    conf = {"spark.master": "local[1]", "spark.sql.warehouse.dir": str(scratch / "warehouse")}
-    sessions = SparkSessions()
-    sessions.start(Launch(defaults.session_conf(conf, str(scratch), "leaks"), str(scratch)))
-    before = Surroundings.now(sessions.jvm_pid)
-    told: dict[str, Any] = {"leaks": {}, "pools": [], "asked": {}}
-    for name, (leave, clear) in LEAKS.items():
-        spark = sessions.open(Assignment(Tag("c", "r", "0" * 32, 1), name, "leaks"))
-        told["pools"].append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
-        leave(spark)
-        left = sessions.close()
-        told["leaks"][name] = left + Surroundings.now(sessions.jvm_pid).differences(before)
-        clear(spark)
-    left = sessions.close()
-    told["after"] = left + Surroundings.now(sessions.jvm_pid).differences(before)
-    sessions.open(Assignment(Tag("c", "r", "1" * 32, 1), "asks", "leaks"))
-    told["pools"].append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
-    told["asked"] = {key: ask(key, value) for key, value in SETTINGS.items()}
+    jobs = Jobs(scratch)
+    told: dict[str, Any] = {"leaks": {}, "pools": []}
+    for name in LEAKS:
+        pool, told["leaks"][name] = jobs.run(name)
+        told["pools"].append(pool)
+        jobs.run(f"{name}: clear")
+    told["asked"], told["after"] = jobs.run("asks")
+    told["attributes"], _ = jobs.run("attributes")
+    root = jobs.sessions._root
+    assert root is not None
+    told["as PySpark has them"] = [sorted(vars(root.sparkContext)), sorted(vars(root))]
     print(json.dumps(told))
 
 

@@ -15,7 +15,7 @@ def look(ctx: JobContext) -> dict[str, Any]:
     """Return what a job may see of others, in the session that a plain script would make."""
     spark = SparkSession.builder.appName("a name of its own").getOrCreate()
     return {
-        "driver": os.getpid(),
+        "driver": os.getppid(),
         "same session": spark is ctx.spark,
         "active session": SparkSession.getActiveSession() is ctx.spark,
         "context": spark.sparkContext.applicationId,

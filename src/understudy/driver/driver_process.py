@@ -1,0 +1,381 @@
+"""A driver: the process that holds a SparkSession, and serves one job at a time.
+
+Run as ``python -m understudy.driver.driver_process`` under a guardian. Each job runs in a process
+of its own (`driver`), forked from a clean one before it is needed (`fork_server`);
+the driver keeps the JVM, speaks with the TaskManager, and looks after both. However the process of
+a job is lost, the driver ends in the same way: then its guardian has the proof. A driver serves
+again once the process of the last job is reaped, and nothing of the job is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from understudy.clock import SystemClock
+from understudy.core.executors import Assignment, Launch, Tag
+from understudy.core.handover import Handover
+from understudy.driver import fork_server
+from understudy.driver.attempt import Attempt, Interrupted
+from understudy.driver.driver import JobProcess
+from understudy.driver.driver_session import Session, open_session
+from understudy.driver.executor_watch import ExecutorWatch
+from understudy.driver.fork_server import Child, ForkServer
+from understudy.driver.job_line import Beat, Begin, GiveUp, Line, line_over
+from understudy.driver.job_session import job_session
+from understudy.driver.surroundings import left_behind
+from understudy.errors import (
+    ExecutorsUnavailable,
+    SessionLost,
+    UnderstudyError,
+    UnreachableError,
+)
+from understudy.ha import own_directory
+from understudy.ha.storage import load_client, open_storage
+from understudy.model import JobId, JobStatus
+from understudy.process import channels
+from understudy.process.channels import APPLICATION_LOST, HEARTBEAT_S, JVM_LOST, SERVES_ONE
+from understudy.process.printed import flush_output
+from understudy.process.pulse import BEATS, Pulse
+from understudy.process.user_code import IN_DRIVER
+from understudy.process.worker import GuardianLink, lock_descriptors
+from understudy.rpc import messages
+from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt, StartSession
+from understudy.rpc.wire import BlockingLink
+
+PROGRESS_S = 1.0
+"""How often progress is told; it costs a few calls to the JVM."""
+
+_SERVER, _JOB = "fork server", "job"
+"""Who is held to be heard of, beside the driver itself."""
+
+ALWAYS, NEVER = "always", "never"
+"""When a driver serves another job, whatever one has left in the JVM: ``taskmanager.driver.reuse``.
+Else, if nothing is left."""
+
+_log = logging.getLogger(__name__)
+
+
+class Driver:
+    """One driver process."""
+
+    def __init__(
+        self,
+        link: BlockingLink[DriverMessage],
+        session: Session,
+        server: ForkServer,
+        pulse: Pulse,
+        start: StartSession,
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._server = server
+        self._pulse = pulse
+        self._storage = start.storage
+        self._reuse = start.reuse
+        self._clock = SystemClock()
+        self._inbox: queue.SimpleQueue[RunAttempt | None] = queue.SimpleQueue()
+        self._turn = threading.Lock()
+        self._line: Line | None = None
+        """To the process in which an attempt runs."""
+        self._opening = ""
+        """The job that the main thread opens a session for."""
+        self._running = ""
+        """The job that has this driver."""
+        self._attempt = 0
+        self._interrupted: set[tuple[str, int]] = set()
+        """Attempts that are to end, those that have not begun here yet included."""
+        self._executors = ExecutorWatch(session, link.send, self._clock, start.wait_s)
+        self._given_up: ExecutorsUnavailable | None = None
+        """Why the attempt is interrupted, if nobody has asked for it."""
+
+    def serve(self) -> None:
+        """Run attempts until the driver must be retired, or its TaskManager is gone."""
+        signal.signal(signal.SIGUSR1, self._raise_in_open)
+        # PySpark takes it with its first context.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self._pulse.expect(_SERVER)
+        self._server.watch(lambda: self._pulse.expect(_SERVER), self._server.end_like_it)
+        for work, name in (
+            (self._receive, "understudy-inbox"),
+            (self._watch_jvm, "understudy-jvm"),
+            (self._tell_progress, "understudy-progress"),
+        ):
+            threading.Thread(target=work, name=name, daemon=True).start()
+        while True:
+            child = self._server.fork()
+            self._link.send(
+                messages.Warm(jvm_pid=self._session.jvm_pid, spark=self._session.facts())
+            )
+            order = self._inbox.get()
+            if order is None:
+                return
+            reasons = self._run(order, child)
+            reasons = reasons or self._why_not_again()
+            if reasons:
+                self._link.send(messages.Retiring(reason="; ".join(reasons)))
+                return
+
+    def _run(self, order: RunAttempt, child: Child) -> list[str]:
+        """Have one attempt run to its end; return why the driver cannot go on, if so."""
+        deploy = order.deploy
+        self._running, self._attempt, self._given_up = deploy.job_id, deploy.attempt, None
+        try:
+            handover = self._open(order)
+            if isinstance(handover, messages.AttemptEnded):
+                self._tell(handover)
+                return self._why_retired(handover)
+            ended = self._follow(Begin(order=order, handover=handover), child)
+        finally:
+            self._running = ""
+        return self._why_retired(ended)
+
+    def _open(self, order: RunAttempt) -> Handover | messages.AttemptEnded | None:
+        """Open a session for an attempt; on a cluster that takes long, or fails: its end then."""
+        deploy = order.deploy
+        attempt = Attempt(deploy, order.term, open_storage(self._storage), self._clock)
+        try:
+            with self._interruptible(deploy):
+                return self._session.open(_assignment(deploy))
+        except SessionLost as error:
+            self._lose_application(str(error))
+        except BaseException as error:  # Whatever a cluster, or its settings, may do.
+            if self._session.is_lost(error):
+                os._exit(JVM_LOST)
+            if lost := self._session.lost_application(error):
+                self._lose_application(lost)
+            if self._given_up:
+                attempt.failed(self._given_up)
+            elif self._is_interrupted(deploy):
+                attempt.interrupted()
+            else:
+                attempt.failed(error)
+        return attempt.stage()
+
+    def _follow(self, begin: Begin, child: Child) -> messages.AttemptEnded:
+        """Hand an attempt to its process, and hand on what that says, until it is reaped."""
+        deploy = begin.order.deploy
+        line = line_over(child.line, "driver")
+        self._pulse.expect(_JOB)
+        with contextlib.suppress(UnreachableError), self._turn:
+            self._line = line
+            if self._is_interrupted(deploy):
+                line.send(Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
+            line.send(begin)
+        ended: messages.AttemptEnded | None = None
+        while (envelope := line.receive()) is not None:
+            match envelope.message:
+                case Beat() as beat:
+                    self._pulse.expect(_JOB, beat.until)
+                case messages.Entered() as entered:
+                    facts = self._session.facts()
+                    self._tell(
+                        messages.Entered(
+                            job_id=entered.job_id, attempt=entered.attempt, spark=facts
+                        )
+                    )
+                case messages.AttemptEnded() as told:
+                    ended = told
+                    self._tell(told)
+                case messages.CheckpointsTaken() as taken:
+                    self._tell(taken)
+        with self._turn:
+            self._line = None
+        child.ended.wait()  # As long as it is heard of.
+        child.line.close()
+        if ended is None:
+            fork_server.end_like(child.status)
+        self._pulse.forget(_JOB)
+        return ended
+
+    def _why_retired(self, ended: messages.AttemptEnded) -> list[str]:
+        if self._given_up:
+            return ["its job got no executors"]
+        if ended.status is not JobStatus.FINISHED:
+            failed = ended.status is JobStatus.FAILED
+            return ["its job failed" if failed else "its job was cancelled"]
+        return []
+
+    def _why_not_again(self) -> list[str]:
+        """Look for what a job has left; return why no other one may come, if so."""
+        if self._reuse == NEVER:
+            return [SERVES_ONE]
+        left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
+        try:
+            in_session = self._session.close()
+        except Exception as error:
+            return [*left, f"the session could not be cleaned: {error}"]
+        if in_session and self._reuse == ALWAYS:
+            _log.warning("a job has left this in the driver, which goes on: %s", in_session)
+            return left
+        return left + in_session
+
+    def _lose_application(self, reason: str) -> NoReturn:
+        """End this process: what the cluster has taken away is a loss, no exception of the job."""
+        _log.error("%s", reason)
+        flush_output()
+        os._exit(APPLICATION_LOST)
+
+    def _tell(self, message: DriverMessage) -> None:
+        """Tell the TaskManager; where that is gone, this process ends as `_receive` ends it."""
+        try:
+            self._link.send(message)
+        except UnreachableError:
+            os._exit(0)
+
+    @contextlib.contextmanager
+    def _interruptible(self, deploy: Deploy) -> Iterator[None]:
+        self._opening = deploy.job_id
+        try:
+            if self._is_interrupted(deploy):
+                raise Interrupted
+            yield
+        finally:
+            self._opening = ""
+
+    def _is_interrupted(self, deploy: Deploy) -> bool:
+        return (deploy.job_id, deploy.attempt) in self._interrupted
+
+    def _raise_in_open(self, *_: object) -> None:
+        if self._opening and any(job_id == self._opening for job_id, _ in self._interrupted):
+            self._opening = ""  # Once: what follows is our own.
+            raise Interrupted
+
+    def _receive(self) -> None:
+        while (envelope := self._link.receive()) is not None:
+            match envelope.message:
+                case RunAttempt() as order:
+                    self._inbox.put(order)
+                case Interrupt() as wish:
+                    self._interrupt(wish)
+                case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
+                    self._say(answer)
+        os._exit(0)  # The TaskManager is gone; our guardian is about to end us anyway.
+
+    def _interrupt(self, wish: Interrupt | GiveUp) -> None:
+        # It may come before its attempt is begun, or after the end of it.
+        with self._turn:
+            self._interrupted.add((wish.job_id, wish.attempt))
+        self._say(wish)
+        if self._opening == wish.job_id:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _say(
+        self,
+        message: Interrupt | GiveUp | messages.CheckpointsRecorded | messages.CheckpointsRefused,
+    ) -> None:
+        """Tell the process in which an attempt runs, if one does."""
+        with contextlib.suppress(UnreachableError), self._turn:
+            if self._line:
+                self._line.send(message)
+
+    def _watch_jvm(self) -> None:
+        self._session.await_jvm_end()
+        os._exit(JVM_LOST)
+
+    def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
+        self._given_up = error
+        self._interrupt(GiveUp(job_id=JobId(job_id), attempt=self._attempt, reason=str(error)))
+
+    def _tell_progress(self) -> None:
+        told: tuple[str, int, int] | None = None
+        while True:
+            time.sleep(PROGRESS_S)
+            job_id = self._running
+            try:
+                if unavailable := self._executors.look(job_id):
+                    self._give_up(job_id, unavailable)
+                if not job_id:
+                    continue
+                done, total, stage = self._session.progress()
+                if total and told != (job_id, done, total):
+                    told = (job_id, done, total)
+                    self._link.send(
+                        messages.Progress(
+                            job_id=JobId(job_id),
+                            attempt=0,
+                            tasks_done=done,
+                            tasks_total=total,
+                            stage=stage,
+                        )
+                    )
+            except UnreachableError:
+                return
+            except Exception:
+                _log.debug("no progress", exc_info=True)
+
+
+def _assignment(deploy: Deploy) -> Assignment:
+    tag = Tag(deploy.cluster, deploy.run_id, deploy.job_id, deploy.attempt, deploy.driver)
+    return Assignment(tag, deploy.name, deploy.application_name, deploy.slots, deploy.lost_driver)
+
+
+def _start(message: StartSession, session: Session) -> None:
+    conf = dict(message.conf)
+    if message.kind != "session-less":
+        defaults = importlib.import_module("understudy.spark.defaults")
+        conf = defaults.session_conf(conf, message.scratch, message.application_id)
+    session.start(
+        Launch(
+            conf,
+            message.scratch,
+            lock_descriptors(),
+            message.python_path,
+            message.keep_idle_s,
+            Tag(message.cluster, message.run_id, "", 0),
+        )
+    )
+
+
+def _run_job(end: socket.socket, start: StartSession, timeout_s: float) -> None:
+    """Be the process of a job: get ready, wait for the job, run it."""
+    session, storage = job_session(start.kind), open_storage(start.storage)
+    JobProcess(line_over(end, "job"), session, storage, SystemClock()).serve(timeout_s)
+
+
+def main() -> NoReturn:
+    """Start the session that the TaskManager asks for, and serve it."""
+    link: BlockingLink[DriverMessage] = channels.inherited(channels.driver_codec)
+    guardian = GuardianLink.from_environment()
+    timeout_s = float(os.environ.pop(HEARTBEAT_S, "30"))
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    envelope = link.receive()
+    if envelope is None or not isinstance(envelope.message, StartSession):
+        sys.exit(0)
+    message = envelope.message
+    own_directory.make(Path(message.scratch), levels=2)
+    os.environ[IN_DRIVER] = "1"
+    sys.path[:0] = [path for path in message.python_path if path not in sys.path]
+    session = open_session(message.kind)
+    # What these import, the processes of jobs share.
+    job_session(message.kind)
+    load_client(message.storage)
+    server = ForkServer.start(lambda end: _run_job(end, message, timeout_s), timeout_s / BEATS)
+    try:
+        _start(message, session)
+    except SessionLost as error:
+        _log.warning("%s", error)
+        os._exit(JVM_LOST)
+    except UnderstudyError as error:
+        sys.exit(str(error))  # A sentence says more than where it was raised.
+    pulse = Pulse(guardian, SystemClock(), timeout_s)
+    pulse.start(session.pulse)
+    Driver(link, session, server, pulse, message).serve()
+    flush_output()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

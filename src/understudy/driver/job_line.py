@@ -1,0 +1,59 @@
+"""The line between a driver and the process of its job: what is said on it.
+
+The driver hands on what its TaskManager says of the attempt, and what the attempt says of itself;
+beside that, the process beats as long as its attempt runs.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from understudy.core.handover import Handover
+from understudy.model import Incarnation, JobId
+from understudy.rpc import messages
+from understudy.rpc.messages import Message
+from understudy.rpc.wire import BlockingLink, Codec
+
+
+class Begin(Message, frozen=True, kw_only=True):
+    """Run an attempt, on what the driver has opened for it."""
+
+    order: messages.RunAttempt
+    handover: Handover | None = None
+
+
+class GiveUp(Message, frozen=True, kw_only=True):
+    """End the attempt: it has waited for executors for too long."""
+
+    job_id: JobId
+    attempt: int
+    reason: str
+
+
+class Beat(Message, frozen=True, kw_only=True):
+    """The process runs; it will be heard of again by then."""
+
+    until: float
+
+
+LineMessage = (
+    Begin
+    | GiveUp
+    | Beat
+    | messages.Interrupt
+    | messages.CheckpointsRecorded
+    | messages.CheckpointsRefused
+    | messages.Entered
+    | messages.CheckpointsTaken
+    | messages.AttemptEnded
+)
+
+Line = BlockingLink[LineMessage]
+"""One end of it."""
+
+_codec: Codec[LineMessage] = Codec(LineMessage)
+
+
+def line_over(end: socket.socket, sender: str) -> Line:
+    """Make one end of the line of a socket."""
+    return BlockingLink(end, _codec, Incarnation(sender))

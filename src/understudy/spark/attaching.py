@@ -1,0 +1,288 @@
+"""Attaching the process of a job to the JVM of its driver, with few calls to it.
+
+The driver knows what PySpark would ask the JVM for, and hands it over (`core.handover`): ids of
+Py4J are good for any connection to the same JVM. What the driver holds is borrowed: it is not
+released when this process lets go of it. What this process has made itself, it releases at its end,
+or the JVM would hold it for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Any
+
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+from py4j.finalizer import ThreadSafeFinalizer
+from py4j.java_gateway import GatewayParameters, JavaGateway, JavaMember, JavaObject
+from py4j.protocol import (
+    END_COMMAND_PART,
+    MEMORY_COMMAND_NAME,
+    MEMORY_DEL_SUBCOMMAND_NAME,
+    STATIC_PREFIX,
+    Py4JError,
+    Py4JNetworkError,
+)
+from pyspark import SparkConf, SparkContext, SparkFiles, accumulators
+from pyspark.core.broadcast import BroadcastPickleRegistry
+from pyspark.errors.exceptions.captured import install_exception_handler
+from pyspark.profiler import BasicProfiler, MemoryProfiler, ProfilerCollector, UDFBasicProfiler
+from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
+from pyspark.sql import SparkSession
+from pyspark.sql.profiler import AccumulatorProfilerCollector
+from pyspark.sql.session import _monkey_patch_RDD
+
+from understudy.core.handover import Handover
+from understudy.spark.contexts import ended_by_cluster
+from understudy.spark.forks import keep_jvm_from_children
+from understudy.spark.queries import Queries
+from understudy.spark.start_time import refuse_start_time_settings
+
+SESSION_CLASS = "org.apache.spark.sql.classic.SparkSession"
+
+PRELOADED = (
+    "numpy",
+    "pyspark.testing",
+    "pyspark.sql.classic.column",
+    "pyspark.sql.classic.dataframe",
+    "pyspark.sql.pandas.map_ops",
+    "encodings.idna",
+)
+"""What PySpark imports with its first calls: once in the driver, and not again for each job. What
+is not installed, it does without."""
+
+JVM_END_S = 2.0
+"""How long to wait, after a broken connection, for the kernel to say that the JVM is gone."""
+
+RELEASE_S = 5.0
+"""How long the JVM may take to let go of objects; else it keeps them as long as the driver."""
+
+RELEASED_AT_ONCE = 1000
+"""So many answers wait in a socket without holding up the JVM."""
+
+
+for _name in PRELOADED:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(_name)
+
+
+class AttachedContext(SparkContext):
+    """A SparkContext that the driver has started; what few jobs need is made when they do."""
+
+    def __init__(self, handover: Handover, gateway: JavaGateway) -> None:
+        """Nothing is asked of the JVM."""
+        conf = handover.conf
+        client = gateway._gateway_client
+        self._callsite = None
+        self._jsc = borrowed(handover.context, client)
+        self._conf = SparkConf(_jconf=borrowed(handover.java_conf, client))
+        self.environment = dict(handover.worker_environment)
+        self._batchSize = 0
+        self._unbatched_serializer = CPickleSerializer()
+        self.serializer = AutoBatchedSerializer(self._unbatched_serializer)  # type: ignore[no-untyped-call]
+        self.master, self.appName = conf["spark.master"], conf["spark.app.name"]
+        self.sparkHome = conf.get("spark.home")
+        self._encryption_enabled = handover.encrypted
+        self.pythonExec = os.environ.get("PYSPARK_PYTHON", "python3")
+        self.pythonVer = ".".join(map(str, sys.version_info[:2]))
+        self._pickled_broadcast_vars = BroadcastPickleRegistry()
+        self._python_includes = list(handover.includes)
+        self._temp_dir = handover.temporary
+        self.profiler_collector = None  # type: ignore[assignment]
+        profiles = ("spark.python.profile", "spark.python.profile.memory")
+        if any(conf.get(key) == "true" for key in profiles):
+            dump = conf.get("spark.python.profile.dump")
+            self.profiler_collector = ProfilerCollector(
+                BasicProfiler, UDFBasicProfiler, MemoryProfiler, dump
+            )
+
+    @functools.cached_property
+    def _accumulatorServer(self) -> Any:  # type: ignore[override]  # noqa: N802 -- PySpark's name
+        assert self._gateway is not None
+        start = accumulators._start_update_server
+        without = (False,) if "is_unix_domain_sock" in inspect.signature(start).parameters else ()
+        return start(self._gateway.gateway_parameters.auth_token, *without)
+
+    @functools.cached_property
+    def _javaAccumulator(self) -> Any:  # noqa: N802 -- PySpark's name
+        assert self._gateway is not None
+        assert self._jvm is not None
+        assert self._jsc is not None
+        host, port = self._accumulatorServer.server_address
+        token = self._gateway.gateway_parameters.auth_token
+        accumulator = self._jvm.PythonAccumulatorV2(host, port, token)
+        self._jsc.sc().register(accumulator)
+        return accumulator
+
+
+class AttachedSession:
+    """The session of one job."""
+
+    def __init__(self) -> None:
+        self._handover: Handover
+        self._session: SparkSession | None = None
+        self._queries: Queries | None = None
+
+    def open(self, handover: Handover | None) -> SparkSession:
+        """Return a clean session for the job; it is also what ``getOrCreate`` gives."""
+        assert handover is not None
+        self._handover = handover
+        os.environ.update(handover.environment)
+        sys.path[:] = handover.path
+        if numbers := sys.modules.get("numpy.random"):
+            numbers.seed()  # Else each job would draw the same ones.
+        gateway = connect(handover)
+        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+        context = AttachedContext(handover, gateway)
+        SparkContext._active_spark_context = context
+        SparkFiles._sc = context
+        self._session = session = new_session(context, handover)
+        keep_jvm_from_children()
+        refuse_start_time_settings(handover.conf)
+        # Whatever starts here, in whatever session, is the job's.
+        self._queries = Queries(lambda _: True)
+        context.setJobGroup(handover.group, handover.label, interruptOnCancel=True)
+        return session
+
+    def settle(self, value: Any) -> Any:
+        """Wait until all streaming queries of the job have ended; other values are returned."""
+        return self._queries.settle(value) if self._queries else value
+
+    def queries(self) -> Queries | None:
+        """Return the streaming queries of the job."""
+        return self._queries
+
+    def interrupt(self) -> None:
+        """Interrupt the Spark jobs of the job; called from another thread than the job's."""
+        if self._queries:
+            self._queries.interrupt()
+        if self._session is None:
+            return
+        for query in self._session.streams.active:  # Started behind PySpark's back.
+            query.stop()
+        self._session.sparkContext.cancelJobGroup(self._handover.group)
+
+    def is_lost(self, error: BaseException | None) -> bool:
+        """Say whether the JVM is gone; a broken connection is given a moment to show that."""
+        if self._session is None:
+            return False
+        broken = isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or (
+            isinstance(error, Py4JError) and "Answer from Java side is empty" in str(error)
+        )
+        return has_ended(self._handover.jvm_pid, JVM_END_S if broken else 0.0)
+
+    def lost_application(self, error: BaseException) -> str:
+        """Say how the cluster has ended the job's Spark application; empty if it has not."""
+        if self._session is None or not self._handover.per_attempt:
+            return ""
+        return ended_by_cluster(self._session.sparkContext, error)
+
+    def close(self) -> None:
+        """Release what this process has in the JVM; its threads there end with its connections."""
+        if SparkContext._gateway is not None:
+            release_all(SparkContext._gateway)
+
+
+def connect(handover: Handover) -> JavaGateway:
+    """Return a gateway like PySpark's own; the classes that it imports are imported already."""
+    options = {"port": handover.port, "auth_token": handover.secret, "auto_convert": True}
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true":
+        gateway = ClientServer(
+            java_parameters=JavaParameters(**options),
+            python_parameters=PythonParameters(port=0, eager_load=False),
+        )
+    else:
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(**options))
+    gateway.proc = None
+    # The JVM may still hold proxies for the Python objects of an earlier job, and say so when it
+    # lets go of them: no object of this process has the name of one of those.
+    gateway.gateway_property.pool.next_id = int.from_bytes(os.urandom(6)) << 16
+    return gateway
+
+
+def borrowed(target: str, client: Any) -> JavaObject:
+    """Return an object that the driver holds: it stays when this process lets go of it."""
+    found = JavaObject(target, client)
+    ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{target}")
+    return found
+
+
+def new_session(context: SparkContext, handover: Handover) -> SparkSession:
+    """Return a session of its own on a context, and make it the current one."""
+    assert context._gateway is not None
+    client = context._gateway._gateway_client
+    java = borrowed(handover.session, client).newSession()
+    session: SparkSession = SparkSession.__new__(SparkSession)
+    session._sc, session._jsc, session._jvm = context, context._jsc, context._jvm
+    session._jsparkSession = java
+    session._profiler_collector = AccumulatorProfilerCollector()
+    _monkey_patch_RDD(session)
+    install_exception_handler()
+    SparkSession._instantiatedSession = session
+    SparkSession._activeSession = session
+    for method in ("setDefaultSession", "setActiveSession"):
+        JavaMember(method, None, STATIC_PREFIX + SESSION_CLASS, client)(java)
+    return session
+
+
+def release_all(gateway: JavaGateway) -> None:
+    """Let the JVM forget all objects that this process has of it."""
+    client = gateway._gateway_client
+    prefix = f"{client.address}{client.port}"
+    ids = [key.removeprefix(prefix) for key in list(ThreadSafeFinalizer.finalizers)]
+    pending = list(getattr(client, "finalizer_deque", None) or ())
+    ids += [task[1] for task in pending if isinstance(task, tuple)]
+    connection = client._get_connection()
+    connection.socket.settimeout(RELEASE_S)
+    for first in range(0, len(ids), RELEASED_AT_ONCE):
+        some = ids[first : first + RELEASED_AT_ONCE]
+        commands = (
+            f"{MEMORY_COMMAND_NAME}{MEMORY_DEL_SUBCOMMAND_NAME}{one}\n{END_COMMAND_PART}"
+            for one in some
+        )
+        connection.socket.sendall("".join(commands).encode())
+        for _ in some:
+            connection.stream.readline()
+
+
+def has_ended(pid: int, wait_s: float) -> bool:
+    """Say whether a process ends within some time."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], wait_s)[0])
+    finally:
+        os.close(handle)
+
+
+def handover_of(
+    session: SparkSession, port: int, secret: str, jvm_pid: int, added: dict[str, str]
+) -> Handover:
+    """Return what a process needs to attach to a session's SparkContext."""
+    context = session.sparkContext
+    java_conf = context._conf._jconf
+    assert context._jsc is not None
+    assert java_conf is not None
+    return Handover(
+        port=port,
+        secret=secret,
+        jvm_pid=jvm_pid,
+        context=context._jsc._get_object_id(),
+        session=session._jsparkSession._get_object_id(),
+        java_conf=java_conf._get_object_id(),
+        conf=dict(context.getConf().getAll()),
+        environment=added,
+        path=tuple(sys.path),
+        includes=tuple(context._python_includes or ()),
+        worker_environment=dict(context.environment),
+        temporary=str(Path(context._temp_dir)),
+        encrypted=bool(context._encryption_enabled),
+    )
