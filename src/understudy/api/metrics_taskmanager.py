@@ -34,6 +34,7 @@ from understudy.config.security import is_everywhere
 from understudy.errors import ConfigurationError
 from understudy.model import JobStatus
 from understudy.rpc import addresses
+from understudy.runtime.closing import Closing
 from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
 from understudy.runtime.task_manager import TaskManager
 
@@ -183,10 +184,14 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
         # Not asked to end but ended: it would only look for that every tenth of a second.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await server.close()
-        for connection in list(server.server_state.connections):
-            connection.shutdown()
-        endpoint.listening.close()
+        with Closing("metrics") as closing:
+            with closing.step("their server"):
+                await server.close()
+            for connection in list(server.server_state.connections):
+                with closing.step("a connection"):
+                    connection.shutdown()
+            with closing.step("their socket"):
+                endpoint.listening.close()
 
 
 def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:

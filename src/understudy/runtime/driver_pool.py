@@ -30,6 +30,7 @@ from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
 from understudy.runtime import channels, code, given_files, guardian
+from understudy.runtime.closing import Closing
 from understudy.runtime.counts import LOST, DriverCounts, DriverEnd
 from understudy.runtime.processes import Death, Process, Processes, Spec
 
@@ -267,9 +268,11 @@ class DriverPool:
     def kill_all(self, reason: str) -> None:
         """End every driver, with whatever runs in it."""
         self._wanted = None
-        for one in self._drivers.values():
-            one.state, one.note = DriverState.ENDING, reason
-            one.process.kill(reason)
+        with Closing("all drivers") as closing:
+            for name, one in list(self._drivers.items()):
+                one.state, one.note = DriverState.ENDING, reason
+                with closing.step(f"driver {name}"):
+                    one.process.kill(reason)
 
     async def emptied(self) -> None:
         """Return once every driver is reaped."""

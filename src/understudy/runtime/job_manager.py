@@ -21,6 +21,7 @@ from understudy.model import Incarnation, LeaderRecord
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import Attend, LinkMessage
+from understudy.runtime.closing import Closing
 from understudy.runtime.counts import CountingReporter, LeaderCounts
 from understudy.runtime.dispatcher import Binding, Dispatcher, Ended, Surroundings
 from understudy.runtime.resource_manager import ResourceManager
@@ -162,7 +163,8 @@ class JobManager:
             raise _first(group) from group
         finally:
             silence.cancel()
-            resources.close()
+            with Closing("this term") as closing, closing.step("its links"):
+                resources.close()
             self.leadership = self.dispatcher = self.resources = None
             self.standbys.clear()
 

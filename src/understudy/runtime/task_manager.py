@@ -25,6 +25,7 @@ from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
 from understudy.runtime import code
+from understudy.runtime.closing import Closing
 from understudy.runtime.counts import DriverCounts
 from understudy.runtime.driver_pool import (
     CLOSING,
@@ -151,8 +152,11 @@ class TaskManager:
             self.held_attempts = bool(self._ended) or any(
                 one.deploy for one in self._pool.drivers()
             )
-            self._pool.kill_all(CLOSING)
-            await self._pool.emptied()
+            with Closing("the TaskManager") as closing:
+                with closing.step("its drivers"):
+                    self._pool.kill_all(CLOSING)
+                with closing.step("the death of its drivers"):
+                    await self._pool.emptied()
         raise AssertionError("unreachable: the tasks run for ever")
 
     # --- the leader -------------------------------------------------------------------------------
