@@ -27,6 +27,7 @@ from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import tombstones
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.without_application import until_there_is_a_run
 from understudy.model import (
     ApplicationResult,
     ApplicationStatus,
@@ -55,6 +56,7 @@ class Grant:
     durable: Durable
     term: int
     binding: Binding
+    settings: dict[str, str] = field(default_factory=dict)
     stamps: list[dict[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class Grant:
             me=Incarnation("me"),
             name="jobmanager",
             rest="",
-            configuration=Configuration({}),
+            configuration=Configuration(self.settings),
             services=self.stores,
             mains=cast("MainProcesses", None),
             locks=cast("Locks", NoLocks()),
@@ -190,6 +192,58 @@ def test_a_document_that_is_damaged_is_shown_and_nothing_of_it_is_removed() -> N
         assert stored.key in grant.dispatcher.attention[ground.APPLICATION]
         assert files.items() <= durable.storage.files.items()
         assert DAMAGED == durable.register._entries[stored.key].value
+
+    run_virtual(main())
+
+
+STAYS = {"execution.shutdown-on-application-finish": "false"}
+
+
+@pytest.mark.parametrize("settings", [{}, STAYS], ids=["it ends", "it stays"])
+@pytest.mark.parametrize("what", ["registry", "application", "jobs"])
+def test_each_leader_of_a_standing_cluster_waits_where_a_document_is_damaged(
+    what: str, settings: dict[str, str]
+) -> None:
+    """One term after the other: nobody ends, so nothing is started again and again."""
+
+    async def main() -> None:
+        durable = Durable()
+        stored = await ground.submitted(ground.services(durable))
+        plans = ground.services(durable).plans(stored)
+        await plans.claim(1)
+        await plans.add(1, ground.job(1))
+        key = next(one for one in durable.register._entries if one.startswith(what))
+        entry = await durable.register.load(key)
+        assert entry is not None
+        await durable.register.swap(key, DAMAGED, entry.version)
+        files = dict(durable.storage.files)
+        first, late = (Grant(durable, term, binding(), settings) for term in (2, 3))
+        ends = [await first.lead(), await late.lead()]
+        await asyncio.wait_for(until_there_is_a_run(ground.services(durable), binding()), 60)
+
+        assert [None, None] == ends
+        assert (first.serves.is_set(), late.serves.is_set()) == (True, True)
+        assert [True, True] == [bool(one.dispatcher.attention) for one in (first, late)]
+        assert files.items() <= durable.storage.files.items()
+        assert DAMAGED == durable.register._entries[key].value
+
+    run_virtual(main())
+
+
+def test_a_leader_that_waits_begins_anew_once_the_document_is_repaired() -> None:
+    async def main() -> None:
+        durable = Durable()
+        stored = await ground.submitted(ground.services(durable))
+        entry = await durable.register.load(stored.key)
+        assert entry is not None
+        damaged = await durable.register.swap(stored.key, DAMAGED, entry.version)
+        grant = Grant(durable, 2, binding(), STAYS)
+        leading = asyncio.ensure_future(grant.lead())
+        await grant.serves.wait()
+        await durable.register.swap(stored.key, entry.value, damaged)
+
+        with pytest.raises(LeadershipLost, match="recovered anew"):
+            await leading
 
     run_virtual(main())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import urllib.request
@@ -9,7 +10,7 @@ import urllib.request
 import pytest
 
 from tests.journeys.conftest import Start
-from tests.journeys.harness import Run
+from tests.journeys.harness import Run, command
 
 QUICK = ("-D", "restart-strategy.exponential-delay.initial-backoff=50ms")
 
@@ -140,7 +141,14 @@ def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) 
     run = start(
         "mains.py",
         "branch",
-        options=("--slots", slots, "-D", "execution.recovery.unreached-grace=1s"),
+        options=(
+            "-D",
+            "high-availability.cluster-id=branch",
+            "--slots",
+            slots,
+            "-D",
+            "execution.recovery.unreached-grace=1s",
+        ),
     )
     run.running("job 1")
     run.grown("jobs.txt", 1)
@@ -148,6 +156,10 @@ def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) 
     finished = run.wait("application-finished")
 
     assert run.finish() == 0
+    told = json.loads(command(run.place, "info", finished["run_id"], "--json").stdout)["jobs"]
+    gone = next(job for job in told if job["name"] == "job 1")
+    assert (False, True) == (gone["reached"], gone["displaced"]), "also after the end"
+    assert "displaced, as main took another path" in gone["reason"]
     assert run.lines("jobs.txt") == ["one 1", "two 1"]
     assert {job["name"]: job["status"] for job in finished["jobs"]} == {
         "job 1": "CANCELED",

@@ -122,6 +122,46 @@ def test_a_cluster_is_started_looked_at_stopped_and_goes_on(place: Path, conf: P
     assert {} == harness.processes_of(place)
 
 
+def test_a_cluster_that_is_to_stay_leads_and_tells_after_its_application(
+    place: Path, conf: Path
+) -> None:
+    script = harness.put_app(place, "three.py")
+    (place / "go").touch()
+    with (conf / "config.yaml").open("a") as file:
+        file.write("execution.shutdown-on-application-finish: 'false'\n")
+    at = ("--config-dir", str(conf))
+    command(place, "cluster", "start", *at, str(script))
+    until(lambda: ["FINISHED"] == states(place, at))
+    before = status(place, conf)
+    leader = next(one for one in before["processes"] if one["leads"])
+    told = httpx.get(f"{leader['rest']}/jobs/overview", timeout=60).json()["jobs"]
+    harness.kill([leader["pid"]])
+    until(lambda: leads(place, conf) not in {None, leader["pid"]})
+    after = states(place, at)
+    command(place, "cluster", "stop", *at)
+
+    assert ["FINISHED"] * 3 == [one["state"] for one in told]
+    assert {("runs", True), ("runs", False), ("runs", None)} == {
+        (one["state"], one["leads"]) for one in before["processes"]
+    }
+    assert ["FINISHED"] == after
+    assert ["first 1", "long 1", "third 1"] == lines(place, "jobs.txt")
+    assert 1 == len(lines(place, "main.txt"))
+    assert {} == harness.processes_of(place)
+
+
+def states(place: Path, at: tuple[str, ...]) -> list[str]:
+    """Return the states of the applications."""
+    listed = json.loads(command(place, "list", *at, "--json", code=None).stdout)
+    return [one["status"] for one in listed["applications"]]
+
+
+def leads(place: Path, conf: Path) -> int | None:
+    """Return the process that leads."""
+    found = [one["pid"] for one in status(place, conf, None)["processes"] if one["leads"]]
+    return found[0] if found else None
+
+
 def test_what_was_started_under_other_lines_is_shown_and_stopped(place: Path, conf: Path) -> None:
     script = harness.put_app(place, "three.py")
     at = ("--config-dir", str(conf))

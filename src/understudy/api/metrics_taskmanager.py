@@ -35,6 +35,7 @@ from understudy.config import Configuration, options
 from understudy.config.security import is_everywhere
 from understudy.errors import ConfigurationError
 from understudy.model import JobStatus
+from understudy.process.closing import Closing
 from understudy.rpc import addresses
 from understudy.taskmanager.counts import LOST, DriverCounts, DriverEnd
 from understudy.taskmanager.task_manager import TaskManager
@@ -185,10 +186,14 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
         # Ended at once: the server would check for a request to end only each 0.1 s.
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await server.close()
-        for connection in list(server.server_state.connections):
-            connection.shutdown()
-        endpoint.listening.close()
+        with Closing("metrics") as closing:
+            with closing.step("their server"):
+                await server.close()
+            for connection in list(server.server_state.connections):
+                with closing.step("a connection"):
+                    connection.shutdown()
+            with closing.step("their socket"):
+                endpoint.listening.close()
 
 
 def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:

@@ -22,6 +22,7 @@ from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroun
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.without_application import until_there_is_a_run
 from understudy.model import Incarnation, LeaderRecord, Term
+from understudy.process.closing import Closing
 from understudy.process.worker import GuardianLink, Holder
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
@@ -183,7 +184,8 @@ class JobManager:
             raise _first(group) from group
         finally:
             silence.cancel()
-            resources.close()
+            with Closing("this term") as closing, closing.step("its links"):
+                resources.close()
             self.term = None
             self.standbys.clear()
 

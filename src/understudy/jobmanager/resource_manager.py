@@ -19,6 +19,7 @@ from understudy.core.liveness import Silence
 from understudy.core.recovery import Inventory
 from understudy.core.slots import Ledger, Offer, Placement
 from understudy.model import Incarnation, JobId, Term
+from understudy.process.closing import Closing
 from understudy.process.liveness_lock import Locks
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
@@ -266,9 +267,11 @@ class ResourceManager:
         """Close all links: TaskManagers will look for the next leader."""
         for task in self._watching.values():
             task.cancel()
-        for view in self.taskmanagers.values():
-            if view.link:
-                view.link.close()
+        with Closing("the ResourceManager") as closing:
+            for name, view in list(self.taskmanagers.items()):
+                if view.link:
+                    with closing.step(f"the link of TaskManager {name}"):
+                        view.link.close()
 
 
 def _inventory(registration: messages.Register) -> tuple[Inventory, ...]:

@@ -27,6 +27,7 @@ from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
 from understudy.errors import UnderstudyError
 from understudy.model import Incarnation, JobStatus, SparkApplication, Term
 from understudy.process import channels, code, given_files, guardian
+from understudy.process.closing import Closing
 from understudy.process.processes import Death, Process, Processes, Spec
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
@@ -269,9 +270,11 @@ class DriverPool:
     def kill_all(self, reason: str) -> None:
         """End every driver, with whatever runs in it."""
         self._wanted = None
-        for one in self._drivers.values():
-            one.state, one.note = DriverState.ENDING, reason
-            one.process.kill(reason)
+        with Closing("all drivers") as closing:
+            for name, one in list(self._drivers.items()):
+                one.state, one.note = DriverState.ENDING, reason
+                with closing.step(f"driver {name}"):
+                    one.process.kill(reason)
 
     async def emptied(self) -> None:
         """Return once every driver is reaped."""

@@ -22,6 +22,7 @@ from understudy.errors import UnreachableError
 from understudy.ha.storage import BlockingStorage
 from understudy.model import Incarnation, JobId, LeaderRecord, Term
 from understudy.process import code
+from understudy.process.closing import Closing
 from understudy.process.processes import Death, Processes
 from understudy.process.reporter import Reporter, log_name
 from understudy.process.worker import GuardianLink
@@ -151,8 +152,11 @@ class TaskManager:
             self.held_attempts = bool(self._ended) or any(
                 one.deploy for one in self._pool.drivers()
             )
-            self._pool.kill_all(CLOSING)
-            await self._pool.emptied()
+            with Closing("the TaskManager") as closing:
+                with closing.step("its drivers"):
+                    self._pool.kill_all(CLOSING)
+                with closing.step("the death of its drivers"):
+                    await self._pool.emptied()
         raise AssertionError("unreachable: the tasks run for ever")
 
     # --- the leader -------------------------------------------------------------------------------

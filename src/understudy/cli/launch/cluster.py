@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -324,13 +324,14 @@ class LocalCluster:
         self._closing = True
         at_once = self.interrupts > 1
         living = [member.process for member in self._members if member.process]
-        for process in living:
-            if at_once:
-                process.kill("interrupted twice")
-            else:
-                process.stop(CLOSE_GRACE_S)
-        await asyncio.gather(*(asyncio.shield(process.death) for process in living))
         with Closing("the cluster") as closing:
+            for process in living:
+                with closing.step("a process"):
+                    if at_once:
+                        process.kill("interrupted twice")
+                    else:
+                        process.stop(CLOSE_GRACE_S)
+            await asyncio.gather(*(asyncio.shield(process.death) for process in living))
             with closing.step("processes of killed guardians"):
                 await self._settle()
             for task in self._tasks:
@@ -339,8 +340,9 @@ class LocalCluster:
             with closing.step("its register"):
                 if self._finished.is_set():
                     await self._clear_register()
-            with closing.step("its directories"):
-                await asyncio.to_thread(self._remove_rest)
+            for name, remove in self._rest():
+                with closing.step(name):
+                    await asyncio.to_thread(remove)
 
     async def _clear_register(self) -> None:
         """Remove the record of a standby that had just begun to lead when it was told to end.
@@ -370,30 +372,38 @@ class LocalCluster:
             await latch.dismiss(contender)
         await latch.leave()
 
-    def _remove_rest(self) -> None:
-        """Remove the locks of processes that were killed; and all of a cluster without a name."""
+    def _rest(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield what is to be removed that is not data, and all of a cluster without a name."""
+        yield "its scratch", self._remove_scratch
+        if self._finished.is_set():
+            yield "its locks", self._remove_locks
+        if self._plan.configuration.is_standalone:
+            yield "its leftovers", self._remove_what_nobody_remembers
+        if self._finished.is_set() and self._plan.ephemeral:
+            yield "its data", self._remove_data
+
+    def _remove_scratch(self) -> None:
         for member in self._members:
             if member.worker and member.worker.scratch:
                 shutil.rmtree(member.worker.scratch, ignore_errors=True)
-        locks = locks_directories(self._plan.configuration, self._plan.cluster_id)
-        if locks and self._finished.is_set():
+        with contextlib.suppress(OSError):
+            Path(self._scratch).rmdir()
+
+    def _remove_locks(self) -> None:
+        """Remove the locks of processes that were killed."""
+        if locks := locks_directories(self._plan.configuration, self._plan.cluster_id):
             LivenessLocks(*locks).clear(self._started)
             for directory in locks:
                 with contextlib.suppress(OSError):
                     directory.parent.rmdir()
-        with contextlib.suppress(OSError):
-            Path(self._scratch).rmdir()
-        if self._plan.configuration.is_standalone:
-            self._remove_what_nobody_remembers()
-        if not self._finished.is_set():
-            return
+
+    def _remove_data(self) -> None:
         storage = open_storage(self._plan.configuration.storage_dir)
         cluster = directory_of(self._plan.configuration, self._plan.cluster_id)
-        if self._plan.ephemeral:
-            try:
-                storage.delete_tree(cluster)
-            except OSError as error:
-                self.log(f"left behind {storage.url}/{cluster}: {error}")
+        try:
+            storage.delete_tree(cluster)
+        except OSError as error:
+            self.log(f"left behind {storage.url}/{cluster}: {error}")
 
     def _remove_what_nobody_remembers(self) -> None:
         """Remove what the one JobManager has stored, however it ended: only it knew what it is."""

@@ -16,6 +16,7 @@ from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError
 from understudy.ha import layout
 from understudy.ha.services import HighAvailabilityServices
+from understudy.process.closing import Closing
 from understudy.process.liveness_lock import LivenessLocks
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ async def standing_alone(
         try:
             yield
         finally:
-            with contextlib.suppress(OSError, TimeoutError):
+            with Closing("the one JobManager") as closing, closing.step("what it has stored"):
                 await _clear(services)
 
 
