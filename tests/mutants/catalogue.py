@@ -33,8 +33,11 @@ CLEANUP = "runtime/cleanup.py"
 
 CORE = "tests/core/test_"
 HA = "tests/ha/test_"
-WORLDS = "tests/sim/test_worlds.py"
 CONTRACT = "tests/contract/test_register.py"
+KILLED = (
+    "tests/contract/test_register_processes.py"
+    "::test_a_kill_at_any_system_call_leaves_the_old_value_or_the_new"
+)
 
 MUTANTS = (
     # --- the lease and the election
@@ -272,7 +275,7 @@ MUTANTS = (
         '            (directory / f"{_TOKEN}{expected}").rename(directory / f"{_TOKEN}{version}")\n'
         '            (directory / f"{_VALUE}x").rename(draft)\n'
         "        except FileNotFoundError:\n            draft",
-        "tests/contract/test_register_processes.py",
+        KILLED,
     ),
     _mutant(
         "the next writer's draft is removed", 7, FILESYSTEM,
@@ -390,7 +393,7 @@ MUTANTS = (
         "a TaskManager obeys an older leader", 1, "runtime/task_manager.py",
         "if envelope.term < self._highest_term:",
         "if False:",
-        HA + "task_manager.py", WORLDS,
+        HA + "task_manager.py",
     ),
     _mutant(
         "a slot is given twice", 3, "core/slots.py",
