@@ -34,10 +34,9 @@ CLEANUP = "runtime/cleanup.py"
 CORE = "tests/core/test_"
 HA = "tests/ha/test_"
 CONTRACT = "tests/contract/test_register.py"
-KILLED = (
-    "tests/contract/test_register_processes.py"
-    "::test_a_kill_at_any_system_call_leaves_the_old_value_or_the_new"
-)
+PROCESSES = "tests/contract/test_register_processes.py"
+KILLED = f"{PROCESSES}::test_a_kill_at_any_system_call_leaves_the_old_value_or_the_new"
+RACING = f"{PROCESSES}::test_racing_increments_of_processes_lose_nothing"
 
 MUTANTS = (
     # --- the lease and the election
@@ -281,7 +280,7 @@ MUTANTS = (
         "the next writer's draft is removed", 7, FILESYSTEM,
         'not kept and name[len(_VALUE) :].split(".")[0] <= number:',
         "not kept:",
-        CONTRACT, "tests/contract/test_register_processes.py",
+        CONTRACT, RACING,
     ),
     _mutant(
         "a version is used twice", 7, FILESYSTEM,
