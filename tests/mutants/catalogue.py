@@ -33,8 +33,10 @@ CLEANUP = "jobmanager/cleanup.py"
 
 CORE = "tests/core/test_"
 HA = "tests/ha/test_"
-WORLDS = "tests/sim/test_worlds.py"
 CONTRACT = "tests/contract/test_register.py"
+PROCESSES = "tests/contract/test_register_processes.py"
+KILLED = f"{PROCESSES}::test_a_kill_at_any_system_call_leaves_the_old_value_or_the_new"
+RACING = f"{PROCESSES}::test_racing_increments_of_processes_lose_nothing"
 
 MUTANTS = (
     # --- the lease and the election
@@ -272,13 +274,13 @@ MUTANTS = (
         '            (directory / f"{_TOKEN}{expected}").rename(directory / f"{_TOKEN}{version}")\n'
         '            (directory / f"{_VALUE}x").rename(draft)\n'
         "        except FileNotFoundError:\n            draft",
-        "tests/contract/test_register_processes.py",
+        KILLED,
     ),
     _mutant(
         "the next writer's draft is removed", 7, FILESYSTEM,
         'not kept and name[len(_VALUE) :].split(".")[0] <= number:',
         "not kept:",
-        CONTRACT, "tests/contract/test_register_processes.py",
+        CONTRACT, RACING,
     ),
     _mutant(
         "a version is used twice", 7, FILESYSTEM,
@@ -390,7 +392,7 @@ MUTANTS = (
         "a TaskManager obeys an older leader", 1, "taskmanager/task_manager.py",
         "if envelope.term < self._highest_term:",
         "if False:",
-        "tests/taskmanager/test_task_manager.py", WORLDS,
+        "tests/taskmanager/test_task_manager.py",
     ),
     _mutant(
         "a slot is given twice", 3, "core/slots.py",

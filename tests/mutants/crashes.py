@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant
 
+FAULT = (
+    "tests/crash/test_system_calls.py"
+    "::test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_can_be_repeated"
+)
+
 CRASHES = (
     mutant(
         "drafts of the dead stay", 5, "ha/drafts.py",
         "if not _is_abandoned(draft):",
         "if True:",
-        "tests/crash/test_system_calls.py",
+        f"{FAULT}[an application, put-signal=KILL]",
     ),
     mutant(
         "a draft is emptied where its writer finds it", 1, "ha/drafts.py",
@@ -33,12 +38,12 @@ CRASHES = (
         "half of a layout stays in its place", 8, "process/code.py",
         "laid_out.rename(draft)",
         "laid_out.exists()",
-        "tests/crash/test_system_calls.py",
+        f"{FAULT}[layouts, removed-signal=KILL]",
     ),
     mutant(
         "one input/output error is damage", 9, "ha/plain_files.py",
         "IO_TRIES = 3",
         "IO_TRIES = 1",
-        "tests/crash/test_system_calls.py",
+        f"{FAULT}[an application, buried-error=EIO]",
     ),
 )  # fmt: skip

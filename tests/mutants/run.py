@@ -102,7 +102,7 @@ def outcome(
         return so("survived")
     if process.returncode == NOTICED:
         failed = [line for line in said.splitlines() if line.startswith("FAILED ")]
-        return so("noticed", failed[0].split()[1] if failed else "an error")
+        return so("noticed", failed[0][7:].partition(" - ")[0] if failed else "an error")
     return so(f"pytest ended with {process.returncode}: {said[-400:]}")
 
 

@@ -38,7 +38,7 @@ STORAGE = (
         "a silent store is waited for", 1, FILES,
         "timeout=CALL_S",
         "timeout=30.0",
-        FAULTS,
+        f"{FAULTS}::test_a_server_that_never_answers_holds_nobody_up[read]",
     ),
     mutant(
         "a directory's mark is its child", 1, FILES,
