@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import ssl
 import stat
 import subprocess
@@ -25,14 +24,14 @@ from tests.journeys.spark.conftest import left_behind, on, put
 from tests.support.command_lines import Watcher
 from tests.support.spark_cluster import SparkCluster
 from understudy.spark import properties
-from understudy.spark.java import find_java
+from understudy.spark.java import javas
 
-KEYTOOL = shutil.which("keytool", path=str(find_java().home / "bin")) or shutil.which("keytool")
+KEYTOOLS = [str(tool) for java in javas() if (tool := java.home / "bin" / "keytool").exists()]
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.long,
-    pytest.mark.skipif(KEYTOOL is None, reason="no keytool here: a JDK has one"),
+    pytest.mark.skipif(not KEYTOOLS, reason="no keytool here: a JDK has one"),
 ]
 
 SECRET, PASSWORD = "secret-of-the-tls-cluster", "password-of-the-stores"
@@ -65,8 +64,7 @@ class Story:
 
 def _stores(place: Path) -> str:
     """Make a key pair, and a store of whom to trust; return the certificate."""
-    assert KEYTOOL is not None
-    common = [KEYTOOL, "-noprompt", "-storetype", "PKCS12", "-storepass:env", "STORE"]
+    store = ("-noprompt", "-storetype", "PKCS12", "-storepass:env", "STORE")
     alias = ("-alias", "spark")
     keys = (*alias, "-keystore", str(place / "keys.p12"))
     name = ("-dname", "CN=understudy-tests", "-ext", "san=ip:127.0.0.1,dns:localhost")
@@ -78,7 +76,7 @@ def _stores(place: Path) -> str:
         ("-importcert", *alias, "-keystore", trusted, "-file", pem),
     ):
         done = subprocess.run(
-            [*common[:1], *words, *common[1:]],
+            [KEYTOOLS[0], *words, *store],
             env={**harness.environment(place), "STORE": PASSWORD},
             capture_output=True,
             text=True,
