@@ -28,7 +28,7 @@ from understudy.runtime import persist, plans
 from understudy.runtime.attempt import Attempt, is_retryable
 from understudy.runtime.driver import JobProcess
 from understudy.runtime.forks import Home
-from understudy.runtime.job_line import Beat, Begin, line_over
+from understudy.runtime.job_line import Beat, line_over
 from understudy.runtime.job_session import NoJobSession
 
 STAGED = "staged/job-1.json"
@@ -96,7 +96,7 @@ class Scene:
             writer="",
             result_size_max=1 << 20,
         )
-        self.process.run(Begin(order=RunAttempt(deploy=deploy, term=1)))
+        self.process.run(RunAttempt(deploy=deploy, term=1))
         while True:
             envelope = self._peer.receive()
             assert envelope is not None

@@ -38,7 +38,7 @@ from understudy.model import JobId, JobStatus
 from understudy.rpc import messages
 from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt, StartSession
 from understudy.rpc.wire import BlockingLink
-from understudy.runtime import channels, fork_server
+from understudy.runtime import channels, fork_server, plans
 from understudy.runtime.attempt import Attempt, Interrupted
 from understudy.runtime.channels import APPLICATION_LOST, HEARTBEAT_S, JVM_LOST, SERVES_ONE
 from understudy.runtime.driver import JobProcess
@@ -46,7 +46,7 @@ from understudy.runtime.driver_session import Session, open_session
 from understudy.runtime.environment import IN_DRIVER
 from understudy.runtime.executor_watch import ExecutorWatch
 from understudy.runtime.fork_server import Child, ForkServer
-from understudy.runtime.job_line import Beat, Begin, GiveUp, Line, line_over
+from understudy.runtime.job_line import Attach, Beat, GiveUp, Line, line_over
 from understudy.runtime.job_session import job_session
 from understudy.runtime.printed import flush_output
 from understudy.runtime.pulse import BEATS, Pulse
@@ -120,6 +120,8 @@ class Driver:
             order = self._inbox.get()
             if order is None:
                 return
+            if child.ended.is_set():  # Somebody has killed it before it had a job.
+                child = self._server.fork()
             reasons = self._run(order, child)
             reasons = reasons or self._why_not_again()
             if reasons:
@@ -135,7 +137,7 @@ class Driver:
             if isinstance(handover, messages.AttemptEnded):
                 self._tell(handover)
                 return self._why_retired(handover)
-            ended = self._follow(Begin(order=order, handover=handover), child)
+            ended = self._follow(order, handover, child)
         finally:
             self._running = ""
         return self._why_retired(ended)
@@ -162,16 +164,20 @@ class Driver:
                 attempt.failed(error)
         return attempt.stage()
 
-    def _follow(self, begin: Begin, child: Child) -> messages.AttemptEnded:
+    def _follow(
+        self, order: RunAttempt, handover: Handover | None, child: Child
+    ) -> messages.AttemptEnded:
         """Hand an attempt to its process, and hand on what that says, until it is reaped."""
-        deploy = begin.order.deploy
+        deploy = order.deploy
         line = line_over(child.line, "driver")
         self._pulse.expect(_JOB)
         with contextlib.suppress(UnreachableError), self._turn:
             self._line = line
             if self._is_interrupted(deploy):
                 line.send(Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
-            line.send(begin)
+            if handover:
+                line.send(Attach(handover=handover))
+            line.send(order)
         ended: messages.AttemptEnded | None = None
         while (envelope := line.receive()) is not None:
             match envelope.message:
@@ -210,6 +216,9 @@ class Driver:
         """Look for what a job has left; return why no other one may come, if so."""
         if self._reuse == NEVER:
             return [SERVES_ONE]
+        for descriptor in (1, 2):  # All processes of a driver share what these are.
+            with contextlib.suppress(OSError):
+                os.set_blocking(descriptor, True)
         left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
         try:
             in_session = self._session.close()
@@ -361,6 +370,7 @@ def main() -> NoReturn:
     # What these import, the processes of jobs share.
     job_session(message.kind)
     load_client(message.storage)
+    plans.current_versions()
     server = ForkServer.start(lambda end: _run_job(end, message, timeout_s), timeout_s / BEATS)
     try:
         _start(message, session)

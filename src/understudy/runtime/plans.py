@@ -8,6 +8,7 @@ Layout: one line of JSON (name, versions), then the cloudpickle of ``(function, 
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -71,8 +72,12 @@ def decode_plan(
     return function, args, kwargs
 
 
+@functools.cache
 def current_versions() -> dict[str, str]:
-    """Return the versions that must agree between the writer of a plan and its reader."""
+    """Return the versions that must agree between the writer of a plan and its reader.
+
+    They are looked up once: that takes a millisecond.
+    """
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "cloudpickle": cloudpickle.__version__,
