@@ -13,7 +13,7 @@ from tests.support.memory_storage import MemoryStorage
 from understudy.clock import SystemClock
 from understudy.driver.attempt import Attempt, is_retryable
 from understudy.driver.driver import JobProcess
-from understudy.driver.job_line import Beat, Begin, line_over
+from understudy.driver.job_line import Beat, line_over
 from understudy.driver.job_session import NoJobSession
 from understudy.errors import (
     CheckpointError,
@@ -96,7 +96,7 @@ class Scene:
             writer="",
             result_size_max=1 << 20,
         )
-        self.process.run(Begin(order=RunAttempt(deploy=deploy, term=1)))
+        self.process.run(RunAttempt(deploy=deploy, term=1))
         while True:
             envelope = self._peer.receive()
             assert envelope is not None

@@ -30,6 +30,7 @@ ITS_OWN = (
     *("close_output", "lose_output", "change_directory", "remove_directory", "change_mask"),
     *("change_environment", "change_handlers", "change_limits", "patch_json", "change_recursion"),
     *("change_timeout", "stop_collecting", "change_log_level", "change_precision", "add_module"),
+    "block_no_more",
 )
 """They return, and what they have done ends with their process: the driver goes on."""
 
@@ -72,6 +73,7 @@ UNTOUCHED = {
     "children": [],
     "files": False,
     "output": [True, True],
+    "blocks": [True, True],
     "json": "[1]",
     "timeout": None,
     "collected": True,

@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from understudy.clock import Clock
+from understudy.core.handover import Handover
 from understudy.driver.attempt import Attempt, Interrupted
 from understudy.driver.checkpointing import LinkRecorder
-from understudy.driver.job_line import Beat, Begin, GiveUp, Line, LineMessage
+from understudy.driver.job_line import Attach, Beat, GiveUp, Line, LineMessage
 from understudy.driver.job_session import JobSession
 from understudy.errors import ExecutorsUnavailable, SessionLost, UnreachableError
 from understudy.ha.storage import BlockingStorage
@@ -29,7 +30,7 @@ from understudy.process.channels import APPLICATION_LOST, JVM_LOST
 from understudy.process.printed import flush_output
 from understudy.process.pulse import BEATS
 from understudy.rpc import messages
-from understudy.rpc.messages import Deploy, Interrupt
+from understudy.rpc.messages import Deploy, Interrupt, RunAttempt
 
 
 class JobProcess:
@@ -46,6 +47,7 @@ class JobProcess:
         """The job whose function the main thread is in."""
         self._interrupted: set[tuple[str, int]] = set()
         """Attempts that are to end, those that have not begun here yet included."""
+        self._handover: Handover | None = None
         self._recorder: LinkRecorder | None = None
         self._given_up: ExecutorsUnavailable | None = None
         """Why the attempt is interrupted, if nobody has asked for it."""
@@ -55,21 +57,21 @@ class JobProcess:
         signal.signal(signal.SIGUSR1, self._raise_in_job)
         # Whoever sends it from outside ends this process: that is no exception of a job.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        begin = self._await_begin()
+        order = self._await_order()
         for work, name in (
             (self._receive, "understudy-inbox"),
             (lambda: self._beat(timeout_s), "understudy-pulse"),
         ):
             threading.Thread(target=work, name=name, daemon=True).start()
-        self.run(begin)
+        self.run(order)
 
-    def run(self, begin: Begin) -> None:
+    def run(self, order: RunAttempt) -> None:
         """Run an attempt, and report it."""
-        deploy = begin.order.deploy
-        attempt = Attempt(deploy, begin.order.term, self._storage, self._clock)
+        deploy = order.deploy
+        attempt = Attempt(deploy, order.term, self._storage, self._clock)
         try:
             with self._interruptible(deploy):
-                session = self._session.open(begin.handover)
+                session = self._session.open(self._handover)
                 recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, self._clock)
                 self._recorder = recorder
                 context = attempt.context(lambda: session, recorder)
@@ -145,11 +147,13 @@ class JobProcess:
             self._running = ""  # Once: what follows is our own.
             raise Interrupted
 
-    def _await_begin(self) -> Begin:
+    def _await_order(self) -> RunAttempt:
         while (envelope := self._line.receive()) is not None:
             match envelope.message:
-                case Begin() as begin:
-                    return begin
+                case RunAttempt() as order:
+                    return order
+                case Attach() as attach:
+                    self._handover = attach.handover
                 case Interrupt() as wish:
                     self._interrupt(wish)
         os._exit(0)  # No job came.

@@ -32,7 +32,7 @@ from understudy.driver.driver import JobProcess
 from understudy.driver.driver_session import Session, open_session
 from understudy.driver.executor_watch import ExecutorWatch
 from understudy.driver.fork_server import Child, ForkServer
-from understudy.driver.job_line import Beat, Begin, GiveUp, Line, line_over
+from understudy.driver.job_line import Attach, Beat, GiveUp, Line, line_over
 from understudy.driver.job_session import job_session
 from understudy.driver.surroundings import left_behind
 from understudy.errors import (
@@ -44,7 +44,7 @@ from understudy.errors import (
 from understudy.ha import own_directory
 from understudy.ha.storage import load_client, open_storage
 from understudy.model import JobId, JobStatus
-from understudy.process import channels
+from understudy.process import channels, plans
 from understudy.process.channels import APPLICATION_LOST, HEARTBEAT_S, JVM_LOST, SERVES_ONE
 from understudy.process.printed import flush_output
 from understudy.process.pulse import BEATS, Pulse
@@ -121,6 +121,8 @@ class Driver:
             order = self._inbox.get()
             if order is None:
                 return
+            if child.ended.is_set():  # Somebody has killed it before it had a job.
+                child = self._server.fork()
             reasons = self._run(order, child)
             reasons = reasons or self._why_not_again()
             if reasons:
@@ -136,7 +138,7 @@ class Driver:
             if isinstance(handover, messages.AttemptEnded):
                 self._tell(handover)
                 return self._why_retired(handover)
-            ended = self._follow(Begin(order=order, handover=handover), child)
+            ended = self._follow(order, handover, child)
         finally:
             self._running = ""
         return self._why_retired(ended)
@@ -163,16 +165,20 @@ class Driver:
                 attempt.failed(error)
         return attempt.stage()
 
-    def _follow(self, begin: Begin, child: Child) -> messages.AttemptEnded:
+    def _follow(
+        self, order: RunAttempt, handover: Handover | None, child: Child
+    ) -> messages.AttemptEnded:
         """Hand an attempt to its process, and hand on what that says, until it is reaped."""
-        deploy = begin.order.deploy
+        deploy = order.deploy
         line = line_over(child.line, "driver")
         self._pulse.expect(_JOB)
         with contextlib.suppress(UnreachableError), self._turn:
             self._line = line
             if self._is_interrupted(deploy):
                 line.send(Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
-            line.send(begin)
+            if handover:
+                line.send(Attach(handover=handover))
+            line.send(order)
         ended: messages.AttemptEnded | None = None
         while (envelope := line.receive()) is not None:
             match envelope.message:
@@ -211,6 +217,9 @@ class Driver:
         """Look for what a job has left; return why no other one may come, if so."""
         if self._reuse == NEVER:
             return [SERVES_ONE]
+        for descriptor in (1, 2):  # All processes of a driver share what these are.
+            with contextlib.suppress(OSError):
+                os.set_blocking(descriptor, True)
         left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
         try:
             in_session = self._session.close()
@@ -362,6 +371,7 @@ def main() -> NoReturn:
     # What these import, the processes of jobs share.
     job_session(message.kind)
     load_client(message.storage)
+    plans.current_versions()
     server = ForkServer.start(lambda end: _run_job(end, message, timeout_s), timeout_s / BEATS)
     try:
         _start(message, session)

@@ -15,11 +15,10 @@ from understudy.rpc.messages import Message
 from understudy.rpc.wire import BlockingLink, Codec
 
 
-class Begin(Message, frozen=True, kw_only=True):
-    """Run an attempt, on what the driver has opened for it."""
+class Attach(Message, frozen=True, kw_only=True):
+    """Run the attempt that follows on this, which the driver has opened for it."""
 
-    order: messages.RunAttempt
-    handover: Handover | None = None
+    handover: Handover
 
 
 class GiveUp(Message, frozen=True, kw_only=True):
@@ -37,9 +36,10 @@ class Beat(Message, frozen=True, kw_only=True):
 
 
 LineMessage = (
-    Begin
+    Attach
     | GiveUp
     | Beat
+    | messages.RunAttempt
     | messages.Interrupt
     | messages.CheckpointsRecorded
     | messages.CheckpointsRefused

@@ -8,6 +8,7 @@ Layout: one line of JSON (name, versions), then the cloudpickle of ``(function, 
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -71,6 +72,7 @@ def decode_plan(
     return function, args, kwargs
 
 
+@functools.cache
 def current_versions() -> dict[str, str]:
     """Return the versions that must be the same for the writer and the reader of a plan."""
     return {

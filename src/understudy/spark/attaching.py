@@ -125,7 +125,7 @@ class AttachedSession:
     """The session of one job."""
 
     def __init__(self) -> None:
-        self._handover: Handover
+        self._handover: Handover | None = None
         self._session: SparkSession | None = None
         self._queries: Queries | None = None
 
@@ -162,7 +162,7 @@ class AttachedSession:
         """Interrupt the Spark jobs of the job; called from another thread than the job's."""
         if self._queries:
             self._queries.interrupt()
-        if self._session is None:
+        if self._session is None or self._handover is None:
             return
         for query in self._session.streams.active:  # Started behind PySpark's back.
             query.stop()
@@ -170,7 +170,7 @@ class AttachedSession:
 
     def is_lost(self, error: BaseException | None) -> bool:
         """Say whether the JVM is gone; a broken connection is given a moment to show that."""
-        if self._session is None:
+        if self._handover is None:
             return False
         broken = isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or (
             isinstance(error, Py4JError) and "Answer from Java side is empty" in str(error)
@@ -179,7 +179,7 @@ class AttachedSession:
 
     def lost_application(self, error: BaseException) -> str:
         """Say how the cluster has ended the job's Spark application; empty if it has not."""
-        if self._session is None or not self._handover.per_attempt:
+        if self._session is None or self._handover is None or not self._handover.per_attempt:
             return ""
         return ended_by_cluster(self._session.sparkContext, error)
 

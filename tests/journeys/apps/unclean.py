@@ -46,6 +46,7 @@ def look(ctx: JobContext) -> dict[str, Any]:
         "children": [pid for pid in os.listdir("/proc") if _parent(pid) == os.getpid()],
         "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 17,
         "output": [Path(f"/proc/self/fd/{number}").exists() for number in (1, 2)],
+        "blocks": [os.get_blocking(number) for number in (1, 2)],
         "json": json.dumps([1]),
         "recursion": sys.getrecursionlimit(),
         "timeout": socket.getdefaulttimeout(),
@@ -184,6 +185,11 @@ def change_limits(ctx: JobContext) -> None:
 
 def patch_json(ctx: JobContext) -> None:
     json.dumps = lambda *_, **__: "patched"
+
+
+def block_no_more(ctx: JobContext) -> None:
+    os.set_blocking(1, False)
+    os.set_blocking(2, False)
 
 
 def change_recursion(ctx: JobContext) -> None:
