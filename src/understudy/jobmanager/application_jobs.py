@@ -156,7 +156,7 @@ class ApplicationJobs:
         self._spawn(master.savepoints.run())
         return master
 
-    # --- what main asks for (Jobs) ----------------------------------------------------------------
+    # --- requests of main (Jobs) ------------------------------------------------------------------
 
     async def submit(self, request: Submit) -> bool:
         """Store a new job, or match a known one and bring its plan up to date."""
@@ -269,7 +269,7 @@ class ApplicationJobs:
             raise NotFoundError(f"application {self._record.application_id} has no job {job_id}")
         return entry
 
-    # --- what happens to jobs (Supervisor) --------------------------------------------------------
+    # --- state changes of jobs (Supervisor) -------------------------------------------------------
 
     def job_changed(self, master: JobMaster, before: JobState) -> None:
         """Update the reaching order, the takeover, the marks and the shown status."""
@@ -353,7 +353,7 @@ class ApplicationJobs:
         if commands:
             self._follow(commands)
 
-    # --- what TaskManagers say (Tenant) -----------------------------------------------------------
+    # --- messages of TaskManagers (Tenant) --------------------------------------------------------
 
     def wanted(self) -> messages.Prepare | None:
         """Return the message that prepares drivers for this application."""

@@ -90,7 +90,7 @@ class Cleanup:
         self.failures = 0
         """Failed tries of all tasks."""
 
-    # --- what people do and see -------------------------------------------------------------------
+    # --- views and requests of people -------------------------------------------------------------
 
     @property
     def application_id(self) -> ApplicationId:
@@ -434,7 +434,7 @@ class Cleanup:
         await self._stored.update(self._term, lambda body: replace(body, result=clean))
 
     async def _bury(self) -> Tombstone:
-        """Replace the application's link by its tombstone in one write, then delete the documents."""
+        """Replace the application's link by its tombstone in one write; then delete documents."""
         tombstone: Tombstone | None = None
 
         async def bury(_: Effort) -> None:

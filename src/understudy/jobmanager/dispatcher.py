@@ -242,7 +242,7 @@ class Dispatcher:
         ttl_s, now = around.configuration.get(options.TOMBSTONE_TTL), around.clock.wall()
         await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
 
-    # --- taking in --------------------------------------------------------------------------------
+    # --- submitting -------------------------------------------------------------------------------
 
     async def _submit(self, run_id: RunId) -> StoredApplication | None:
         """Store the application that this process was started with."""
@@ -295,7 +295,7 @@ class Dispatcher:
         """Claim the jobs, and apply the changes that a person made by restarting the run."""
         around, term, changes = self._around, self._leadership.term, self._binding.changes
         submission, now = self._binding.submission, around.clock.wall()
-        # The application first: its deployment number tells outdated jobs apart.
+        # The application first: its deployment number marks outdated jobs.
         deployed = await redeployment.deploy(
             around.services, stored, submission, changes, term, now
         )

@@ -25,7 +25,7 @@ class Jobs(Protocol):
         ...
 
     async def past(self, job_id: JobId) -> dict[JobId, Outcome]:
-        """Return the outcomes of a FINISHED job and its FINISHED successors; empty if it has none."""
+        """Return the outcomes of a FINISHED job and its FINISHED successors; else none."""
         ...
 
     def come_by(self, job_id: JobId) -> None:

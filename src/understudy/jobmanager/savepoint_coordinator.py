@@ -135,7 +135,7 @@ class SavepointCoordinator:
         self._recovered = asyncio.Event()
         self._triggering = asyncio.Lock()
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def find(self, trigger: str) -> Savepoint | None:
         """Return the savepoint with this trigger id; None without one."""
@@ -205,7 +205,7 @@ class SavepointCoordinator:
             self._tell(job.Stop(wanted.then))
         self._wanted.put_nowait(wanted)
 
-    # --- taking -----------------------------------------------------------------------------------
+    # --- taking savepoints ------------------------------------------------------------------------
 
     async def _recover(self) -> None:
         """Begin the pending savepoints that an earlier leader left."""
@@ -261,7 +261,7 @@ class SavepointCoordinator:
             return False
         except LeadershipLost:
             raise
-        except Exception as error:  # Whatever a store raises: the job continues.
+        except Exception as error:  # No error of a store ends the job.
             why = str(error) or "there was no answer in time"
             _log.error("job %r: savepoint %s failed: %s", self._about.job_name, wanted.trigger, why)
             if wanted.then:
@@ -346,7 +346,7 @@ class SavepointCoordinator:
                 await asyncio.to_thread(_remove_tree, before)
         return wanted
 
-    # --- beginning with one -----------------------------------------------------------------------
+    # --- beginning with a savepoint ---------------------------------------------------------------
 
     async def begin(self) -> None:
         """Lay out the savepoint that the job begins with, if any, unless that is done.

@@ -75,7 +75,7 @@ class Directories:
         return Place(address_of(self.storage, self._roots[root]))
 
 
-# --- taking ---------------------------------------------------------------------------------------
+# --- taking a savepoint ---------------------------------------------------------------------------
 
 
 def located(
@@ -177,7 +177,7 @@ def _what(checkpoint: Checkpoint) -> str:
     return f"the table {checkpoint.name!r}"
 
 
-# --- beginning with it ----------------------------------------------------------------------------
+# --- beginning with a savepoint -------------------------------------------------------------------
 
 
 def lay_out(found: Found, directories: Directories) -> tuple[Checkpoint, ...]:
