@@ -1,3 +1,3 @@
 """The JobManager: dispatcher, applications, job masters, resource manager, coordinators, cleanup.
 
-The room knows neither the TaskManager, nor the driver, nor the process of ``main``."""
+The room imports neither the TaskManager, nor the driver, nor the process of ``main``."""

@@ -1,7 +1,7 @@
-"""One application in one term: it executes ``main``, serves its requests, and ends.
+"""One application in one term: executes ``main``, serves its requests, commits its result.
 
-Its life is decided in ``core.application``; this module carries that out. Its jobs are the business
-of ``application_jobs``.
+``core.application`` decides the states of the application; this module carries out its commands.
+The application's jobs live in ``jobmanager.application_jobs``.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages
 
 MAIN_GRACE_S = 5.0
-"""How long ``main`` may go on after SIGTERM, or after it has said that it ended."""
+"""How long the process of ``main`` may live after SIGTERM, or after it reported its end."""
 
 _THROUGH = {
     ApplicationStatus.FAILED: ApplicationStatus.FAILING,
     ApplicationStatus.CANCELED: ApplicationStatus.CANCELING,
 }
-"""The state before, for a moment at least, as in Flink."""
+"""The state passed through before a final state, as in Flink."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ApplicationSettings:
-    """What the options say about how applications live."""
+    """The options that govern how an application is executed."""
 
     strategy: Strategy
     policy: bool | None
     unreached_grace_s: float
     code_root: str
-    """Where the code was laid out on this host."""
+    """Directory of the unpacked code on this host."""
     python_path: tuple[str, ...]
 
 
 class Application:
-    """One application that is executed by this leader."""
+    """One application, executed by this leader."""
 
     def __init__(
         self,
@@ -105,12 +105,12 @@ class Application:
 
     @property
     def timestamps(self) -> dict[str, float]:
-        """Return when the application came into each of its states first."""
+        """Return when the application first entered each of its states."""
         return {ApplicationStatus.CREATED.value: self.stored.body.created_at, **self._timestamps}
 
     @property
     def failure(self) -> Failure | None:
-        """Return why the application fails, or has failed: the one cause of it."""
+        """Return the cause of the application's failure, while it is failing and afterwards."""
         return self._state.failure if self._state.ended is None else self._failure
 
     def tell(self, event: life.Event) -> None:
@@ -142,7 +142,7 @@ class Application:
             await self._end_main()
 
     def _entered(self, status: ApplicationStatus) -> float:
-        """Note when the application came into a state; a later leader comes into it again."""
+        """Record when the application first entered a state, under this or an earlier leader."""
         return self._timestamps.setdefault(status.value, self.context.clock.wall())
 
     def _recover(self) -> None:
@@ -228,7 +228,7 @@ class Application:
         )
 
     async def _attend_main(self, main: MainProcess, assignment: Assignment, began: float) -> None:
-        """Serve one execution, and tell how it ended once its process is reaped."""
+        """Serve one execution, and enqueue how it ended once its process is reaped."""
         desk = MainDesk(main.link, self.jobs, assignment, self._spawn)
         ended = await desk.serve()
         if ended is not None:
@@ -243,7 +243,7 @@ class Application:
         if ended is not None and ended.failure is None:
             self.tell(self._returned())
         elif ended is not None and ended.failure is not None:
-            # What ``main`` says of a job is checked: the exception may be of its own making.
+            # The job that ``main`` names is checked: ``main`` may have built the exception itself.
             status = self.jobs.ended_as(ended.job_id)
             failure = ended.failure
             if ended.job_id and status is JobStatus.FAILED:
@@ -262,7 +262,7 @@ class Application:
                 self.tell(life.MainLost(failure, max(0.0, death.at - began)))
 
     def _returned(self) -> life.Event:
-        """Return how ``main`` has ended that ended well: it must have reached all savepoints."""
+        """Return the event for a normal return of ``main``: a failure if savepoints are unused."""
         names = {entry.name for entry in self.jobs.entries.values()}
         missing = [
             one
@@ -284,13 +284,13 @@ class Application:
         self._reporter.line(log, "main", text)
 
     async def _end_main(self) -> None:
-        """See to it that nothing of ``main`` lives, before anybody else may execute it."""
+        """Kill and reap the process of ``main`` before another leader may execute ``main``."""
         if self._main:
             self._main.process.kill("its JobManager does not lead any more")
             await asyncio.shield(self._main.process.death)
 
     async def _commit(self, status: ApplicationStatus, failure: Failure | None) -> None:
-        """Make the application's result durable: from now on it is never executed again."""
+        """Make the result durable: the application is never executed again."""
         body = self.stored.body
         if status in _THROUGH:
             self._entered(_THROUGH[status])

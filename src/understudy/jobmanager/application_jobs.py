@@ -1,8 +1,8 @@
-"""The jobs of one application in one term: their JobMasters, and all that speaks to them.
+"""The jobs of one application in one term: their JobMasters, and the callbacks into them.
 
-``main`` submits and awaits them (`Jobs`), the ResourceManager offers slots and tells what
-TaskManagers say (`Tenant`), JobMasters tell how they go on (`Supervisor`). Who gives way to whom
-after a failover is decided in ``core.reaching``, what a takeover still owes in ``core.takeover``.
+``main`` submits and awaits jobs (`Jobs`), the ResourceManager offers slots and forwards messages
+of TaskManagers (`Tenant`), JobMasters report state changes (`Supervisor`). ``core.reaching``
+decides which job gives way after a failover, ``core.takeover`` when the takeover is complete.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Tell = Callable[[life.Event], None]
 
 @dataclass
 class Marks:
-    """What people are shown of this term's execution."""
+    """The jobs of this term's execution, by fate, for display."""
 
     reached: set[JobId] = field(default_factory=set)
     adopted: set[JobId] = field(default_factory=set)
@@ -78,7 +78,7 @@ class ApplicationJobs:
         self.masters: dict[JobId, JobMaster] = {}
         self.taken_over: asyncio.Future[takeover.Report] = asyncio.Future()
         self.ended: asyncio.Queue[JobId] = asyncio.Queue()
-        """Jobs whose results are durable, to be cleaned up after."""
+        """Jobs with a durable result, waiting for their cleanup."""
         self.broken: Failure | None = None
         self._record = record
         self._reporter = reporter
@@ -102,17 +102,17 @@ class ApplicationJobs:
         return tuple(job_id for job_id in self.entries if job_id not in self.marks.reached)
 
     def ended_as(self, job_id: JobId | None) -> JobStatus | None:
-        """Return the status of a job's durable result, None where there is no such."""
+        """Return the status of a job's durable result; None without one."""
         entry = self.entries.get(job_id) if job_id else None
         return entry.result.status if entry and entry.result else None
 
     def recover(self) -> dict[JobId, life.JobView]:
-        """Employ a JobMaster for each job that goes on; return what the application must know."""
+        """Start a JobMaster for each unfinished job; return a view of every job."""
         views = {}
         for job_id, entry in self.entries.items():
             if entry.result:
                 status = entry.result.status
-                # Of the cancelled, only those that a person asked for say something of the end.
+                # A cancelled job affects the application's end only if a person cancelled it.
                 wanted = entry.cancel_requested or entry.stop_requested is status
                 dropped = status is JobStatus.CANCELED and not wanted
                 views[job_id] = life.JobView(reached=False, status=status, dropped=dropped)
@@ -142,7 +142,7 @@ class ApplicationJobs:
             master.tell(job.Forgotten())
 
     def cancel(self, job_ids: tuple[JobId, ...], reason: str = "cancelled") -> None:
-        """Cancel jobs, because of how the application ends."""
+        """Cancel jobs because the application is ending."""
         for job_id in job_ids:
             gave_way = self.entries[job_id].displaced
             why = f"displaced, as main took another path; {reason}" if gave_way else reason
@@ -156,10 +156,10 @@ class ApplicationJobs:
         self._spawn(master.savepoints.run())
         return master
 
-    # --- what main asks for (Jobs) ----------------------------------------------------------------
+    # --- requests of main (Jobs) ------------------------------------------------------------------
 
     async def submit(self, request: Submit) -> bool:
-        """See `Jobs.submit`."""
+        """Store a new job, or match a known one and bring its plan up to date."""
         entry = self.entries.get(request.job_id)
         known = entry is not None and not entry.displaced
         if entry is None or recovery.needs_plan(entry, self.context.deployment):
@@ -197,9 +197,9 @@ class ApplicationJobs:
         return entry
 
     async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer) -> JobEntry:
-        """Let the job's next attempt run what the code of this deployment has submitted.
+        """Point the job's next attempt to the plan that this deployment has submitted.
 
-        The plan before is removed with the application's directory: an attempt may be reading it.
+        The old plan goes with the application's directory: an attempt may still be reading it.
         """
         plans, term, deployment = self.context.plans, self.context.term, self.context.deployment
 
@@ -211,11 +211,11 @@ class ApplicationJobs:
         )
 
     async def past(self, job_id: JobId) -> dict[JobId, Outcome]:
-        """See `Jobs.past`."""
+        """Read the outcomes of finished jobs, several at once."""
         return await self._past.read(job_id)
 
     def come_by(self, job_id: JobId) -> None:
-        """See `Jobs.come_by`."""
+        """Count a finished job as reached and skipped."""
         entry = self._entry(job_id)
         assert entry.result is not None
         self._tell(life.JobReached(job_id))
@@ -224,7 +224,7 @@ class ApplicationJobs:
         self._show(job_id, entry.name, entry.result.status, entry.result.attempt)
 
     async def outcome(self, job_id: JobId) -> Outcome:
-        """See `Jobs.outcome`."""
+        """Wait for the job's end, then read its result from storage."""
         entry = self._entry(job_id)
         if entry.result is None:
             await self.masters[job_id].done.wait()
@@ -237,14 +237,14 @@ class ApplicationJobs:
             raise ResultUnavailable(f"job {entry.name!r}: {error}") from error
 
     def job_status(self, job_id: JobId) -> JobStatus:
-        """See `Jobs.job_status`."""
+        """Return the status of the stored result, else of the JobMaster."""
         entry = self._entry(job_id)
         if entry.result:
             return entry.result.status
         return job.status_of(self.masters[job_id].state)
 
     async def cancel_job(self, job_id: JobId) -> None:
-        """See `Jobs.cancel_job`."""
+        """Store the request, then enqueue the cancellation."""
         if self._entry(job_id).result:
             return
         plans, term = self.context.plans, self.context.term
@@ -255,12 +255,12 @@ class ApplicationJobs:
         self.masters[job_id].tell(job.Cancel())
 
     def kept(self, job_id: JobId) -> tuple[str, str]:
-        """See `Jobs.kept`."""
+        """Return the paths of the retained checkpoint and of the savepoint; empty without them."""
         result = self._entry(job_id).result
         return (result.checkpoint, result.savepoint) if result else ("", "")
 
     def result_delivered(self, job_id: JobId) -> None:
-        """See `Jobs.result_delivered`."""
+        """Enqueue the delivery for the application."""
         self._tell(life.ResultDelivered(job_id))
 
     def _entry(self, job_id: JobId) -> JobEntry:
@@ -269,10 +269,10 @@ class ApplicationJobs:
             raise NotFoundError(f"application {self._record.application_id} has no job {job_id}")
         return entry
 
-    # --- what happens to jobs (Supervisor) --------------------------------------------------------
+    # --- state changes of jobs (Supervisor) -------------------------------------------------------
 
     def job_changed(self, master: JobMaster, before: JobState) -> None:
-        """See `Supervisor.job_changed`."""
+        """Update the reaching order, the takeover, the marks and the shown status."""
         state = master.state
         ended = state.phase is Phase.DONE and before.phase is not Phase.DONE
         if before.phase is Phase.WAITING and state.phase is not Phase.WAITING:
@@ -293,12 +293,12 @@ class ApplicationJobs:
             self._settle_takeover(master.job_id, how)
             self.ended.put_nowait(master.job_id)
             self._spawn(self._tell_end(master))
-        if state.reached or not _occupied(state):  # What main has not reached is in suspense.
+        if state.reached or not _occupied(state):  # Unreached running jobs are still undecided.
             status, adopted = job.status_of(state), state.adopted
             self._show(master.job_id, master.name, status, state.attempt, adopted=adopted)
 
     def audience(self, master: JobMaster) -> CheckpointNews:
-        """See `Supervisor.audience`."""
+        """Return the job's reporter of checkpoint events."""
         return CheckpointNews(self._reporter, master.job_id, master.name, self.context.attention)
 
     async def _tell_end(self, master: JobMaster) -> None:
@@ -353,10 +353,10 @@ class ApplicationJobs:
         if commands:
             self._follow(commands)
 
-    # --- what TaskManagers say (Tenant) -----------------------------------------------------------
+    # --- messages of TaskManagers (Tenant) --------------------------------------------------------
 
     def wanted(self) -> messages.Prepare | None:
-        """See `Tenant.wanted`."""
+        """Return the message that prepares drivers for this application."""
         return messages.Prepare(
             application_id=self._record.application_id,
             run_id=self._record.run_id,
@@ -367,16 +367,16 @@ class ApplicationJobs:
         )
 
     def slot_offered(self, job_id: JobId, placement: Placement) -> None:
-        """See `Tenant.slot_offered`."""
+        """Enqueue the offer for the job's JobMaster."""
         self.masters[job_id].tell(job.Offered(placement))
 
     def no_slot(self, job_id: JobId) -> None:
-        """See `Tenant.no_slot`."""
+        """Start the grace period after which an unreached job gives way."""
         self._reaching = reaching.no_slot(self._reaching, job_id, self.context.clock.now())
         self._watch_grace()
 
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
-        """See `Tenant.registered`."""
+        """Compare the reported attempts with the stored ones; stop the unknown ones."""
         verdict = recovery.judge(taskmanager, reported, self.entries)
         for job_id in verdict.running:
             master = self.masters[job_id]
@@ -391,7 +391,7 @@ class ApplicationJobs:
             self.context.resources.send(taskmanager, stop)
 
     def told(self, taskmanager: Incarnation, message: LinkMessage) -> None:
-        """See `Tenant.told`."""
+        """Dispatch the message to the job's JobMaster."""
         if isinstance(message, messages.CannotStart):
             self._cannot_start(taskmanager, message.reason)
             return
@@ -439,7 +439,7 @@ class ApplicationJobs:
         self._tell(life.Broken(self.broken))
 
     def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
-        """See `Tenant.taskmanager_lost`."""
+        """Report every attempt on the TaskManager as lost."""
         for master in self.masters.values():
             place = master.state.placement
             if place and place.taskmanager == taskmanager:
@@ -469,7 +469,7 @@ class ApplicationJobs:
             self.taken_over.set_result(report)
 
     def tell_takeover(self) -> None:
-        """Tell what the takeover did, once it is over; not before it was told who leads."""
+        """Report the takeover once, after its end and after the event that names the leader."""
         if self._takeover_told or not self.taken_over.done():
             return
         self._takeover_told = True
@@ -487,7 +487,7 @@ class ApplicationJobs:
 
 
 async def _write(what: str, operation: Callable[[], Awaitable[R]]) -> R:
-    """Change what is stored of the jobs; raises `DataError` where that is damaged, or gone."""
+    """Write to the stored jobs; raises `DataError` where they are damaged or gone."""
     try:
         return await persist(what, operation)
     except NotFoundError as error:
@@ -500,7 +500,7 @@ def _occupied(state: JobState) -> bool:
 
 
 def _takeover(entries: dict[JobId, JobEntry], lost_at: float | None) -> Takeover | None:
-    """Return what must be settled before the takeover is over; None where nobody led before."""
+    """Return the jobs that a takeover must settle; None without an earlier leader."""
     if lost_at is None:
         return None
     running = frozenset(

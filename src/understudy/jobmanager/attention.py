@@ -1,7 +1,7 @@
-"""What needs a person: data that is damaged, foreign, newer or gone, each named, with a way out.
+"""Problems that need a person: damaged, foreign, newer or lost data, each with a way out.
 
-Looking changes nothing. What is looked at may be cleaned up meanwhile by whoever leads: only what
-is amiss at two looks, one after the other, is told.
+Inspection changes nothing. A leader may clean up the data during an inspection: only a problem
+that two inspections in a row find is reported.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from understudy.model import (
 )
 
 Problems = dict[str, str]
-"""What is amiss: by application, run or job id, ``registry``, ``leader`` or ``storage``."""
+"""Problem texts by application, run or job id, ``registry``, ``leader`` or ``storage``."""
 
 AMISS = (DataError, NotFoundError)
 
 REPAIR_LOOK_S = 2.0
-"""How often to look whether a person has repaired what was damaged."""
+"""Pause between two checks whether a person has repaired damaged data."""
 
 LOOK_S = 5.0
-"""A look that found or did not find anything is told again for so long."""
+"""How long the result of one inspection is reused."""
 
 LOOK_SHARE = 20
-"""Looking takes at most one part in so many of the time."""
+"""Inspections take at most one part in this many of the time."""
 
 WAIT = "nothing of it is run or removed; put a sound copy in its place, and it goes on by itself"
 
@@ -57,19 +57,19 @@ REGISTRY_WAY_OUT = (
 
 @dataclass
 class Inspector:
-    """Looks at all that a cluster keeps, as often as it is asked but not all the time."""
+    """Inspects all data of a cluster on request, at a limited rate."""
 
     services: HighAvailabilityServices
     clock: Clock
     looked_at: float | None = None
-    """When it was looked at last, by the clock; None before."""
+    """Time of the last inspection, by the clock; None before the first."""
     found: Problems = field(default_factory=dict)
-    """What was amiss then."""
+    """Problems found by the last inspection."""
     _again_at: float | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def problems(self) -> Problems:
-        """Return what is amiss now, or was a few seconds ago."""
+        """Return the problems of now, or of a few seconds ago."""
         async with self._turn:
             began = self.clock.now()
             if self._again_at is None or began >= self._again_at:
@@ -81,7 +81,7 @@ class Inspector:
 
 
 async def inspect(services: HighAvailabilityServices) -> Problems:
-    """Return what is amiss in the register and in storage."""
+    """Return the problems in the register and in storage."""
     first = await _look(services)
     if not first:
         return {}
@@ -111,10 +111,10 @@ async def _look(services: HighAvailabilityServices) -> Problems:
 
 
 async def refuse_lost_registry(services: HighAvailabilityServices, bound: RunId | None) -> None:
-    """Raise `LostDataError` where there is no registry, though there was one.
+    """Raise `LostDataError` where the registry is missing but once existed.
 
-    Raises `ForeignDataError` where another register has it. ``bound`` is the run of which this
-    process knows that it had begun.
+    Raises `ForeignDataError` where another register has it. ``bound`` is the run that this process
+    has seen in the registry.
     """
     if await services.registry.read() is not None:
         return
@@ -132,9 +132,9 @@ async def _refuse_others(services: HighAvailabilityServices) -> None:
 
 
 async def _trace_of_a_registry(services: HighAvailabilityServices) -> str:
-    """Return what shows that a registry which is not there was there; empty for a new cluster.
+    """Return the evidence that a missing registry once existed; empty for a new cluster.
 
-    Before the registry nothing else is written, nor anything left once it was removed in order.
+    The registry is written before all other data, and an orderly removal leaves no data behind.
     """
     cluster = services.locations.cluster
     keys = [*await services.register.keys("application-"), *await services.register.keys("jobs-")]
@@ -148,7 +148,7 @@ async def _trace_of_a_registry(services: HighAvailabilityServices) -> str:
 
 
 def damage_in(error: BaseException) -> Exception | None:
-    """Return what shows damage in an error or a group of them; None if that is not all there is."""
+    """Return the first damage in an error or group; None if the group holds any other error."""
     leaves = [error]
     while groups := [one for one in leaves if isinstance(one, BaseExceptionGroup)]:
         leaves.remove(groups[0])
@@ -158,7 +158,7 @@ def damage_in(error: BaseException) -> Exception | None:
 
 
 async def repaired(damaged: Callable[[], Awaitable[bool]]) -> None:
-    """Return once nothing is damaged any more."""
+    """Return once the damage is repaired."""
     while True:
         await asyncio.sleep(REPAIR_LOOK_S)
         with contextlib.suppress(DataError, OSError, TimeoutError):
@@ -167,12 +167,12 @@ async def repaired(damaged: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def registry_is_damaged(services: HighAvailabilityServices) -> bool:
-    """Say whether the registry is gone; raises `DataError` where it cannot be read."""
+    """Return whether the registry is missing; raises `DataError` if unreadable."""
     return await services.registry.read() is None
 
 
 async def is_damaged(services: HighAvailabilityServices, application: ApplicationId) -> bool:
-    """Say whether something keeps a linked application from being executed."""
+    """Return whether damaged data keeps a linked application from being executed."""
     registry = await services.registry.read()
     link = registry.applications.get(application) if registry else None
     if link is None:
@@ -187,7 +187,7 @@ async def is_damaged(services: HighAvailabilityServices, application: Applicatio
 async def _vital(
     services: HighAvailabilityServices, application: ApplicationId, link: Link
 ) -> tuple[ApplicationDocument, list[JobEntry]]:
-    """Read all without which an application cannot be executed; raises what is amiss."""
+    """Read all data that executing an application needs; raises `DataError`, `NotFoundError`."""
     body = await application_document(services.register, link.document, application).read()
     if body is None:
         raise NotFoundError(f"register entry {link.document} is gone")
@@ -226,7 +226,7 @@ async def _application(
 
 
 def application_needs(link: Link, why: str) -> str:
-    """Return what people are told of an application that cannot be executed."""
+    """Return the problem text for an application that cannot be executed."""
     return f"run {link.run_id} waits: {why}: {WAIT}"
 
 
@@ -264,7 +264,7 @@ async def _plans(services: HighAvailabilityServices, entries: list[JobEntry]) ->
 async def _checkpoints(
     services: HighAvailabilityServices, application: ApplicationId, entries: list[JobEntry]
 ) -> Problems:
-    """Look at what jobs would go on from; those that have ended need it no more."""
+    """Inspect the checkpoints of unfinished jobs; ended jobs need none."""
     found: Problems = {}
     for entry in entries:
         if entry.result or not entry.checkpoints:
@@ -281,7 +281,7 @@ async def _checkpoints(
 
 
 def checkpoints_need(name: str, why: str) -> str:
-    """Return what people are told of a job whose checkpoints cannot be read."""
+    """Return the problem text for a job whose checkpoints cannot be read."""
     return (
         f"job {name!r}: what is recorded of its checkpoints cannot be read: {why}: "
         "put its latest copy back, and it goes on by itself; or cancel the job"
@@ -289,7 +289,7 @@ def checkpoints_need(name: str, why: str) -> str:
 
 
 def no_room(name: str, why: str) -> str:
-    """Return what people are told of a job that has named more checkpoints than are recorded."""
+    """Return the problem text for a job with more checkpoint names than can be recorded."""
     return (
         f"job {name!r}: its newest checkpoints are refused: {why}. Each name that it gives to "
         "ctx.checkpoint, ctx.table or ctx.write is kept until it ends: let it use fewer, or divide "
@@ -301,7 +301,7 @@ async def _tombstones(services: HighAvailabilityServices, registry: RegistryBody
     found: Problems = {}
     for stone in registry.tombstones.values():
         if not stone.file.digest:
-            continue  # It could not be written, which a person has accepted.
+            continue  # A person has accepted that the file could not be written.
         try:
             await read_tombstone(services, stone)
         except AMISS as error:

@@ -1,4 +1,4 @@
-"""What is cleaned up of a job's checkpoints once it has a result."""
+"""Cleanup of a job's checkpoints once the job has a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from understudy.jobmanager.effort import Effort
 from understudy.model import ApplicationDocument, JobEntry, Term
 
 OURS = ("tables", "state")
-"""Parts of a job's directory in which all that is needed is named by a checkpoint."""
+"""Parts of a job's directory where every needed file is named by a checkpoint."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,17 +33,17 @@ async def clean_checkpoints(
     entry: JobEntry,
     effort: Effort,
 ) -> None:
-    """Delete a job's checkpoints unless they are retained, and what the register holds of them."""
+    """Delete a job's checkpoints unless they are retained, and their register document."""
     chosen = entry.intent.checkpoints if entry.intent else ""
     store = CheckpointStore(services.register, plans, application.application_id, entry.job_id)
-    if entry.checkpoints and not entry.intent:  # It began with a savepoint, and never ran.
+    if entry.checkpoints and not entry.intent:  # The job began with a savepoint, and never ran.
         with contextlib.suppress(DataError, NotFoundError):
             chosen = (await store.claim(term)).directory
     directory = chosen or layout.checkpoints_path(
         services.locations.cluster, application.directory, lineage(entry)
     )
     kept = entry.result.checkpoint if entry.result else ""
-    if not kept and (chosen or entry.checkpoints):  # Else what is there goes with the application.
+    if not kept and (chosen or entry.checkpoints):  # Other files go with the application.
         await effort.make(directory, functools.partial(_delete, services.storage, directory))
     elif kept and kept != directory:
         await effort.make(directory, functools.partial(_tidy, services.storage, directory, kept))
@@ -53,7 +53,7 @@ async def clean_checkpoints(
 
 
 async def remove_checkpoints(storage: Storage, entry: JobEntry) -> None:
-    """Delete what a job, which has ended, has left where a person has chosen, unless retained."""
+    """Delete an ended job's checkpoints in a directory that a person chose, unless retained."""
     if entry.result and not entry.result.checkpoint and entry.intent and entry.intent.checkpoints:
         await _delete(storage, entry.intent.checkpoints)
 
@@ -61,13 +61,13 @@ async def remove_checkpoints(storage: Storage, entry: JobEntry) -> None:
 async def _delete(storage: Storage, directory: str) -> None:
     try:
         holder, path = storage_of(storage.blocking, directory)
-    except ConfigurationError as error:  # Another host of the cluster may have what it takes.
+    except ConfigurationError as error:  # Another host may have the storage's library.
         raise StorageError(str(error)) from error
     await storage.run(holder.delete_tree, path)
 
 
 async def _tidy(storage: Storage, directory: str, kept: str) -> None:
-    """Delete what attempts have left half-written, or did not come to delete."""
+    """Delete half-written files of attempts, and files that no retained checkpoint names."""
     try:
         holder, path = storage_of(storage.blocking, kept)
         body = retained.files.load(await storage.run(holder.read, path), kept).checkpoints
@@ -89,10 +89,10 @@ async def _sweep_writes(
     entry: JobEntry,
     effort: Effort,
 ) -> None:
-    """Remove what the writes of lost attempts have left beside their targets."""
+    """Remove the files that writes of lost attempts have left beside their targets."""
     key, job_id = entry.checkpoints, entry.job_id
     document = checkpoints_document(services.register, key, application.application_id)
-    with contextlib.suppress(DataError):  # What cannot be read is left, and said elsewhere.
+    with contextlib.suppress(DataError):  # Unreadable data stays, and is reported elsewhere.
         body = await document.read()
         for one in write_cleanup.unfinished(body.completed if body else ()):
             await effort.make(

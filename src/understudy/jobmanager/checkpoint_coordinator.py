@@ -1,8 +1,8 @@
-"""CheckpointCoordinator: records what the attempts of one job complete, and what they begin with.
+"""CheckpointCoordinator: records the checkpoints of one job, and which of them an attempt restores.
 
-It stands beside the JobMaster, so that a register that is slow for a checkpoint is not slow for the
-job. What several messages tell while a write is under way becomes one write. Only the attempt that
-the job is in is heard: one that is known dead can add nothing any more.
+It runs beside the JobMaster, so that a slow checkpoint write does not delay the job. Messages that
+arrive during a write are combined in the next write. Only the current attempt can add checkpoints:
+messages of an attempt that is known dead are refused.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ ANOTHER = "another attempt of the job is under way"
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """What the options say about checkpoints."""
+    """The options about checkpoints."""
 
     directory: str = ""
-    """Where those of all jobs lie; empty: in our storage."""
+    """Directory of all jobs' checkpoints; empty: the HA storage."""
     num_retained: int = 1
     retention: Retention = Retention.NO_EXTERNALIZED_CHECKPOINTS
     accept_found: bool = False
 
     @classmethod
     def of(cls, configuration: Configuration) -> CheckpointSettings:
-        """Return what a configuration says."""
+        """Return the settings of a configuration."""
         return cls(
             configuration.find(options.CHECKPOINTS_DIR) or "",
             configuration.get(options.NUM_RETAINED),
@@ -67,30 +67,30 @@ class CheckpointSettings:
 
 
 class Audience(Protocol):
-    """Who hears of a job's checkpoints."""
+    """Receiver of the news about a job's checkpoints."""
 
     def completed(self, checkpoint: Checkpoint) -> None:
-        """It is durable."""
+        """A checkpoint is durable."""
         ...
 
     def failed(self, last: Checkpoint, count: int) -> None:
-        """So many came to nothing; the last one says why."""
+        """``count`` checkpoints failed; ``last`` has the reason."""
         ...
 
     def restored(self, attempt: int, given: tuple[Checkpoint, ...], savepoint: str) -> None:
-        """An attempt goes on from these, or from what the savepoint here holds."""
+        """An attempt resumes from these checkpoints, or from the savepoint at this path."""
         ...
 
     def full(self, problem: str) -> None:
-        """The register has no room for more of them."""
+        """The register has no room for more checkpoints."""
         ...
 
     def unreadable(self, problem: str) -> None:
-        """A person is needed, or is not needed any more (empty)."""
+        """The document needs a person's repair; an empty ``problem`` withdraws that."""
         ...
 
     def over(self) -> None:
-        """Nothing more will come."""
+        """No more news will come."""
         ...
 
 
@@ -115,27 +115,27 @@ class CheckpointCoordinator:
         self._clock = clock
         self._audience = audience
         self.recent: deque[Checkpoint] = deque(maxlen=RECENT_MAX)
-        """The newest that this leader has recorded."""
+        """The newest checkpoints that this leader has recorded."""
         self._failed: tuple[int, Checkpoint | None] = (0, None)
-        """How many came to nothing since the last write, and the last: the next write tells it."""
+        """Failed checkpoints since the last write, and the last: the next write records them."""
         self._attempt = 0
         self.given: tuple[Checkpoint, ...] = ()
-        """What the attempt goes on from, if it began under this leader."""
+        """Checkpoints that the attempt resumes from, if it began under this leader."""
         self._inbox: asyncio.Queue[tuple[Incarnation, CheckpointsTaken] | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
         self._unneeded = asyncio.Event()
-        """Nobody will go on from what is recorded."""
+        """Set once no attempt will resume from the recorded checkpoints."""
         self._over = asyncio.Event()
 
     @property
     def body(self) -> Checkpoints:
-        """Return what is recorded, as far as this leader has seen it."""
+        """Return the recorded checkpoints, as last seen by this leader."""
         return checkpoints.failed(self._store.body, *self._failed)
 
     async def recover(self, attempt: int) -> None:
-        """Take over what an earlier leader has recorded; hear the attempt that it left, if any.
+        """Take over the record of an earlier leader, and accept messages of its attempt.
 
-        What cannot be read holds up nobody here: `run` waits for its repair.
+        An unreadable document is no error here: `run` waits for its repair.
         """
         async with self._turn:
             self._attempt = attempt
@@ -143,14 +143,14 @@ class CheckpointCoordinator:
                 await persist("claim a job's checkpoints", lambda: self._store.claim(self._term))
 
     async def begin(self, attempt: int) -> tuple[Checkpoint, ...]:
-        """Hear only this attempt from now on; return what it goes on from."""
+        """Accept only this attempt from now on; return the checkpoints that it resumes from."""
         async with self._turn:
             self._attempt, self.given = attempt, ()
             if not await self._claim():
                 return ()
             if self.body.completed:
                 now = self._clock.wall()
-                # The note is for people: a document without room for it is no reason to fail.
+                # The note is for display: a full document does not fail the attempt.
                 with contextlib.suppress(TooLargeError):
                     await self._update(
                         "note a restart", lambda body: checkpoints.restored(body, now)
@@ -161,13 +161,13 @@ class CheckpointCoordinator:
         return self.given
 
     def has_advanced(self, attempt: int) -> bool:
-        """Say whether an attempt has brought the job further, as far as it is recorded."""
+        """Return whether an attempt has recorded progress beyond what it began with."""
         return checkpoints.has_advanced(self.body, attempt, self.given)
 
     async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
-        """Change what is recorded beside checkpoints.
+        """Change the job's checkpoint document, durably.
 
-        Raises `CheckpointError` where the job ends just now, `TooLargeError`, `LeadershipLost`.
+        Raises `CheckpointError` while the job is ending, `TooLargeError`, `LeadershipLost`.
         """
         async with self._turn:
             while True:
@@ -177,36 +177,36 @@ class CheckpointCoordinator:
                     return self.body
 
     async def known(self) -> bool:
-        """Return once what is recorded is known here; False where nobody needs it any more."""
+        """Return True once the document is read; False where it is needed no more."""
         async with self._turn:
             return await self._claim()
 
     def taken(self, taskmanager: Incarnation, message: CheckpointsTaken) -> None:
-        """Record what an attempt has completed, soon."""
+        """Enqueue the checkpoints that an attempt has completed, to be recorded."""
         if self._over.is_set():
             self._refuse(taskmanager, message, ENDED)
         else:
             self._inbox.put_nowait((taskmanager, message))
 
     def give_up(self) -> None:
-        """Wait for nobody who would repair what is recorded: the job is about to end."""
+        """Stop waiting for the repair of the document: the job is about to end."""
         self._unneeded.set()
 
     async def finish(self) -> None:
-        """Record what was told so far, and hear nothing more: the job's result is next.
+        """Record the enqueued checkpoints, and refuse all later ones: the job's result is next.
 
-        What would be recorded after that would be left behind, as it is cleaned up by then.
+        A checkpoint recorded later would be left behind by the cleanup.
         """
         self.give_up()
         self.close()
         await self._over.wait()
 
     def close(self) -> None:
-        """Let `run` return once all that was told is dealt with."""
+        """Let `run` return once the enqueued messages are processed."""
         self._inbox.put_nowait(None)
 
     async def run(self) -> None:
-        """Take over what an earlier leader has recorded, and record until closed.
+        """Take over the record of an earlier leader, and record until closed.
 
         Raises `LeadershipLost`.
         """
@@ -223,10 +223,10 @@ class CheckpointCoordinator:
         self._over.set()
 
     async def _claim(self) -> bool:
-        """Read what is recorded, and shut out older terms; False where nobody needs it any more.
+        """Read the document and shut out older terms; False where it is needed no more.
 
-        What cannot be read stays as it is until a person has put it right: without it, the job
-        would begin anew what it has done already.
+        An unreadable document waits for a person's repair: without it, the job would repeat work
+        that is done already.
         """
         told = False
         while not self._store.is_claimed:
@@ -271,7 +271,7 @@ class CheckpointCoordinator:
                 self._resources.send(taskmanager, answer)
 
     async def _add(self, heard: list[CheckpointsTaken]) -> list[tuple[Checkpoint, ...]]:
-        """Record what several messages tell in one write; return of each what it told, numbered."""
+        """Record several messages in one write; return the numbered checkpoints of each."""
         if not self._store.is_claimed:
             raise CheckpointError(ENDED)
         news = [one for one in heard if (one.attempt, one.sequence) > self._store.body.heard]
@@ -298,7 +298,7 @@ class CheckpointCoordinator:
         return numbered
 
     def _no_room(self, error: TooLargeError, heard: list[CheckpointsTaken]) -> None:
-        """Count what the document has no room for, without a write: a job may try for ever."""
+        """Count refused checkpoints without a write: a job may retry for ever."""
         self._audience.full(str(error))
         told = [one for message in heard for one in message.checkpoints]
         refused = [one for one in told if not has_only_begun(one)]
@@ -313,7 +313,7 @@ class CheckpointCoordinator:
             self._audience.failed(self.body.failed, count)
 
     async def _update(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> bool:
-        """Write; False where the document had to be claimed anew, since somebody had spoilt it."""
+        """Write; False where the document was damaged meanwhile and had to be claimed again."""
         try:
             await self._write(what, change)
         except (DataError, NotFoundError):
@@ -324,7 +324,7 @@ class CheckpointCoordinator:
         return True
 
     async def _write(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> None:
-        """Write, and what has failed with it; where that has no room, it waits for the next."""
+        """Write the change and the failure count; a count without room waits for the next write."""
         store, failed = self._store, self._failed
         counted = store.body.failed_total
 

@@ -1,8 +1,8 @@
-"""What is told of a job's checkpoints while they come: events for programs and for the live view.
+"""Events about a job's checkpoints, for programs and for the live view.
 
-A stream may complete a hundred batches a second, a loop may save its state as often. Of each query,
-table and state, the first is told at once, and then one event a second at most tells the latest,
-how many it stands for and how many rows they had together. None is left out of the counts.
+A stream may complete a hundred batches a second, a loop may save its state as often. For each
+query, table and state, the first checkpoint is reported at once; then at most one event a second
+reports the latest, with the number of checkpoints and rows since. The counts are complete.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from understudy.model import Checkpoint, JobId
 from understudy.process.reporter import Reporter
 
 PAUSE_S = 1.0
-"""Between two events of one slot: a person reads no faster."""
+"""Pause between two events of one slot: a person reads no faster."""
 
 RESTORED_MAX = 20
-"""Of what an attempt goes on from, the newest are named."""
+"""Most checkpoints that a restore event names, newest first."""
 
 _log = logging.getLogger(__name__)
 
 
 class CheckpointNews:
-    """Tells of the checkpoints of one job; see `Audience`."""
+    """Reports the checkpoints of one job as events and log lines (an `Audience`)."""
 
     def __init__(
         self, reporter: Reporter, job_id: JobId, name: str, attention: dict[str, str]
     ) -> None:
-        """``attention`` is where what needs a person is shown, by job."""
+        """``attention`` holds the problems that need a person, by job."""
         self._reporter = reporter
         self._job_id = job_id
         self._name = name
         self._attention = attention
         self._is_full = False
         self._untold: dict[Slot, list[Checkpoint]] = {}
-        """Of each slot that was told within the last second, what has come since."""
+        """Checkpoints not reported yet, of each slot with an event within the last second."""
         self._timers: dict[Slot, asyncio.TimerHandle] = {}
 
     def completed(self, checkpoint: Checkpoint) -> None:
-        """See `Audience.completed`."""
-        if is_under_way(checkpoint):  # Nobody waits for what is not published yet.
+        """Report the checkpoint now, or with the slot's next event."""
+        if is_under_way(checkpoint):  # An unpublished write is no news.
             return
         which = slot(checkpoint)
         if which in self._timers:
@@ -54,7 +54,7 @@ class CheckpointNews:
         self._pause(which)
 
     def failed(self, last: Checkpoint, count: int) -> None:
-        """See `Audience.failed`; whoever tells sees to it that this is not often."""
+        """Log and report the failure at once; the caller limits the rate."""
         why = in_words(last.failure) if last.failure else ""
         _log.warning("job %r: checkpoint %d failed: %s", self._name, last.number, why)
         self._event(
@@ -67,7 +67,7 @@ class CheckpointNews:
         )
 
     def restored(self, attempt: int, given: tuple[Checkpoint, ...], savepoint: str) -> None:
-        """See `Audience.restored`."""
+        """Log and report the checkpoints that an attempt resumes from."""
         newest = given[-1]
         _log.info(
             "job %r: attempt %d goes on from %s",
@@ -84,7 +84,7 @@ class CheckpointNews:
         )
 
     def unreadable(self, problem: str) -> None:
-        """See `Audience.unreadable`."""
+        """Show or withdraw the problem."""
         if not problem:
             self._attention.pop(self._job_id, None)
             return
@@ -92,14 +92,14 @@ class CheckpointNews:
         _log.error("%s", self._attention[self._job_id])
 
     def full(self, problem: str) -> None:
-        """See `Audience.full`; it is told until the job ends: nothing makes room before."""
+        """Show the problem until the job ends: no room appears earlier."""
         if not self._is_full:
             self._attention[self._job_id] = no_room(self._name, problem)
             _log.error("%s", self._attention[self._job_id])
         self._is_full = True
 
     def over(self) -> None:
-        """See `Audience.over`."""
+        """Withdraw the problem, and report all waiting checkpoints."""
         if self._is_full:
             self._attention.pop(self._job_id, None)
         for which in list(self._timers):

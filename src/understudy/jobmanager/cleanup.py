@@ -1,10 +1,10 @@
-"""Cleaning up after jobs and applications, in the order that ``core.ending`` tells.
+"""Cleanup after jobs and applications, in the order that ``core.ending`` decides.
 
-Each task is idempotent, labelled and tried again by the cleanup strategy; what is still to do,
-how often it was tried and what went wrong can be seen. A task whose tries are used up waits for a
-person: `Cleanup.retry` tries it at once, `Cleanup.abandon` leaves behind what fails, now and until
-the application is buried, and keeps the list of it. What only the register can do (that a result
-is clean, that the application is gone) is never abandoned: without it the run does not end.
+Each task is idempotent, labelled and retried by the cleanup strategy; open tasks, their tries and
+their errors are visible. A task without tries left waits for a person: `Cleanup.retry` tries it at
+once; `Cleanup.abandon` leaves failing files behind, now and until the application is buried, and
+keeps the list of them. Register writes (a result is clean, the application is gone) are never
+abandoned: without them the run does not end.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from understudy.model import (
 from understudy.process import code
 
 LEFT_MAX = 100
-"""Paths of what was left behind that are kept one by one: about 10 kB in the register. Beyond it
-their directories stand for them."""
+"""Most paths left behind that are listed one by one: about 10 kB in the register. Beyond this
+number, their directories are listed."""
 
 HISTORIES_CHARS_MAX = 8_000_000
-"""Of what failed before the last attempts of all jobs: a tombstone is read as a whole."""
+"""Size of all jobs' earlier failures in a tombstone: a tombstone is read as a whole."""
 
 PUBLISH_RESULT = "publish the application's result"
 
@@ -86,15 +86,15 @@ class Cleanup:
         self._file: bytes | None = None
         self._turn = asyncio.Lock()
         self.open: dict[str, CleanupView] = {}
-        """What is not done yet, by job id or label."""
+        """Open tasks, by job id or label."""
         self.failures = 0
-        """Tries that have failed, of all tasks."""
+        """Failed tries of all tasks."""
 
-    # --- what people do and see -------------------------------------------------------------------
+    # --- views and requests of people -------------------------------------------------------------
 
     @property
     def application_id(self) -> ApplicationId:
-        """Return whose cleanup it is."""
+        """Return the id of the application that is cleaned up."""
         return self._stored.body.application_id
 
     @property
@@ -104,7 +104,7 @@ class Cleanup:
 
     @property
     def jobs(self) -> Mapping[JobId, JobEntry]:
-        """Return its jobs, in the order of their submission."""
+        """Return the application's jobs, in the order of their submission."""
         return self._plans.entries
 
     @property
@@ -114,22 +114,22 @@ class Cleanup:
 
     @property
     def abandoned(self) -> bool:
-        """Say whether what fails is left behind."""
+        """Return whether failing files are left behind."""
         return self._stored.body.cleanup_abandoned
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """Return the storage paths of what was left behind so far."""
+        """Return the storage paths left behind so far."""
         return self._stored.body.left_behind
 
     def retry(self) -> None:
-        """Try at once what waits for its next try or was given up; what is tried now, once more."""
+        """Try all open tasks at once, given-up ones too; a running try is followed by another."""
         for view in self.open.values():
             view.used = 0
             view.woken.set()
 
     async def abandon(self) -> None:
-        """Leave behind what fails, durably: each task of the application has one try from now on.
+        """Leave failing files behind, durably: from now on, each task has one try.
 
         Raises `LeadershipLost`, or an ``OSError`` of the register: then nothing was abandoned.
         """
@@ -139,7 +139,7 @@ class Cleanup:
     # --- tasks ------------------------------------------------------------------------------------
 
     async def clean_job(self, job_id: JobId) -> None:
-        """Clean up after one job, now that its result is dirty; raises `LeadershipLost`."""
+        """Clean up after one job with a dirty result; raises `LeadershipLost`."""
         entry = self._plans.entries[job_id]
         assert entry.result is not None, "only a job that has ended is cleaned up after"
         if entry.result.cleaned:
@@ -147,11 +147,11 @@ class Cleanup:
         await self._try_until_done(
             job_id, f"job {entry.name}", functools.partial(self._clean_job, entry)
         )
-        # Noted with the next write to the job's segment: repeating it would do no harm.
+        # Stored with the next write to the job's segment: a repeated cleanup does no harm.
         self._plans.note(job_id, _cleaned)
 
     async def finish(self) -> Tombstone:
-        """Do all that is left once the application's result is dirty; return what remains."""
+        """Run all remaining tasks once the application's result is dirty; return its tombstone."""
         result = self._stored.body.result
         if result is not None and not result.clean:
             await self._try_until_done(PUBLISH_RESULT, PUBLISH_RESULT, self._publish_result)
@@ -173,7 +173,7 @@ class Cleanup:
                     self._done |= {kind}
 
     async def _clean_jobs(self, jobs: Iterable[JobId]) -> None:
-        """Clean up after several jobs: one that fails does not hold up the others."""
+        """Clean up after several jobs: a failing job does not delay the others."""
         works = [asyncio.ensure_future(self.clean_job(job_id)) for job_id in jobs]
         try:
             await asyncio.gather(*works)
@@ -225,7 +225,7 @@ class Cleanup:
         view.next_try = None
 
     async def _note_left(self, label: str, effort: Effort) -> None:
-        """Keep durably what a task has left behind, before it counts as done."""
+        """Store the paths that a task has left behind, before the task counts as done."""
         if not effort.left:
             return
         paths = tuple(effort.left)
@@ -245,7 +245,7 @@ class Cleanup:
                 await self._mark_application_clean(effort)
 
     async def _publish_result(self, effort: Effort) -> None:
-        """Publish the application's result: its leader may not have come to it, or have failed."""
+        """Publish the application's result: the leader may have died or failed before."""
         body, results = self._stored.body, self._services.application_results
         result = body.result
         assert result is not None
@@ -254,7 +254,7 @@ class Cleanup:
             try:
                 await results.publish_dirty(body.application_id, result.source)
             except NotFoundError as error:
-                # The last leader had removed it already, or a third party has: it did end.
+                # The last leader or a third party has removed the file: the application did end.
                 _log.info("the application's result is not published again: %s", error)
 
         await effort.make(results.dirty_path(body.application_id), publish)
@@ -265,7 +265,7 @@ class Cleanup:
         assert result is not None
 
         async def publish() -> None:
-            with contextlib.suppress(NotFoundError):  # Then only its value is out of reach.
+            with contextlib.suppress(NotFoundError):  # Only the job's value is lost then.
                 await results.publish_dirty(entry.job_id, result.source)
 
         published = await effort.make(results.dirty_path(entry.job_id), publish)
@@ -276,11 +276,11 @@ class Cleanup:
             for attempt in range(1, entry.attempt + 1)
         ]
         history = self._history_of_jobs()
-        if entry.attempt > 1:  # Most jobs have had one attempt: its failure is their result's.
+        if entry.attempt > 1:  # The failure of an only attempt is in the job's result.
             path = history.collected_path(entry.job_id)
             await effort.make(path, lambda: history.collect(entry))
         for path in (*staged, result.source.path):
-            if published or path != result.source.path:  # Else its value is nowhere but there.
+            if published or path != result.source.path:  # Else this is the only copy of the value.
                 await effort.make(path, functools.partial(storage.delete, path))
         await clean_checkpoints(
             self._services, self._plans, self._stored.body, self._term, entry, effort
@@ -288,22 +288,22 @@ class Cleanup:
 
     @property
     def _keeps(self) -> bool:
-        """Say whether result files stay: also where no tombstone's file could be written."""
+        """Return whether result files stay: also if the tombstone's file could not be written."""
         written = self._stored.body.tombstone
         return self._keep or (written is not None and not written.digest)
 
     async def _write_tombstone(self, effort: Effort) -> None:
-        """Write the file that says how the application and its jobs ended, then point to it.
+        """Write the tombstone's file, with the ends of the application and its jobs, then link it.
 
-        Result files go only after that: until then a later leader can write its own, and once
-        another one leads, this one can no longer point to what it has written.
+        Result files are deleted only afterwards: until then a later leader can write its own file,
+        and once another leader leads, this one can no longer link its file.
         """
         path = layout.tombstone_path(
             self._services.locations.cluster, self._stored.body.run_id, self._term
         )
 
         async def publish() -> None:
-            # Made once: a try without an answer may be carried out later, when this is pointed to.
+            # Built once: an unanswered try may be carried out after the link, with the same bytes.
             self._file = self._file or await self._make_file()
             await self._services.storage.publish(path, self._file)
 
@@ -327,7 +327,7 @@ class Cleanup:
         return tombstones.dump(file, pretty=True)
 
     async def _result(self, application: ApplicationId, source: Pointer) -> ApplicationResult:
-        """Return the application's result; what the register knows of it where its file is lost."""
+        """Return the application's result; without its file, the part that the register has."""
         try:
             data = await self._services.application_results.read(application, source)
         except NotFoundError as error:
@@ -348,7 +348,7 @@ class Cleanup:
         )
 
     async def _configuration(self) -> dict[str, str]:
-        """Return what the application was submitted with; nothing where that was lost."""
+        """Return the configuration of the submission; empty where it is lost."""
         with contextlib.suppress(NotFoundError, DataError):
             return configuration_of(await self._services.applications.record(self._stored.body))
         return {}
@@ -386,7 +386,7 @@ class Cleanup:
         )
 
     async def _failures(self, entry: JobEntry, outcome: Outcome) -> tuple[Failure, ...]:
-        """Return why attempts of a job failed; most jobs have had one, which has not."""
+        """Return the failures of a job's attempts; empty for most jobs."""
         earlier: list[Failure] = []
         if entry.attempt > 1 and self._history_room > 0:
             earlier = await self._history_of_jobs().collected(entry.job_id)
@@ -434,7 +434,7 @@ class Cleanup:
         await self._stored.update(self._term, lambda body: replace(body, result=clean))
 
     async def _bury(self) -> Tombstone:
-        """Unlink the application, leaving its tombstone in the same write; then its documents."""
+        """Replace the application's link by its tombstone in one write; then delete documents."""
         tombstone: Tombstone | None = None
 
         async def bury(_: Effort) -> None:
@@ -470,7 +470,7 @@ class Cleanup:
         return dict(Counter(result.status.value for result in results if result))
 
     async def _still_there(self) -> tuple[str, ...]:
-        """Return what was left behind and has not gone with something else since."""
+        """Return the paths left behind that still exist."""
         found = []
         for path in self.left_behind:
             try:

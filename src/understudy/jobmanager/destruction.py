@@ -1,14 +1,13 @@
-"""Removing everything of a cluster, once it is certain that nobody works with it.
+"""Removal of all data of a cluster, once no leader and no local process of the cluster lives.
 
-Nobody may lead and none of its processes may live: a held liveness lock refuses at once; a leader
-of which nothing is known but its record refuses if the record is renewed within its lease, or,
-where contenders stand in line, if it is in line for as long. Then
-this process leads for as long as it removes: whoever starts meanwhile stands by and finds nothing.
-The registry goes first, the lease last: a crash in between leaves nothing that would be executed,
-and can be repeated.
+A held liveness lock refuses the removal at once. A leader known only by its record refuses it if
+the record is renewed within its lease or, where contenders stand in line, if the leader stays in
+line for as long. Then this process leads while it removes: a JobManager that starts meanwhile
+stands by and finds nothing. The registry is removed first, the lease last: after a crash in
+between nothing can be executed, and the removal can be repeated.
 
-It cannot see processes on other hosts that do not lead; they lose the leader, and end by
-themselves what they run.
+Processes on other hosts that do not lead are invisible here; they lose the leader and end their
+work by themselves.
 """
 
 from __future__ import annotations
@@ -38,33 +37,33 @@ from understudy.process import code
 from understudy.process.liveness_lock import LivenessLocks
 
 PATIENCE_RETRIES = 3
-"""How many retry periods beyond a lease it takes at most to lead where nobody does."""
+"""Most retry periods beyond a lease that an election without a leader takes."""
 
 RACES_MAX = 100
-"""Nobody else writes by now: who loses so many races is not alone."""
+"""Most lost races for one key: beyond this number, another process writes to the cluster."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Holdings:
-    """What there is of a cluster."""
+    """The data of a cluster."""
 
     keys: list[str] = field(default_factory=list)
-    """Of the register; but for the leader's record."""
+    """Keys of the register, without the leader's record."""
     directories: list[str] = field(default_factory=list)
-    """In storage, its own as a whole."""
+    """Directories of storage that belong to the cluster alone."""
     files: list[str] = field(default_factory=list)
-    """In directories of storage that others may use too."""
+    """Files in directories of storage that other clusters may share."""
     unfinished: list[str] = field(default_factory=list)
-    """Runs that would have gone on."""
+    """Unfinished runs."""
     ended: list[str] = field(default_factory=list)
-    """Runs whose result is still known."""
+    """Ended runs with a tombstone."""
     leader: LeaderRecord | None = None
 
 
 async def look(services: HighAvailabilityServices) -> Holdings | None:
-    """Return what there is of a cluster, damaged or not; None where there is nothing."""
+    """Return the data of a cluster, damaged or not; None where there is none."""
     register, found = services.register, Holdings()
     keys = await register.keys("")
     entry = await register.load(LEADER_KEY) if LEADER_KEY in keys else None
@@ -95,7 +94,7 @@ async def _look_into_storage(
     ids: set[str] | None = None
     for results in (services.job_results, services.application_results):
         if results.directory not in layout.result_directories(cluster):
-            # A directory that a person has named may hold what is not of this cluster.
+            # A directory that a person has chosen may hold files of other clusters.
             if ids is None:
                 ids = await _result_ids(services, registry, found.keys)
             found.files += await _result_files(services, results, ids)
@@ -148,7 +147,7 @@ class Destruction:
         timing: Timing,
         clock: Clock,
     ) -> None:
-        """``locks`` are those of the cluster's processes on this host; None without such."""
+        """``locks``: liveness locks of the cluster's processes on this host; None without them."""
         self._services = services
         self._found = found
         self._locks = locks
@@ -157,10 +156,10 @@ class Destruction:
         self.removed: list[str] = []
 
     async def run(self) -> None:
-        """Remove everything; raises `UnderstudyError` where somebody works with the cluster.
+        """Remove all data; raises `UnderstudyError` where the cluster is in use.
 
-        Raises ``OSError`` or ``TimeoutError`` where something cannot be removed: it may be
-        repeated, and goes on from what is left.
+        Raises ``OSError`` or ``TimeoutError`` for data that cannot be removed: a second call
+        removes the rest.
         """
         await self.refuse_others()
         await self.refuse_the_living()
@@ -185,13 +184,13 @@ class Destruction:
         )
 
     async def refuse_others(self) -> None:
-        """Raise `ForeignDataError` for data of another register: who lives is not seen here."""
+        """Raise `ForeignDataError` for data of another register: its processes are unknown here."""
         services = self._services
         try:
             if await services.registry.read() is not None:
                 return
         except DataError:
-            return  # Damaged, and of this register.
+            return  # The damaged registry is of this register.
         cluster = services.locations.cluster
         await coordination.refuse_others(services.storage, cluster, services.coordination)
 
@@ -203,7 +202,7 @@ class Destruction:
         )
 
     async def _remove_damaged_record(self) -> None:
-        """Remove a leader's record that nobody can read: nobody could be elected."""
+        """Remove an unreadable leader's record: it would prevent every election."""
         register = self._services.register
         entry = await register.load(LEADER_KEY)
         if entry and self._found.leader is None:
@@ -223,7 +222,7 @@ class Destruction:
             await self.refuse_the_living()
             try:
                 await self._remove(leadership.term)
-            except (OSError, TimeoutError) as error:  # Told at once, not tried for ever.
+            except (OSError, TimeoutError) as error:  # Reported at once, not retried for ever.
                 failure.append(error)
 
         try:
@@ -268,7 +267,7 @@ class Destruction:
             return 0
 
     async def _remove(self, term: Term) -> None:
-        """Remove all but the lease, and the directory in which it may lie."""
+        """Remove all data but the lease, and the directory that may hold the lease."""
         storage, cluster = self._services.storage, self._services.locations.cluster
         _log.info("term %d removes cluster %r", term, self._services.cluster_id)
         for key in self._found.keys:
@@ -281,7 +280,7 @@ class Destruction:
             if path != cluster:
                 await storage.delete_tree(path)
                 await self._removed(path)
-        # What says whose the rest is goes last.
+        # The files that name the owner of the rest are removed last.
         kept = {layout.REGISTER, layout.LOCKS, layout.coordination_path("").lstrip("/")}
         for name in await storage.names(cluster):
             if name not in kept:

@@ -1,7 +1,7 @@
 """Dispatcher: accepts, recovers, executes and finishes applications while its JobManager leads.
 
-On a grant: claim, recover, serve; only then is the address published. What one application cannot
-be recovered from is named and left in place; it never stops the rest.
+On a grant, it claims, recovers and serves; only then is the address published. Data from which an
+application cannot be recovered is reported and stays in place; it never stops the rest.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ from understudy.process.reporter import Reporter
 from understudy.rpc import messages
 
 Publish = Callable[[], Coroutine[Any, Any, None]]
-"""Makes the leader's addresses known; called once everything was claimed and recovered."""
+"""Publishes the leader's addresses; called once everything is claimed and recovered."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Binding:
-    """Which run this process is here for."""
+    """The run that this process serves."""
 
     wanted: RunId | None
     ephemeral: bool
     submission: Submission | None
     changes: Changes = NO_CHANGES
-    """What the start of this process changes about the run that was unfinished then."""
+    """Changes that the start of this process makes to the run that was unfinished then."""
     known_at_start: frozenset[RunId] = frozenset()
     bound: RunId | None = None
     """The run that was unfinished when this process saw the registry."""
@@ -96,12 +96,12 @@ class Ended:
 
 
 async def _tell_nobody(ended: Ended) -> None:
-    """Tell nobody how the run ended."""
+    """Ignore the end of the run."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the Dispatcher works with; the same for every term of a process."""
+    """The dependencies of a Dispatcher; the same for every term of a process."""
 
     me: Incarnation
     name: str
@@ -114,7 +114,7 @@ class Surroundings:
     clock: Clock
     chance: random.Random
     tell_end: Callable[[Ended], Awaitable[None]] = _tell_nobody
-    """Called by a leader that leads on after the run has ended."""
+    """Called with the end of the run by a leader that continues to lead."""
 
 
 class Dispatcher:
@@ -135,14 +135,14 @@ class Dispatcher:
         self.application: Application | None = None
         self.cleanup: Cleanup | None = None
         self.attention: Problems = {}
-        """What needs a person, as this leader has met it."""
+        """Problems that need a person, as met by this leader."""
         self.inspector = Inspector(around.services, around.clock)
 
     async def run(self, publish: Publish) -> Ended | None:
-        """Lead: return how the run ended, once nothing is left to do. Raises `LeadershipLost`.
+        """Lead until nothing is left to do; return how the run ended. Raises `LeadershipLost`.
 
-        None: there is no run here, and this process was not started with an application. A cluster
-        that is to outlive its application has a leader until it is told to close.
+        None: the cluster has no run, and this process was started without an application. In a
+        cluster that outlives its application, the leader leads until a request closes the cluster.
         """
         ended = await self._run(publish)
         if ended is None or self._around.configuration.get(options.SHUTDOWN_ON_FINISH):
@@ -203,9 +203,9 @@ class Dispatcher:
         return await self._attend(stored, publish)
 
     async def _claim_registry(self) -> RegistryBody:
-        """Shut out older terms; raises `DataError` where it is not what this cluster left.
+        """Shut out older terms; raises `DataError` for a damaged, foreign or lost registry.
 
-        A registry that is not there is made anew only where nothing shows that there was one.
+        A missing registry is created only where no trace shows that there was one.
         """
         services, term = self._around.services, self._leadership.term
         await attention.refuse_lost_registry(services, self._binding.bound)
@@ -236,13 +236,13 @@ class Dispatcher:
         return await around.services.registry.record(leadership.term, change)
 
     async def _prune(self, registry: RegistryBody, decision: recovery.Bootstrap) -> None:
-        """Drop the tombstones whose time is over, except the one that is about to be told."""
+        """Drop the expired tombstones, except the one that this process is about to answer with."""
         around = self._around
         kept = decision.tombstone if isinstance(decision, Answer) else None
         ttl_s, now = around.configuration.get(options.TOMBSTONE_TTL), around.clock.wall()
         await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
 
-    # --- taking in --------------------------------------------------------------------------------
+    # --- submitting -------------------------------------------------------------------------------
 
     async def _submit(self, run_id: RunId) -> StoredApplication | None:
         """Store the application that this process was started with."""
@@ -292,10 +292,10 @@ class Dispatcher:
         return Ended(tombstone.run_id, tombstone.status)
 
     async def _change(self, stored: StoredApplication, plans: ExecutionPlanStore) -> None:
-        """Claim the jobs, and carry out what a person has changed by starting the run anew."""
+        """Claim the jobs, and apply the changes that a person made by restarting the run."""
         around, term, changes = self._around, self._leadership.term, self._binding.changes
         submission, now = self._binding.submission, around.clock.wall()
-        # The application first: jobs of another deployment are told by its number.
+        # The application first: its deployment number marks outdated jobs.
         deployed = await redeployment.deploy(
             around.services, stored, submission, changes, term, now
         )
@@ -350,13 +350,13 @@ class Dispatcher:
             await asyncio.gather(*background, return_exceptions=True)
 
     def _needed_locks(self, plans: ExecutionPlanStore) -> frozenset[Incarnation]:
-        """Return whose locks are still to prove a death: our own, and those of intents."""
+        """Return the processes whose locks may have to prove a death: this one, and of intents."""
         intents = (entry.intent for entry in plans.entries.values() if not entry.result)
         return frozenset({self._around.me, *(intent.taskmanager for intent in intents if intent)})
 
     async def _clean_ended_jobs(self, application: Application, cleanup: Cleanup) -> None:
         """Clean up after each job as soon as its result is durable."""
-        async with asyncio.TaskGroup() as group:  # One that fails does not hold up the others.
+        async with asyncio.TaskGroup() as group:  # A failing job does not delay the others.
             for job_id, entry in list(application.jobs.entries.items()):
                 if entry.result and not entry.result.cleaned:
                     group.create_task(cleanup.clean_job(job_id))
@@ -364,7 +364,7 @@ class Dispatcher:
                 group.create_task(cleanup.clean_job(await application.jobs.ended.get()))
 
     async def _note_takeover(self, application: Application, published: asyncio.Event) -> None:
-        """Tell of the takeover and put its seconds into the history, once it is over."""
+        """Report the takeover, once complete, and store its seconds in the history."""
         report = await application.jobs.taken_over
         await published.wait()
         application.jobs.tell_takeover()
@@ -438,8 +438,8 @@ class Dispatcher:
     async def _sweep(self, *, finally_: bool = False) -> None:
         """Remove the documents and directories that crashes have left unlinked.
 
-        Never while an application runs here: they are created before they are linked. ``finally_``:
-        nobody may come after this leader, so it tries until it has succeeded.
+        Never while an application runs here: its data is created before it is linked. With
+        ``finally_``, the sweep is retried until it succeeds: there may be no later leader.
         """
         try:
             if finally_:
@@ -450,7 +450,7 @@ class Dispatcher:
             _log.warning("the sweep is left to the next leader: %s", error)
 
     def _is_left_behind(self, tombstone: Tombstone) -> bool:
-        """Say whether a person has accepted that something cannot be removed here."""
+        """Return whether a person has accepted that some files cannot be removed."""
         stones = self.registry.tombstones.values() if self.registry else ()
         return any(stone.left_behind for stone in (tombstone, *stones))
 
@@ -460,12 +460,12 @@ class Dispatcher:
         await self._sweep_directories()
 
     async def _sweep_directories(self) -> None:
-        """Remove what was stored for applications that never became real.
+        """Remove the directories of applications that were never linked.
 
-        Listed first, claimed after: no later leader had begun when this one looked, so nothing of
-        what it lists can be another's, however long this process is paused before it deletes.
-        While a linked application cannot be read, nobody can tell which directory is its own: then
-        every directory stays.
+        The directories are listed before the claim: a successful claim proves that no later leader
+        had begun by then, so no listed directory is a later leader's, however long this process is
+        paused before it deletes. While a linked application cannot be read, its directory is
+        unknown: then every directory stays.
         """
         services, term = self._around.services, self._leadership.term
         base = layout.application_directory(services.locations.cluster, "x").rpartition("/")[0]
@@ -480,7 +480,7 @@ class Dispatcher:
             if name not in linked:
                 await services.storage.delete_tree(f"{base}/{name}")
                 _log.info("removed %s/%s, which nothing links", base, name)
-        if not linked:  # Also where an earlier try has removed the last, and did not learn it.
+        if not linked:  # Also if an earlier try removed the last one without an answer.
             await services.storage.prune(base)
 
     async def _answer(self, tombstone: Tombstone) -> Ended:
@@ -489,11 +489,11 @@ class Dispatcher:
         return Ended(tombstone.run_id, tombstone.status)
 
     async def problems(self) -> Problems:
-        """Return what needs a person: what this leader met, and what a look at the data shows."""
+        """Return the problems that need a person: met by this leader or found by inspection."""
         return {**await self.inspector.problems(), **self.attention}
 
     async def _refuse_if_deposed(self) -> None:
-        """Raise `LeadershipLost` where a newer term has cleaned up what is missing here."""
+        """Raise `LeadershipLost` if a newer term exists: it may have removed the missing data."""
         registry, term = self._around.services.registry, self._leadership.term
         with contextlib.suppress(DataError):
             highest = await persist("look which term is the newest", registry.highest_term)
@@ -507,7 +507,7 @@ class Dispatcher:
     async def _wait_for_a_person(
         self, publish: Publish, damaged: Callable[[], Awaitable[bool]]
     ) -> Ended:
-        """Lead with nothing but what can be shown, as long as it is damaged; then begin anew."""
+        """Lead and only show the problems until the damage is repaired; then lose leadership."""
         for subject, why in self.attention.items():
             _log.error("%s needs attention: %s", subject, why)
         await publish()

@@ -1,4 +1,4 @@
-"""A task of a cleanup: how often it is tried, what a try leaves behind, what people see of it."""
+"""A cleanup task: its retry strategy, one try of it, and the view of it for people."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from understudy.config import Configuration, options
 from understudy.errors import DataError, StorageError
 
 FAILURES = (OSError, TimeoutError, DataError, StorageError)
-"""What a later try may not meet again."""
+"""Errors after which a task is tried again."""
 
 
 @dataclass(frozen=True)
 class CleanupStrategy:
-    """How a failed task is tried again (Flink's ``cleanup-strategy``)."""
+    """When a failed task is tried again (Flink's ``cleanup-strategy``)."""
 
     kind: str
     attempts: int
@@ -40,7 +40,7 @@ class CleanupStrategy:
         )
 
     def pause_s(self, failures: int) -> float | None:
-        """Return the pause after so many failures; None to leave it to a person."""
+        """Return the pause after this many failures; None: the task waits for a person."""
         if failures > self.attempts:
             return None
         return float(min(self.initial_s * 2 ** min(failures - 1, 60), self.maximum_s))
@@ -48,7 +48,7 @@ class CleanupStrategy:
 
 @dataclass
 class CleanupView:
-    """One task that is not done yet, as people see it."""
+    """One open task, as people see it."""
 
     application_id: str
     label: str
@@ -56,23 +56,23 @@ class CleanupView:
     error: str = ""
     given_up: bool = False
     next_try: float | None = None
-    """When it is tried again, by the event loop's clock; None while it is tried or given up."""
+    """Time of the next try, by the event loop's clock; None during a try or once given up."""
     used: int = 0
-    """Failures since it began or a person wanted it tried again."""
+    """Failures since the start or since a person's last retry."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Effort:
-    """One try of a task: ends with the first failure, unless what fails is to be left behind."""
+    """One try of a task: ends with the first failure, unless failing paths are left behind."""
 
     def __init__(self, *, leave: bool) -> None:
         self._leave = leave
         self.left: dict[str, str] = {}
-        """What could not be done away with, and why."""
+        """Paths that could not be removed, each with the error."""
 
     async def make(self, path: str, operation: Callable[[], Awaitable[object]]) -> bool:
-        """Do something about a path; False if the path is left behind instead."""
+        """Run an operation on a path; False if it failed and the path is left behind."""
         try:
             await operation()
         except FAILURES as error:

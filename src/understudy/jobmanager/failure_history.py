@@ -1,8 +1,8 @@
-"""Why the attempts of a job failed: the last ones, through failovers and after the cleanup.
+"""The failures of a job's last attempts, kept through failovers and after the job's cleanup.
 
-An attempt whose function raised has staged that itself. Why an attempt was lost only the leader
-knows, so the leader writes it beside; nothing waits for that, and nothing is decided by it. When
-the job is cleaned up, all of them are collected in one file, which goes with the application.
+An attempt whose function raised has staged the failure itself. Only the leader knows why an attempt
+was lost, so the leader writes that failure beside; no decision waits for it or depends on it. The
+job's cleanup collects all failures in one file, which is removed with the application.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ HISTORY_MAX = 16
 
 MESSAGE_CHARS_MAX = 2_000
 TRACEBACK_CHARS_MAX = 8_000
-"""Of a failure that another one followed so much is kept, beginning and end: the last one is kept
-as it is, in the job's result."""
+"""Kept size of an earlier failure, beginning and end of the text: the last failure is complete, in
+the job's result."""
 
 LOST = "AttemptLost"
 
 
 class Collected(Record, frozen=True):
-    """Why the attempts of a job that has ended failed, oldest first."""
+    """The failures of an ended job's attempts, oldest first."""
 
     failures: tuple[Failure, ...]
 
@@ -49,41 +49,41 @@ class FailureHistory:
         self._size = size
 
     async def keep(self, job_id: JobId, failure: Failure) -> None:
-        """Keep why an attempt was lost, and forget what is too old."""
+        """Store why an attempt was lost, and delete the failure that is too old."""
         data = _losses.dump(failure, pretty=True)
         await self._storage.publish(self._lost_path(job_id, failure.attempt), data)
         if (old := failure.attempt - self._size) > 0:
             await self._storage.delete(self._lost_path(job_id, old))
 
     async def collect(self, entry: JobEntry) -> None:
-        """Write the failures of a job that has ended into one file; may be repeated."""
+        """Write the failures of an ended job into one file; may be repeated."""
         assert entry.result is not None
         if found := await self.read(entry, entry.result.status):
             data = _collections.dump(Collected(failures=tuple(found)), pretty=True)
             await self._storage.publish(self.collected_path(entry.job_id), data)
 
     def collected_path(self, job_id: JobId) -> str:
-        """Return where the failures of a job lie once it has ended."""
+        """Return the path of an ended job's collected failures."""
         return layout.failures_path(self._cluster, self._directory, job_id)
 
     async def collected(self, job_id: JobId) -> list[Failure]:
-        """Return what was collected of a job that has ended."""
+        """Return the collected failures of an ended job; empty where they cannot be read."""
         path = self.collected_path(job_id)
         with contextlib.suppress(NotFoundError, DataError):
             return [*_collections.load(await self._storage.read(path), path).failures]
         return []
 
     async def read(self, entry: JobEntry, status: JobStatus) -> list[Failure]:
-        """Return the failures of the attempts of a job that another one followed, oldest first.
+        """Return the failures of a job's attempts, oldest first.
 
-        And that of the last attempt, where that has staged one. Raises ``OSError`` or
-        ``TimeoutError``; what cannot be read otherwise is left out.
+        The last attempt counts if it has staged a failure. Raises ``OSError`` or ``TimeoutError``;
+        damaged failures are left out.
         """
         if entry.result and (collected := await self.collected(entry.job_id)):
             return collected
         last = entry.attempt
         if status in {JobStatus.CANCELLING, JobStatus.CANCELED}:
-            last -= 1  # Whatever it raised when it was interrupted is no failure.
+            last -= 1  # An exception of an interrupted attempt is no failure.
         found = []
         for attempt in range(max(1, last - self._size + 1), last + 1):
             if failure := await self._of(entry.job_id, attempt):
@@ -106,7 +106,7 @@ class FailureHistory:
 
 
 def merged(earlier: list[Failure], last: Failure | None, attempt: int, size: int) -> list[Failure]:
-    """Return the history of a job, oldest first: each attempt once, its result's failure first."""
+    """Return a job's failures, oldest first, one an attempt: ``last`` replaces its attempt's."""
     found = {one.attempt: one for one in earlier}
     if last:
         found[attempt] = replace(last, attempt=attempt)
@@ -114,7 +114,7 @@ def merged(earlier: list[Failure], last: Failure | None, attempt: int, size: int
 
 
 def bounded(failure: Failure) -> Failure:
-    """Return a failure that takes no more place than one of many may."""
+    """Return the failure, its texts cut to the kept size."""
     return replace(
         failure,
         message=_cut(failure.message, MESSAGE_CHARS_MAX),

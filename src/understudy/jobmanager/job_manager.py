@@ -1,7 +1,7 @@
-"""A JobManager: contends for leadership; while it leads, it is Dispatcher and ResourceManager.
+"""A JobManager: contends for leadership; as leader, it runs Dispatcher and ResourceManager.
 
-As a standby it keeps a process of ``main`` warm, attends to the leader (so that it is seen), and
-notes which run is unfinished (so that it will not begin another one).
+As a standby, it keeps a process of ``main`` warm, connects to the leader (which lists it), and
+records which run is unfinished (so that it does not begin another one).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import Attend, LinkMessage
 
 RECONNECT_S = 0.5
-"""Pause before a standby attends to the same leader again."""
+"""Pause before a standby reconnects to the same leader."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,8 +46,8 @@ class StandbyView:
 class LeadingTerm:
     """One term of this JobManager, and its components.
 
-    A request holds on to the term that it is answered under. What the request asks of a term that
-    has ended meanwhile raises `LeadershipLost` where it writes.
+    A request keeps the term in which it arrived. A write in a term that has ended meanwhile raises
+    `LeadershipLost`.
     """
 
     leadership: Leadership
@@ -61,7 +61,7 @@ class LeadingTerm:
 
     @property
     def serves(self) -> bool:
-        """Say whether the address of this leader is published."""
+        """Return whether the address of this leader is published."""
         return bool(self.leadership.addresses[0])
 
 
@@ -84,13 +84,13 @@ class JobManager:
         self.counts = LeaderCounts()
         self.around = replace(around, reporter=CountingReporter(around.reporter, self.counts))
         self.leader: LeaderRecord | None = None
-        """Who serves, as last retrieved."""
+        """The serving leader, as last retrieved."""
         self.term: LeadingTerm | None = None
         """The term in which this process leads; None while it stands by."""
         self.standbys: dict[Incarnation, StandbyView] = {}
         self.ended: Ended | None = None
         self.waits_for_run = False
-        """It does not contend: it was started without an application, and no run is there yet."""
+        """True while it does not contend: started without an application, before any run exists."""
         self._binding = binding
         self._timing = timing
         self._adoption_grace_s = adoption_grace_s
@@ -130,7 +130,7 @@ class JobManager:
         return self.ended
 
     async def _until_ended(self) -> None:
-        """Contend and lead; without an application of its own only where there is a run."""
+        """Contend and lead; without an application of its own, only while there is a run."""
         while self.ended is None:
             if self._binding.submission is None:
                 self.waits_for_run = True
@@ -139,16 +139,16 @@ class JobManager:
             await self._election.run(self._lead)
 
     def main_changed(self) -> None:
-        """Tell the leader that the process of ``main`` in waiting has come or gone."""
+        """Report to the leader that the warm process of ``main`` is ready or gone."""
         self._changed.set()
 
     # --- leading ----------------------------------------------------------------------------------
 
     def _hold(self, deadline: float | None) -> None:
-        """Let the guardian hold this process to its deadline as a leader."""
+        """Pass this leader's deadline to the guardian, which kills the process at that time."""
         if deadline is None:
             self._holder.deadline = None
-            # At once: the next beat may come after the deadline that it was told.
+            # At once: the next beat may come after the guardian's present deadline.
             self._guardian.until(self.around.clock.now() + self._timing.lease_s)
             return
         timing = self._election.timing
@@ -190,7 +190,7 @@ class JobManager:
             self.standbys.clear()
 
     async def _serve(self, link: Link[LinkMessage]) -> None:
-        """Serve whoever connects, while leading."""
+        """Serve one connection of a TaskManager or standby, while leading."""
         hello = await link.receive()
         if hello is None or self.term is None:
             return
@@ -211,7 +211,7 @@ class JobManager:
     # --- standing by ------------------------------------------------------------------------------
 
     async def _follow_leader(self) -> None:
-        """Attend to whoever leads, and keep in mind which run is unfinished."""
+        """Stay connected to the current leader, and record which run is unfinished."""
         attending: asyncio.Task[None] | None = None
         register, clock = self.around.services.register, self.around.clock
         async for leader in retrieve(register, clock, self._timing.lease_s):
@@ -254,10 +254,10 @@ class JobManager:
         )
 
     async def _look_at_registry(self, *, first: bool) -> None:
-        """Note what had ended when this process started, and which run is unfinished.
+        """Record the runs that ended before this process started, and the unfinished run.
 
-        A register that does not answer just then leaves it open what had ended: then what has is
-        taken for this process's own run and answered, rather than executed a second time.
+        If the register does not answer at the start, those runs stay unknown: an ended run is then
+        taken for this process's own run and answered, not executed a second time.
         """
         with contextlib.suppress(OSError, TimeoutError, DataError):
             registry = await self.around.services.registry.read()
@@ -271,7 +271,7 @@ class JobManager:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return what a group of failures comes down to: a lost leadership explains all others."""
+    """Return the first error of a group: a lost leadership comes first, it explains the others."""
     lost = group.subgroup(LeadershipLost)
     error: BaseException = lost or group
     while isinstance(error, BaseExceptionGroup):

@@ -1,7 +1,7 @@
 """JobMaster: drives one job through its attempts, as ``core.job`` decides.
 
-One inbox, one task. Whatever happens to the job comes in as an event; the commands are carried
-out in order, the durable ones to their end, before the next event is taken.
+One inbox, one task. Everything that happens to the job arrives as an event; its commands are
+executed in order, durable ones to their end, before the next event is taken.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class JobContext:
     cluster: str
     directory: str
     deployment: int
-    """Whose code is executed."""
+    """Number of the deployment whose code is executed."""
     result_size_max: int
     strategy: Strategy
     plans: ExecutionPlanStore
@@ -91,24 +91,24 @@ class JobContext:
     register: Register
     checkpoints: CheckpointSettings
     incarnation: str = ""
-    """Of the cluster: no other one has it, whatever its id."""
+    """Incarnation of the cluster: unique, also among clusters with the same id."""
     record: ApplicationRecord | None = None
-    """How the application was submitted."""
+    """The submission of the application."""
     history: int = HISTORY_MAX
-    """So many failures of a job are kept."""
+    """Most failures of a job that are kept."""
     attention: dict[str, str] = field(default_factory=dict)
-    """Where what needs a person is shown, by job."""
+    """Problems that need a person, by job."""
 
 
 class Supervisor(Protocol):
-    """Who hears of a job's progress."""
+    """Receiver of a job's state changes."""
 
     def job_changed(self, master: JobMaster, before: JobState) -> None:
-        """The job's state is different."""
+        """The job's state has changed."""
         ...
 
     def audience(self, master: JobMaster) -> Audience:
-        """Return who hears of the job's checkpoints."""
+        """Return the receiver of the news about the job's checkpoints."""
         ...
 
 
@@ -129,7 +129,7 @@ class JobMaster:
             context.storage, context.cluster, context.directory, context.history
         )
         self._keeping: set[asyncio.Task[None]] = set()
-        """Writes of these; nothing waits for them but the job's end."""
+        """Writes of these failures; only the job's end waits for them."""
         self.checkpoints = CheckpointCoordinator(
             entry.job_id,
             CheckpointStore(context.register, context.plans, context.application_id, entry.job_id),
@@ -165,8 +165,8 @@ class JobMaster:
         self._times = (entry.submitted_at, entry.submitted_at)
         self.done: asyncio.Event = asyncio.Event()
         self._waiting: asyncio.Task[None] | None = None
-        """For a person to repair what the last attempt has staged."""
-        self._lost_driver = ""  # In which the attempt before ran, if this process has seen it.
+        """Waits for the repair of the last attempt's staged outcome."""
+        self._lost_driver = ""  # Driver of the previous attempt, if that ran in this term.
 
     @property
     def entry(self) -> JobEntry:
@@ -175,13 +175,13 @@ class JobMaster:
 
     @property
     def checkpoint_directory(self) -> str:
-        """Return where the job's checkpoints lie."""
+        """Return the directory of the job's checkpoints."""
         return _checkpoint_directory(self._context, self.job_id)
 
     def ran_s(self) -> float:
-        """Return for how long the attempt has run, as far as this process has seen it.
+        """Return how long the attempt has run, as observed by this process.
 
-        Never measured from what another machine's clock said: too little is safe.
+        Never measured with another machine's clock: too short a time is safe.
         """
         return 0.0 if self.began is None else self._context.clock.now() - self.began
 
@@ -192,7 +192,7 @@ class JobMaster:
         self._inbox.put_nowait(event)
 
     async def run(self) -> None:
-        """Live until the job has a durable result."""
+        """Drive the job until it has a durable result."""
         await self.checkpoints.recover(self.entry.attempt)
         try:
             if self.entry.intent is None:
@@ -223,7 +223,7 @@ class JobMaster:
             await self._obey(command)
 
     async def _begin_with_savepoint(self) -> None:
-        """Lay out what the job is to begin with, before its first attempt."""
+        """Lay out the savepoint that the job begins with, if any, before its first attempt."""
         try:
             await self.savepoints.begin()
         except (CheckpointError, ConfigurationError) as error:
@@ -234,7 +234,7 @@ class JobMaster:
         if isinstance(event, job.Running) and event.attempt == self.state.attempt:
             self.began = self._context.clock.now()
         elif isinstance(event, job.IntentStored):
-            self.began = None  # Of the attempt before.
+            self.began = None  # The value was the previous attempt's.
         elif isinstance(event, job.Ended):
             self._times = (event.start_time, event.end_time)
         elif isinstance(event, job.Looked) and event.found:
@@ -286,7 +286,7 @@ class JobMaster:
     async def _store_intent(self, attempt: int, place: Placement, restarts: Restarts) -> None:
         context = self._context
         before = self.entry.intent
-        # An attempt that never ran proves nothing about the driver that it was meant for.
+        # An attempt that never ran proves nothing about its assigned driver.
         self._lost_driver = before.driver if before and self.began is not None else ""
         intent = Intent(
             attempt=attempt,
@@ -322,7 +322,7 @@ class JobMaster:
                 driver=place.driver,
                 plan=entry.plan,
                 staged=entry.intent.staged,
-                # The ids may come again, once their tombstone is gone; the directory never does.
+                # Ids may be reused once their tombstone is gone; the directory's name never is.
                 writer=f"understudy-{lineage(entry)}-{self._context.directory}",
                 result_size_max=self._context.result_size_max,
                 checkpoints=self.checkpoint_directory,
@@ -336,8 +336,8 @@ class JobMaster:
             ),
         )
         if not sent:
-            # Away just now: when it registers again without this attempt, it is known dead. Or it
-            # was given up while the intent was stored: then that is found once more.
+            # Disconnected: if the TaskManager registers again without this attempt, the attempt is
+            # dead. If it was given up while the intent was stored, it is given up once more.
             self._context.resources.expect(place.taskmanager)
             _log.info("job %r: its TaskManager is away, the attempt was not sent", self.name)
 
@@ -354,10 +354,10 @@ class JobMaster:
         loop.call_later(pause.delay_s, self.tell, job.BackoffOver())
 
     async def _look_for_outcome(self, attempt: int) -> None:
-        """Tell what a dead attempt has staged, once that is known.
+        """Enqueue the outcome that a dead attempt has staged, once it is known.
 
-        What is damaged was whole once: its attempt has ended, and may have finished. It is not run
-        again; the job waits until a person has repaired or removed it, or cancels the job.
+        A damaged outcome proves that its attempt ended, perhaps FINISHED: the job is not run again,
+        but waits until a person repairs or removes the file, or cancels the job.
         """
         try:
             self._looked(attempt, await self._look(attempt))
@@ -386,9 +386,9 @@ class JobMaster:
         self.tell(job.Looked(found, self.checkpoints.has_advanced(attempt)))
 
     async def _look(self, attempt: int) -> job.Ended | None:
-        """Return the outcome that a dead attempt has staged, None where it has staged none.
+        """Return the outcome that a dead attempt has staged; None without one.
 
-        Raises `DataError` for one that cannot be read, or is not its own.
+        Raises `DataError` for an outcome that is unreadable or of another attempt.
         """
         context = self._context
         path = layout.staged_path(context.cluster, context.directory, self.job_id, attempt)
@@ -422,7 +422,7 @@ class JobMaster:
     # --- results ----------------------------------------------------------------------------------
 
     async def _record(self, command: job.RecordResult) -> None:
-        """Commit the result, then publish its file; from the commit on it is never run again."""
+        """Commit the result, then publish its file; after the commit the job is never run again."""
         await self.checkpoints.finish()
         source = command.source or await self._stage(command)
         start_time, end_time = self._times
@@ -448,7 +448,7 @@ class JobMaster:
                 "publish a result file",
                 lambda: self._context.results.publish_dirty(self.job_id, source),
             )
-        except NotFoundError as error:  # It did run: only its value is out of reach.
+        except NotFoundError as error:  # The job did run: only its value is lost.
             _log.error("job %r has a result without a file: %s", self.name, error)
         if intent := self.entry.intent:
             forget = messages.Forget(job_id=self.job_id, attempt=intent.attempt)
@@ -456,14 +456,14 @@ class JobMaster:
         _log.info("job %r: %s in attempt %d", self.name, command.status.value, result.attempt)
 
     async def _stage(self, command: job.RecordResult) -> Pointer:
-        """Stage an outcome that no attempt has staged: of a cancelled or lost job."""
+        """Stage the outcome of a cancelled or lost job, for which no attempt has staged one."""
         context = self._context
         entry = self.entry
         now = context.clock.wall()
         self._times = (entry.intent.placed_at if entry.intent else entry.submitted_at, now)
         failure = None
         if command.status is JobStatus.FAILED:
-            kind = LOST if entry.intent else "CheckpointError"  # Of what it began with.
+            kind = LOST if entry.intent else "CheckpointError"  # Its savepoint could not be used.
             failure = Failure(type=kind, message=command.reason, time=now)
         outcome = Outcome(
             job_id=self.job_id,
@@ -500,13 +500,13 @@ class JobMaster:
 
 
 def _is_wanted(state: JobState) -> bool:
-    """Say whether somebody wants the attempt to end whose outcome is looked for."""
+    """Return whether a request is ending the attempt whose outcome is looked for."""
     checking = state.phase is Phase.CHECKING
     return not checking or state.cancelled or state.displaced or state.ends_as is not None
 
 
 def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom | None:
-    """Return the savepoint that a job is to begin with: the first job of its name."""
+    """Return the savepoint that a job begins with: only the first job of a name has one."""
     if record is None or entry.occurrence:
         return None
     return next((one for one in record.savepoints if one.job_name == entry.name), None)

@@ -1,4 +1,4 @@
-"""Where ``main``'s requests are answered: submit, await, ask, cancel."""
+"""The desk that answers ``main``'s requests: submit, await, ask for a status, cancel."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from understudy.rpc.messages import MainMessage, Submit
 
 
 class Jobs(Protocol):
-    """What the desk needs of an application."""
+    """The operations of an application that the desk needs."""
 
     async def submit(self, request: Submit) -> bool:
-        """Take a job in, durably; False where it is new and came without a plan.
+        """Accept a job, durably; False for a new job without a plan.
 
-        Raises `DataError` where what is stored of the jobs is damaged, or gone.
+        Raises `DataError` where the stored jobs are damaged or gone.
         """
         ...
 
     async def past(self, job_id: JobId) -> dict[JobId, Outcome]:
-        """Return how a job and the next ones have FINISHED already; none where it has not."""
+        """Return the outcomes of a FINISHED job and its FINISHED successors; else none."""
         ...
 
     def come_by(self, job_id: JobId) -> None:
-        """Note that ``main`` has reached a job that was among the `past` ones."""
+        """Record that ``main`` has reached a job among the `past` ones."""
         ...
 
     async def outcome(self, job_id: JobId) -> Outcome:
-        """Wait for a job's end and return how it ended.
+        """Wait for a job's end and return its outcome.
 
-        Raises `NotFoundError` where there is no such job, `ResultUnavailable` where its result is
-        gone, or cannot be read.
+        Raises `NotFoundError` for an unknown job, `ResultUnavailable` where the job's result is
+        gone or cannot be read.
         """
         ...
 
@@ -49,11 +49,11 @@ class Jobs(Protocol):
         ...
 
     def kept(self, job_id: JobId) -> tuple[str, str]:
-        """Return where the checkpoint and the savepoint lie that remain of a job."""
+        """Return the paths of a job's retained checkpoint and last savepoint; empty without one."""
         ...
 
     def result_delivered(self, job_id: JobId) -> None:
-        """``main`` knows how the job ended."""
+        """``main`` has received the job's outcome."""
         ...
 
 
@@ -74,9 +74,9 @@ class MainDesk:
         self._gone = False
 
     async def serve(self) -> messages.MainEnded | None:
-        """Answer requests; return what ``main`` said at its end, None if it said nothing.
+        """Answer requests; return ``main``'s last message, None if its process died without one.
 
-        Raises `DataError` where what is stored of the application is damaged, or gone.
+        Raises `DataError` where the stored application is damaged or gone.
         """
         ended: messages.MainEnded | None = None
         while (envelope := await self._link.receive()) is not None:
@@ -84,7 +84,7 @@ class MainDesk:
                 case messages.MainEnded() as said:
                     ended = said
                 case Submit() as request:
-                    # In the order of arrival: the assignment of ids rests on it.
+                    # In order of arrival: the assignment of ids depends on the order.
                     await self._guard(request.request, self._submit(request))
                 case messages.ComeBy() as told:
                     await self._guard(0, self._come_by(told))
@@ -106,7 +106,7 @@ class MainDesk:
             JobNameError,
             TooLargeError,
         ) as error:
-            # Damage is no answer, and no fault of ``main``: the application waits for a person.
+            # Damage is not reported to ``main``: the application waits for a person's repair.
             code = "result-unavailable" if isinstance(error, TooLargeError) else error.code
             self._link.send(messages.Refusal(request=request, code=code, message=str(error)))
 
@@ -134,7 +134,7 @@ class MainDesk:
     async def _await_job(self, wish: messages.AwaitJob) -> None:
         outcome = await self._jobs.outcome(wish.job_id)
         if self._gone:
-            return  # Nobody has been told: the next execution may await it, or nobody will have.
+            return  # The outcome was not delivered: the next execution of main may await it.
         self._jobs.result_delivered(wish.job_id)
         self._link.send(_done(wish.request, outcome, self._jobs.kept(wish.job_id)))
 

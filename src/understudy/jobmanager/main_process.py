@@ -1,7 +1,7 @@
-"""The processes of ``main``, as a JobManager sees them: one in hand, one in waiting.
+"""The processes of ``main``, as a JobManager sees them: one in use, one warm.
 
-A process is started ahead of time, with what takes long imported, so that a takeover need not wait
-for it. It serves one execution.
+A process is started ahead of time and imports the slow modules, so that a takeover need not wait
+for it. Each process serves one execution.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from understudy.rpc.gateway import Link
 from understudy.rpc.messages import MainMessage
 
 START_S = 60.0
-"""Importing PySpark takes a fraction of a second, minutes on a swamped machine."""
+"""Time for a start. Importing PySpark takes under a second, minutes on an overloaded machine."""
 
 REFILL_S = 5.0
-"""The next process is started only when a takeover has had time to end: it needs the cores."""
+"""Pause before the next process starts: a takeover needs the cores first."""
 
 FAILED_START_MAX_S = 30.0
-"""The longest pause after a process that could not be started; the first is a second."""
+"""Longest pause after a failed start; the first pause is a second."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,14 +45,14 @@ class MainProcess:
         self._unheard: list[str] = []
 
     def printed(self, text: str) -> None:
-        """Take a line that the process printed; kept until somebody listens."""
+        """Take a line that the process printed; lines are kept until `listen` is called."""
         if self.output:
             self.output(text)
         else:
             self._unheard.append(text)
 
     def listen(self, output: Callable[[str], None]) -> None:
-        """Hand every line to ``output`` from now on."""
+        """Pass every line to ``output``, the kept ones first."""
         self.output = output
         for text in self._unheard:
             output(text)
@@ -60,28 +60,28 @@ class MainProcess:
 
 
 class MainProcesses(Protocol):
-    """Where processes for ``main`` come from."""
+    """Source of processes for ``main``."""
 
     async def take(self) -> MainProcess:
-        """Return a process that waits for its application; it is the caller's from then on."""
+        """Return a process that waits for its application; the caller owns the process."""
         ...
 
     @property
     def ready(self) -> bool:
-        """Say whether `take` would return at once."""
+        """Return whether `take` would return at once."""
         ...
 
     def hold(self, deadline: float) -> None:
-        """Let the guardians of processes that were taken kill them at ``deadline``.
+        """Let the guardians of taken processes kill them at ``deadline``.
 
-        It is put off with every renewal of the lease: a JobManager that is frozen together with
-        its own guardian cannot leave ``main`` running beside its successor's.
+        Every renewal of the lease moves the deadline: a JobManager that is frozen together with its
+        own guardian cannot leave ``main`` running beside its successor's.
         """
         ...
 
 
 class WarmMainProcesses:
-    """Keeps one process in waiting."""
+    """Source of processes that keeps one process warm."""
 
     def __init__(
         self,
@@ -105,17 +105,17 @@ class WarmMainProcesses:
 
     @property
     def ready(self) -> bool:
-        """See `MainProcesses.ready`."""
+        """Return whether a warm process waits."""
         return self._waiting is not None
 
     def hold(self, deadline: float) -> None:
-        """See `MainProcesses.hold`."""
+        """Store the deadline, and pass it to the guardians of taken processes."""
         self._held_until = deadline
         for main in self._taken:
             main.process.until(deadline)
 
     async def take(self) -> MainProcess:
-        """See `MainProcesses.take`."""
+        """Return the warm process, or wait for the next one."""
         self._hurry.set()
         async with self._available:
             await self._available.wait_for(lambda: self._waiting is not None)
@@ -130,7 +130,7 @@ class WarmMainProcesses:
         return taken
 
     async def run(self) -> None:
-        """Keep one process in waiting, until cancelled; then end it."""
+        """Keep one process warm until cancelled; then end it."""
         first = True
         try:
             while True:
@@ -194,7 +194,7 @@ class WarmMainProcesses:
         self._changed()
 
     async def _start_failed(self, what: str) -> None:
-        """Pause, longer each time, and have another one started."""
+        """Pause, longer each time, then let another process start."""
         _log.error("%s", what)
         self._failures += 1
         await asyncio.sleep(min(2.0 ** (self._failures - 1), FAILED_START_MAX_S))

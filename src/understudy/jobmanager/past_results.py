@@ -1,7 +1,7 @@
 """Results of jobs that had finished before ``main`` reached them.
 
-After a takeover ``main`` comes by all of them, one by one, in the order in which it has submitted
-them: so several are read at once, and told to ``main`` before it asks.
+After a takeover, ``main`` reaches all these jobs one by one, in the order of their submission: so
+several results are read at once, and sent to ``main`` before it asks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from understudy.ha.result_store import ResultStore, outcomes
 from understudy.model import JobEntry, JobId, JobStatus, Outcome
 
 AHEAD = 64
-"""Results told at once: at most 16 MB with the default limit of a value."""
+"""Results sent at once: at most 16 MB with the default limit of a value."""
 
 
 class PastResults:
@@ -26,9 +26,9 @@ class PastResults:
         self._entries = entries
 
     async def read(self, first: JobId) -> dict[JobId, Outcome]:
-        """Return how a job and those after it ended.
+        """Return the outcomes of a job and of the jobs after it.
 
-        Only what has FINISHED and can be read; nothing if the first one has not, or cannot.
+        Only readable outcomes of FINISHED jobs; empty if the first job has none.
         """
         result = self._entries[first].result
         if result is None or result.status is not JobStatus.FINISHED:
@@ -43,7 +43,7 @@ class PastResults:
         try:
             found = await self._results.read_all(wanted)
         except (OSError, TimeoutError, StorageError, DataError):
-            return {}  # Whoever awaits the job reads it again, and is told.
+            return {}  # Awaiting the job reads its result again, and raises the error.
         past = {}
         for (job_id, source), data in zip(wanted, found, strict=True):
             with contextlib.suppress(DataError):

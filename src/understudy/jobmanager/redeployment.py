@@ -1,11 +1,10 @@
-"""What a person changes by starting an unfinished run anew: its code, and which results count.
+"""Changes that a person makes by restarting an unfinished run: new code, discarded results.
 
-`Changes` is worked out once, where the person types, from what the register holds at that moment,
-and goes along to every JobManager of that start, those included that take the place of others
-later. Each part names what it replaces: the digest of the record, the digests of results. So it is
-carried out once, by whichever of them leads first, and never again: a standby that was started
-with older code finds another record than the one it was started over, and lets it be
-(docs/decisions/012-other-code-over-an-unfinished-run.md).
+The command line computes `Changes` once, from the register's content at that moment, and passes
+them to every JobManager of that start, later replacements included. Each part names the digest of
+the record or result that it replaces. So the first of these JobManagers to lead applies each
+change once: a standby that was started with older code finds another record than the one that its
+`Changes` name, and changes nothing (docs/decisions/012-other-code-over-an-unfinished-run.md).
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What is to change about the run that was unfinished when a person started it anew."""
+    """Changes to the run that was unfinished when a person restarted it."""
 
     over: str = ""
     """Digest of the record whose code is replaced; empty where the code is the same."""
     files: tuple[str, ...] = ()
-    """What of the code differs, for people."""
+    """Parts of the code that differ, for people."""
     rerun: dict[JobId, str] = {}
     """Jobs whose result is discarded, each with the digest of that result."""
 
@@ -51,7 +50,7 @@ async def deploy(
     term: Term,
     now: float,
 ) -> bool:
-    """Let the submission's code be the run's if this is the run's record still; say whether.
+    """Deploy the submission's code if the run still has the expected record; return whether.
 
     Raises `DataError` or `NotFoundError` where the record cannot be read.
     """
@@ -62,14 +61,14 @@ async def deploy(
         _log.info("run %s has been deployed anew since this process was started", body.run_id)
         return False
     gone = [str(file.path) for file in submission.files if not file.path.is_file()]
-    if gone:  # Stored code is at hand: a leader that could never lead would be worse.
+    if gone:  # The stored code still works: failing here would fail every leader.
         _log.error("other code cannot be deployed, %s is gone: the run's is used", ", ".join(gone))
         return False
     old = await services.applications.record(body)
     record = await services.storage.run(
         submission.store, services, body.run_id, body.directory, now
     )
-    # The ids of the jobs there are rest on it.
+    # The ids of the existing jobs are derived from the first job's id.
     record = replace(record, first_job_id=old.first_job_id)
     record = replace(record, savepoints=old.savepoints)  # A run is started from them only once.
     await persist("deploy other code", lambda: services.applications.redeploy(stored, term, record))
@@ -79,7 +78,7 @@ async def deploy(
 def report_deployment(
     stored: StoredApplication, plans: ExecutionPlanStore, changes: Changes, reporter: Reporter
 ) -> None:
-    """Tell that other code is executed now, and whose attempts are stopped for it."""
+    """Report the deployment, and the jobs whose attempts are stopped for it."""
     body = stored.body
     stopped = [
         entry.name
@@ -106,14 +105,14 @@ async def discard(
 ) -> None:
     """Discard the results that a person named, unless they were replaced since.
 
-    Such a job begins from nothing: nothing that the attempts before have kept is its own any more.
-    They keep their numbers, so that none of their traces is taken for a new one's.
+    Such a job begins without checkpoints: it owns none of its earlier attempts' files. Attempt
+    numbers continue, so that no file of an earlier attempt is taken for a new one's.
     """
     for job_id, source in changes.rerun.items():
         entry = plans.entries.get(job_id)
         if entry is None or entry.result is None or entry.result.source.digest != source:
             continue
-        # While it has its result: nobody would know of them later. What is retained stays.
+        # Before the result is discarded: it names the checkpoints. Retained checkpoints stay.
         await once(
             "remove what a discarded result has left",
             functools.partial(remove_checkpoints, services.storage, entry),
@@ -144,7 +143,7 @@ async def _discard(plans: ExecutionPlanStore, job_id: JobId, source: str, term: 
             displaced=False,
             cancel_requested=False,
             stop_requested=None,
-            checkpoints="",  # The sweep removes what nothing links.
+            checkpoints="",  # The sweep removes the unlinked document.
             begun_after=entry.attempt,
         )
 

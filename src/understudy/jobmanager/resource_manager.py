@@ -1,7 +1,7 @@
-"""ResourceManager: which TaskManagers there are, which slots they offer, and who is dead.
+"""ResourceManager: the registered TaskManagers, their slots, and their deaths.
 
-It keeps the links to TaskManagers, gives their warm slots to jobs (``core.slots``), and passes on
-what they say about attempts. A TaskManager is given up on proof of death, by its liveness lock,
+It keeps the links to TaskManagers, assigns their warm slots to jobs (``core.slots``), and forwards
+their messages about attempts. A TaskManager is given up on proof of death, by its liveness lock,
 or after the adoption grace (``core.liveness``).
 """
 
@@ -41,7 +41,7 @@ class TaskManagerView:
 
 
 class Tenant(Protocol):
-    """Who has jobs in slots, and hears what becomes of them."""
+    """Owner of the jobs in slots, which receives the news about them."""
 
     def slot_offered(self, job_id: JobId, placement: Placement) -> None:
         """A slot was given to the job."""
@@ -52,19 +52,19 @@ class Tenant(Protocol):
         ...
 
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
-        """A TaskManager registered, with these attempts."""
+        """A TaskManager has registered, with these attempts."""
         ...
 
     def told(self, taskmanager: Incarnation, message: LinkMessage) -> None:
-        """A TaskManager said something about an attempt."""
+        """A TaskManager has sent a message about an attempt."""
         ...
 
     def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
-        """Nothing of the TaskManager lives any more."""
+        """The TaskManager and all its processes are dead."""
         ...
 
     def wanted(self) -> messages.Prepare | None:
-        """What TaskManagers are to keep drivers for."""
+        """Return the application that TaskManagers keep drivers for, as the message to send."""
         ...
 
 
@@ -85,7 +85,7 @@ class ResourceManager:
         self.taskmanagers: dict[Incarnation, TaskManagerView] = {}
 
     def serve(self, tenant: Tenant | None) -> None:
-        """Serve this tenant from now on, and let every TaskManager prepare for it; or nobody."""
+        """Serve this tenant from now on, or none; let every TaskManager prepare for it."""
         self._tenant = tenant
         for view in self.taskmanagers.values():
             self._prepare(view)
@@ -100,24 +100,24 @@ class ResourceManager:
             self._tenant.no_slot(job_id)
 
     def release(self, job_id: JobId) -> None:
-        """Take back a request, or give back a slot."""
+        """Withdraw a job's request, or free its slot."""
         self._ledger, offers = slots.withdraw(self._ledger, job_id)
         self._offer(offers)
 
     def occupy(self, job_id: JobId, placement: Placement) -> None:
-        """Note where an attempt runs that an earlier leader has started."""
+        """Mark the slot of an attempt that an earlier leader started."""
         self._ledger = slots.occupy(self._ledger, job_id, placement)
 
     def waiting(self) -> tuple[JobId, ...]:
-        """Return who waits for a slot."""
+        """Return the jobs that wait for a slot."""
         return self._ledger.waiting
 
     def slots(self) -> int:
-        """Return how many jobs the TaskManagers run at once."""
+        """Return how many jobs the TaskManagers can run at once."""
         return sum(view.registration.slots for view in self.taskmanagers.values())
 
     def drivers_by_job(self) -> dict[str, DriverReport]:
-        """Return the drivers in which jobs run, as last reported, by the jobs' ids."""
+        """Return the drivers that run jobs, as last reported, by job id."""
         return {
             report.job_id: report
             for view in self.taskmanagers.values()
@@ -126,7 +126,7 @@ class ResourceManager:
         }
 
     def why_waiting(self, job_id: JobId, driver: DriverReport | None) -> str:
-        """Say why a job waits: for a slot, or in ``driver`` for executors; empty where it runs."""
+        """Return why a job waits: for a slot, or in ``driver`` for executors; empty if it runs."""
         ledger = self._ledger
         if job_id not in ledger.waiting:
             return driver.waits if driver else ""
@@ -142,13 +142,13 @@ class ResourceManager:
     # --- TaskManagers -----------------------------------------------------------------------------
 
     def expect(self, taskmanager: Incarnation) -> None:
-        """Wait for a TaskManager that an intent names: it registers, or dies, or is given up."""
+        """Watch a TaskManager that an intent names, until it registers, dies or is given up."""
         if taskmanager not in self.taskmanagers:
             self._silence = liveness.answered(self._silence, taskmanager, self._clock.now())
             self._watch(taskmanager)
 
     def send(self, taskmanager: Incarnation, message: LinkMessage) -> bool:
-        """Send to a TaskManager; False where it has no connection just now."""
+        """Send to a TaskManager; False without a connection to it."""
         view = self.taskmanagers.get(taskmanager)
         if view is None or view.link is None:
             return False
@@ -165,7 +165,7 @@ class ResourceManager:
     ) -> None:
         """Serve one TaskManager until its connection ends."""
         if self._tenant is None:
-            return  # Not recovered yet: what it reports could not be judged. It will come again.
+            return  # Before recovery its report cannot be judged: the TaskManager registers again.
         now = self._clock.now()
         view = TaskManagerView(
             sender, registration, link, registration.drivers, self._clock.wall(), now
@@ -187,7 +187,7 @@ class ResourceManager:
         _log.info("%s registered with %d slots", registration.name, registration.slots)
         while (envelope := await link.receive()) is not None:
             if self.taskmanagers.get(sender) is not view:
-                break  # It was given up, or has come again: what was on its way is out of date.
+                break  # Given up or registered again: messages of this connection are outdated.
             view.heard_at = self._clock.now()
             self._hear(view, envelope.message)
         if view.link is link:
@@ -223,7 +223,7 @@ class ResourceManager:
             and report.slot is not None
             and report.profile in {"", profile}
         )
-        # Drivers look at different moments; who sees the most has looked last, or soon will.
+        # Drivers measure at different moments: the largest value is the latest, or soon true.
         carries = max((one.carries for one in drivers if one.carries is not None), default=None)
         self._ledger, offers = slots.report(self._ledger, view.incarnation, warm, carries)
         self._changed()
@@ -232,7 +232,7 @@ class ResourceManager:
     # --- deaths -----------------------------------------------------------------------------------
 
     async def give_up_the_silent(self) -> None:
-        """Give up TaskManagers whose drivers must be dead by now, for ever."""
+        """Give up silent TaskManagers once their drivers must be dead; runs for ever."""
         while True:
             at = liveness.next_expiry(self._silence)
             pause_s = 1.0 if at is None else min(1.0, max(0.0, at - self._clock.now()))
@@ -264,7 +264,7 @@ class ResourceManager:
         self._changed()
 
     def close(self) -> None:
-        """Close all links: TaskManagers will look for the next leader."""
+        """Close all links: the TaskManagers look for the next leader."""
         for task in self._watching.values():
             task.cancel()
         with Closing("the ResourceManager") as closing:

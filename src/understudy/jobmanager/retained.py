@@ -1,9 +1,9 @@
-"""What is retained of a job that has ended, and how another one begins with it.
+"""Retained checkpoints of an ended job, and their use by another job.
 
-Checkpoints are retained only in a directory that a person has chosen: what lies in our storage goes
-with the application. Beside them lies a file that says which they are, and of what, so that they
-are of use when nothing else remains of the job. A savepoint is made of them for the job that is to
-begin with them: then all that is true of savepoints is true of them.
+Checkpoints are retained only in a directory that a person has chosen: files in the HA storage are
+removed with the application. A file beside the checkpoints lists them and their job, so that they
+are usable when nothing else remains of the job. A job that begins with them gets a savepoint made
+of them: from there on, all rules of savepoints apply.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from understudy.process.persist import persist
 from understudy.spark.urls import address_of
 
 RETAIN_S = 60.0
-"""For so long a job's result waits for a directory of checkpoints that cannot be written to."""
+"""How long a job's result waits for an unwritable directory of checkpoints."""
 
 _NAME = re.compile(r"checkpoint-(\d+)\.json", re.ASCII)
 
@@ -39,12 +39,12 @@ _log = logging.getLogger(__name__)
 
 
 class Retained(Record, frozen=True):
-    """The file beside what is retained."""
+    """The file that describes the retained checkpoints."""
 
     about: Manifest
-    """What a savepoint of it says; the files are not listed."""
+    """Manifest for a savepoint made of the checkpoints, without the list of files."""
     directory: str
-    """Where the job kept its checkpoints; they may have been moved since."""
+    """The job's directory of checkpoints; they may have been moved since."""
     checkpoints: Checkpoints
 
 
@@ -52,11 +52,11 @@ files: Format[Retained] = Format("retained-checkpoints", Retained)
 
 
 class Found(NamedTuple):
-    """What is retained at an address."""
+    """Retained checkpoints, found at an address."""
 
     directory: str
     number: int
-    """Of its newest checkpoint; it is in the name of the file that says so."""
+    """Number of the newest checkpoint; it is part of the file's name."""
     content: Retained
 
 
@@ -68,15 +68,15 @@ async def retain(
     body: Checkpoints,
     about: Manifest,
 ) -> str:
-    """Write down which checkpoints are retained of a job that is about to have this status.
+    """Write the file that lists the retained checkpoints of a job about to have this status.
 
-    Returns where; empty where none are, which then are deleted. What cannot be told (they cannot be
-    read, or not be written to) is kept: then it is the directory.
+    Returns the file's path; empty where none are retained: the cleanup then deletes them. Where
+    the list cannot be read or written, all are kept: the result is then their directory.
     """
     directory = entry.intent.checkpoints if entry.intent else ""
     if not directory or not entry.checkpoints or not is_retained(retention, status):
         return ""
-    if not body.completed:  # None was completed, or they cannot be read.
+    if not body.completed:  # No checkpoint was completed, or the list cannot be read.
         return "" if body.counter else directory
     path = f"{directory}/{_name(body.completed[-1].number)}"
     content = Retained(about=about, directory=directory, checkpoints=body)
@@ -95,10 +95,10 @@ async def retain(
 
 
 def find(address: str) -> Found | None:
-    """Return what is retained at an address: the file that says so, or its directory. Blocking.
+    """Return the retained checkpoints at an address: of their file or directory. Blocking.
 
-    The newest, where there are several; None where nothing is. Raises `CheckpointError` for a file
-    that cannot be read as one, and `ConfigurationError`.
+    The newest file, where there are several; None without any. Raises `CheckpointError` for an
+    unreadable file, and `ConfigurationError`.
     """
     parent, name = split(address)
     named = _NAME.fullmatch(name)
@@ -119,10 +119,10 @@ def find(address: str) -> Found | None:
 
 
 def savepoint_of(found: Found) -> savepoints.Found:
-    """Make a savepoint of what is retained, beside it, and return it. Blocking.
+    """Make a savepoint of retained checkpoints, beside them, and return it. Blocking.
 
-    It is copied each time, since nobody watches what was retained: where that is as it was, the
-    savepoint is the same to the last byte, whoever has made it. Raises `CheckpointError`.
+    The files are copied each time, since the retained ones may change: while they are unchanged,
+    every copy is the same to the last byte. Raises `CheckpointError`.
     """
     directory, content = found.directory, found.content
     address = f"{directory}/savepoint-{found.number}"
@@ -150,7 +150,7 @@ def savepoint_of(found: Found) -> savepoints.Found:
 
 
 def _as_found(one: Checkpoint, before: str, directory: str) -> Checkpoint:
-    """Return a checkpoint where it lies now: the directory may have been moved."""
+    """Return a checkpoint with its present location: the directory may have been moved."""
     whole = address_of("", one.location)
     if one.kind is CheckpointKind.WRITE or not whole.startswith(f"{before}/"):
         return one

@@ -1,11 +1,10 @@
-"""What remains of ended applications, and for how long: tombstones, each with its file.
+"""Tombstones of ended applications: their files, their expiry and their sweep.
 
-A file is written first, under a name of its writer's term; then the application's document points
-to it, which the registry goes on with when it buries the application. So a leader that is late
-neither writes over what another one points to, nor removes it. A tombstone is dropped from the
-registry first; its file goes after it. A file that nobody points to (its writer was late, or a
-leader died between two of these steps) is removed by the next sweep; what is not a tombstone's file
-of this cluster is left in place.
+A file is written first, under a name with its writer's term; then the application's document links
+it, and the burial copies the link into the registry. So a late leader neither overwrites nor
+removes a file that another leader has linked. A tombstone is dropped from the registry first, its
+file is deleted afterwards. The next sweep removes a file without a link (of a late writer, or of a
+leader that died between two of these steps); files that are no tombstone of this cluster stay.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from understudy.model import (
 tombstones: Format[TombstoneFile] = Format("tombstone", TombstoneFile)
 
 RESULT_LOST = "its result file was lost"
-"""How the note of a job begins of which that is all that can be said."""
+"""Beginning of the note on a job whose result cannot be read."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ async def read_tombstone(services: HighAvailabilityServices, tombstone: Tombston
 async def read_end(
     services: HighAvailabilityServices, application: ApplicationDocument
 ) -> TombstoneFile:
-    """Read what is to remain of an application, or does by now; raises as `read_tombstone` does."""
+    """Read the tombstone's file of an application, buried or not; raises as `read_tombstone`."""
     pointer = await _pointer(services, application)
     if pointer is None:
         raise NotFoundError(f"run {application.run_id} has no tombstone's file yet")
@@ -53,8 +52,8 @@ async def read_end(
 async def _pointer(
     services: HighAvailabilityServices, application: ApplicationDocument
 ) -> Pointer | None:
-    """Return the pointer of the application's document as it is now, or of its tombstone."""
-    for _ in range(2):  # It may be buried between a look at the registry and one at the document.
+    """Return the link to the file from the application's document, or from its tombstone."""
+    for _ in range(2):  # The burial may come between reading the registry and the document.
         registry = await services.registry.read()
         link = registry.applications.get(application.application_id) if registry else None
         if link is None:
@@ -86,10 +85,10 @@ async def forget_expired(
     now: float,
     kept: Tombstone | None = None,
 ) -> None:
-    """Drop the tombstones whose time is over, and their files after them.
+    """Drop expired tombstones, then their files.
 
-    ``kept`` is the one that this leader is about to answer with: were it dropped before it was
-    told, a run that has ended might be taken for a new one.
+    ``kept`` is the tombstone that this leader is about to answer with: if it were dropped before
+    the answer, an ended run might be taken for a new one.
     """
     old = [
         stone
@@ -124,17 +123,17 @@ async def refuse_used_job_id(
 
 
 def tombstones_directory(services: HighAvailabilityServices) -> str:
-    """Return where the files of tombstones lie."""
+    """Return the directory of the tombstones' files."""
     return layout.tombstone_path(services.locations.cluster, "x", 0).rpartition("/")[0]
 
 
 async def sweep_tombstones(
     services: HighAvailabilityServices, term: Term, registry: RegistryBody, recovered: Recovered
 ) -> None:
-    """Remove files of tombstones that nobody points to.
+    """Remove files of tombstones that nothing links.
 
-    ``registry`` and ``recovered`` were claimed by ``term``: no older one can point to its file any
-    more, however long this leader is paused; files of later terms are not its own to judge.
+    ``term`` has claimed ``registry`` and ``recovered``: no older term can link its file any more,
+    however long this leader is paused. Files of later terms stay.
     """
     directory = tombstones_directory(services)
     named = {stone.file.path for stone in registry.tombstones.values()}
@@ -155,4 +154,4 @@ async def sweep_tombstones(
         if file.result.run_id == run:
             await services.storage.delete(path)
             _log.info("removed %s, which no tombstone names", path)
-    await services.storage.prune(directory)  # Of what writers left in it that died, too.
+    await services.storage.prune(directory)  # Of what dead writers left in it, too.

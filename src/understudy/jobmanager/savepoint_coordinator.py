@@ -1,9 +1,9 @@
-"""SavepointCoordinator: takes the savepoints of one job, and lets it begin with one.
+"""SavepointCoordinator: takes the savepoints of one job, and lets the job begin with one.
 
-The leader takes them itself, from what is recorded: a job that runs is not held up, one that does
-not run has them all the same, and one that is to end with its savepoint is known dead before the
-first file is copied, so that nothing is committed after it. What was asked for is durable before it
-is answered; the next leader takes it anew, unless its manifest says that it is whole.
+The leader takes a savepoint from the recorded checkpoints: a running job is not delayed, and a job
+that does not run can have savepoints too. A job that ends with its savepoint is known dead before
+the first file is copied, so that nothing is committed after the savepoint. A request is durable
+before it is answered; the next leader takes the savepoint again, unless its manifest is complete.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ from understudy.version import VERSION
 PROBE = "savepoint-probe"
 
 MISSED_MAX = 5
-"""So often a file may go while it is copied: the job has recorded something newer each time."""
+"""How often a file may vanish during its copy: each time the job has recorded a newer one."""
 
 PAUSE_S = 0.5
-"""Before another try after a storage has failed, or a file went while it was copied."""
+"""Pause before another try, after a storage failed or a file vanished during its copy."""
 
 UNDER_WAY_S = 10.0
-"""So long a savepoint of a job that goes on waits for a write that is being published: it takes a
+"""How long a running job's savepoint waits for a write that is being published: publishing takes a
 few renames, and a job that always writes has pauses between."""
 
 UNDER_WAY_PAUSE_MAX_S = 2.0
-"""The pauses between its tries grow up to here."""
+"""Longest pause between two tries of that wait."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class About:
-    """What a savepoint says of where it comes from."""
+    """The origin of a savepoint, for its manifest."""
 
     job_name: str
     application_name: str
@@ -80,19 +80,19 @@ class About:
 
 
 class Recorded(Protocol):
-    """What the register holds of the job; see `CheckpointCoordinator`."""
+    """The job's checkpoint document in the register (`CheckpointCoordinator`)."""
 
     @property
     def body(self) -> Checkpoints:
-        """Return it, as far as this leader has seen it."""
+        """Return the document, as last seen by this leader."""
         ...
 
     async def known(self) -> bool:
-        """Return once it is known; False where nobody needs it any more."""
+        """Return True once the document is read; False where it is needed no more."""
         ...
 
     async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
-        """Change it, durably."""
+        """Change the document, durably."""
         ...
 
 
@@ -110,11 +110,11 @@ class SavepointCoordinator:
         note: Callable[[JobStatus | None], Awaitable[None]],
         start: StartFrom | None,
     ) -> None:
-        """``tell`` is how the job hears that it is to end, and that its savepoint is taken.
+        """``tell`` enqueues the job's stop, and the end of that savepoint, for the JobMaster.
 
-        ``note`` makes durable that it is to end so, before its attempt is touched: the next leader
-        must know why that has ended. None where it goes on after all.
-        ``start`` is what the job is to begin with.
+        ``note`` stores the final status of a stop before the attempt is stopped: the next leader
+        must know why the attempt ended. None revokes the stop.
+        ``start`` is the savepoint that the job begins with.
         """
         self._start = start
         self._job_id = job_id
@@ -126,19 +126,19 @@ class SavepointCoordinator:
         self._note = note
         self._wanted: asyncio.Queue[Savepoint | None] = asyncio.Queue()
         self._still = asyncio.Event()
-        """Set while no attempt lives, since the job is to end with its savepoint."""
+        """Set once the attempt of a job that ends with its savepoint is dead."""
         self._halt = threading.Event()
         self._over = ""
-        """Why no more savepoints are taken; empty while they are."""
+        """Why no more savepoints are taken; empty while the job lives."""
         self._left = False
-        """Another leader goes on with those that are pending."""
+        """True once another leader takes the pending savepoints."""
         self._recovered = asyncio.Event()
         self._triggering = asyncio.Lock()
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def find(self, trigger: str) -> Savepoint | None:
-        """Return the savepoint that was asked for under this id."""
+        """Return the savepoint with this trigger id; None without one."""
         for one in self._checkpoints.body.savepoints:
             if one.trigger == trigger:
                 return self._failed(one, self._over) if one.is_pending and self._over else one
@@ -146,12 +146,12 @@ class SavepointCoordinator:
 
     @property
     def last(self) -> str:
-        """Return where the last savepoint lies that is whole; empty without one."""
+        """Return the location of the last complete savepoint; empty without one."""
         taken = [one for one in self._checkpoints.body.savepoints if one.completed_at]
         return max(taken, key=lambda one: one.number).location if taken else ""
 
     def manifest(self) -> Manifest:
-        """Return what a savepoint of now says of where it comes from."""
+        """Return the manifest of a savepoint taken now, without its files."""
         return Manifest(
             job_name=self._about.job_name,
             job_id=self._job_id,
@@ -168,11 +168,10 @@ class SavepointCoordinator:
     async def trigger(
         self, trigger: str, directory: str, then: JobStatus | None = None
     ) -> Savepoint:
-        """Note durably that a savepoint is wanted; the same id again answers the same one.
+        """Store a request for a savepoint; a repeated trigger id returns the same savepoint.
 
-        Raises `UsageError` for a directory that cannot be written to, `CheckpointError` where the
-        job keeps nothing, or keeps it where no savepoint has it, `NotFoundError` where it has
-        ended.
+        Raises `UsageError` for an unwritable directory, `CheckpointError` for a job without
+        checkpoints, or with checkpoints outside of its directory, `NotFoundError` for an ended job.
         """
         await self._recovered.wait()
         async with self._triggering:
@@ -190,7 +189,7 @@ class SavepointCoordinator:
                 )
             if any(one.is_pending and one.then for one in self._checkpoints.body.savepoints):
                 raise CheckpointError(f"job {self._about.job_name!r} is being stopped already")
-            # It would fail with this later, when a job that is to end is stopped already.
+            # Checked early: later it would fail after a job with a final status is stopped.
             savepoint_files.located(core.latest(self._checkpoints.body), self._directories)
             await asyncio.to_thread(_refuse_unwritable, directory)
             location = await asyncio.to_thread(self._free, directory, trigger)
@@ -206,17 +205,17 @@ class SavepointCoordinator:
             self._tell(job.Stop(wanted.then))
         self._wanted.put_nowait(wanted)
 
-    # --- taking -----------------------------------------------------------------------------------
+    # --- taking savepoints ------------------------------------------------------------------------
 
     async def _recover(self) -> None:
-        """Go on with what an earlier leader was asked for."""
+        """Begin the pending savepoints that an earlier leader left."""
         for one in self._checkpoints.body.savepoints:
             if one.is_pending:
                 await self._begin(one)
         self._recovered.set()
 
     def stands_still(self) -> None:
-        """The job's attempt is known dead: what it is to end with can be copied."""
+        """The job's attempt is known dead: its last savepoint can be copied."""
         self._still.set()
 
     def close(self, why: str) -> None:
@@ -225,7 +224,7 @@ class SavepointCoordinator:
         self._end()
 
     def leave(self) -> None:
-        """Let `run` return: what is pending is for the next leader."""
+        """Let `run` return: the next leader takes the pending savepoints."""
         self._left = True
         self._end()
 
@@ -236,7 +235,7 @@ class SavepointCoordinator:
         self._wanted.put_nowait(None)
 
     async def run(self) -> None:
-        """Take what is wanted, one after the other, until closed. Raises `LeadershipLost`."""
+        """Take the requested savepoints one by one, until closed. Raises `LeadershipLost`."""
         try:
             if await self._checkpoints.known():
                 await self._recover()
@@ -262,7 +261,7 @@ class SavepointCoordinator:
             return False
         except LeadershipLost:
             raise
-        except Exception as error:  # Whatever a store may raise: the job goes on.
+        except Exception as error:  # No error of a store ends the job.
             why = str(error) or "there was no answer in time"
             _log.error("job %r: savepoint %s failed: %s", self._about.job_name, wanted.trigger, why)
             if wanted.then:
@@ -290,12 +289,12 @@ class SavepointCoordinator:
                 return wanted, (found.digest, size)
             half = await asyncio.to_thread(_half, wanted.location)
             if half:
-                # Half of it is of an earlier leader, which may write on for a while.
+                # These files are an earlier leader's, which may still be writing.
                 wanted = await self._elsewhere(wanted)
             try:
                 return wanted, await self._write(wanted)
             except UnderWayError as error:
-                # Of an attempt that is dead, nobody publishes it.
+                # After the attempt's death, nobody publishes the write.
                 over = wanted.then or self._over
                 if over or self._clock.now() + pause_s > began + UNDER_WAY_S:
                     raise CheckpointError(f"{error}: ask again once it is through") from error
@@ -319,13 +318,13 @@ class SavepointCoordinator:
                 self._halt,
             )
         except Exception:
-            # Nothing lay there before, and what is no savepoint nobody can dispose of.
+            # The directory was empty before, and nobody can dispose of an incomplete savepoint.
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(_remove_tree, wanted.location)
             raise
 
     def _free(self, directory: str, trigger: str) -> str:
-        """Return where nothing lies yet, unless it is this very savepoint. Blocking."""
+        """Return an address without files, or that of this very savepoint. Blocking."""
         address = _in(directory, name_of(self._job_id, trigger))
         if not _half(address):
             return address
@@ -337,7 +336,7 @@ class SavepointCoordinator:
         return (manifest.job_id, manifest.run_id) == (self._job_id, self._about.run_id)
 
     async def _elsewhere(self, wanted: Savepoint) -> Savepoint:
-        """Choose another name, and remove what is half-written under the one before."""
+        """Choose another name, and remove the incomplete files under the previous one."""
         before = wanted.location
         address = _in(wanted.directory, name_of(self._job_id, wanted.trigger))
         wanted = replace(wanted, location=_again(address))
@@ -347,13 +346,13 @@ class SavepointCoordinator:
                 await asyncio.to_thread(_remove_tree, before)
         return wanted
 
-    # --- beginning with one -----------------------------------------------------------------------
+    # --- beginning with a savepoint ---------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Lay out what the job is to begin with, if anything, unless that was done.
+        """Lay out the savepoint that the job begins with, if any, unless that is done.
 
-        Raises `CheckpointError` or `ConfigurationError`. May be called in every term: what is
-        recorded says how far it has come.
+        Raises `CheckpointError` or `ConfigurationError`. May be called in every term: the document
+        records the progress.
         """
         start = self._start
         if start is None or not await self._checkpoints.known():
@@ -364,7 +363,7 @@ class SavepointCoordinator:
         await self._release()
 
     async def _release(self) -> None:
-        """Remove a savepoint that the job owns, now that it has taken it over."""
+        """Remove a claimed savepoint, now that the job has copied it."""
         if self._start is None or not self._start.claim:
             return
         try:
@@ -405,7 +404,7 @@ class SavepointCoordinator:
 
 
 def name_of(job_id: str, trigger: str) -> str:
-    """Return the name with which a savepoint's directory begins."""
+    """Return the first part of the name of a savepoint's directory."""
     return f"savepoint-{job_id[:6]}-{trigger[:12]}"
 
 
@@ -419,7 +418,7 @@ def _in(directory: str, name: str) -> str:
 
 
 def _added(wanted: Savepoint, body: Checkpoints) -> Checkpoints:
-    """Return the body with one more; of those that are over, the oldest is forgotten."""
+    """Return the body with one more savepoint; at the limit, without the oldest ended one."""
     if any(one.trigger == wanted.trigger for one in body.savepoints):
         return body
     kept = list(body.savepoints)
@@ -443,7 +442,7 @@ def _replaced(changed: Savepoint, body: Checkpoints) -> Checkpoints:
 
 
 def _whole(address: str) -> savepoints.Found | None:
-    """Return the savepoint at an address, None where there is none that is whole."""
+    """Return the complete savepoint at an address; None without one."""
     try:
         found = savepoints.read(address)
         savepoints.check(found)
@@ -453,7 +452,7 @@ def _whole(address: str) -> savepoints.Found | None:
 
 
 def _refuse_unwritable(directory: str) -> None:
-    """Raise `UsageError` where no savepoint could be written."""
+    """Raise `UsageError` for a directory in which no savepoint can be written."""
     try:
         storage = Place(directory).storage
         prove(storage, PROBE)
@@ -470,7 +469,7 @@ def _remove_claimed(start: StartFrom) -> None:
     try:
         found = savepoints.read(start.path)
     except CheckpointError:
-        return  # It is gone already.
+        return  # The savepoint is gone already.
     if found.digest == start.digest:
         savepoints.remove(found)
 

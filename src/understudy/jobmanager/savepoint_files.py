@@ -1,7 +1,7 @@
 """Writing a savepoint's files, and laying them out for the job that begins with them. Blocking.
 
-What is recorded of a job lies below two directories: its checkpoints, and the tables that it hands
-on. In a savepoint each has a directory of that name, and locations are relative to the savepoint.
+A job's recorded data lies below two directories: its checkpoints, and the tables that it hands to
+other jobs. A savepoint has a directory for each, and its locations are relative to the savepoint.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from understudy.model import Checkpoint, CheckpointKind
 from understudy.spark.urls import address_of
 
 STREAMING = "checkpoints/streaming"
-"""A query's location is said by its name: it is the same in every job that begins with it."""
+"""A query's location follows from its name: it is the same in every job with the savepoint."""
 
 TAKEN_OVER = "from-savepoint"
-"""Below it lies what else a job begins with, where no attempt of its own writes."""
+"""Directory of a job's other restored files, in which none of its attempts writes."""
 
 
 class HaltError(Exception):
-    """Nobody wants the savepoint any more."""
+    """The savepoint is no longer wanted."""
 
 
 class UnderWayError(CheckpointError):
-    """A write of the job's is under way: what is recorded says more once it is through."""
+    """A write of the job is under way: a later try finds its outcome recorded."""
 
 
 @dataclass(frozen=True)
 class Directories:
-    """Where what is recorded of a job lies."""
+    """The directories of a job's recorded data."""
 
     storage: str
     """The storage's URL."""
@@ -52,7 +52,7 @@ class Directories:
         return {"checkpoints": self.checkpoints, "tables": self.tables}
 
     def relative(self, checkpoint: Checkpoint) -> str:
-        """Return where a checkpoint lies in a savepoint; raises `CheckpointError`."""
+        """Return a checkpoint's path in a savepoint; raises `CheckpointError`."""
         whole = address_of(self.storage, checkpoint.location)
         for name, path in self._roots.items():
             root = address_of(self.storage, path)
@@ -64,26 +64,26 @@ class Directories:
         )
 
     def location(self, relative: str) -> str:
-        """Return where it will lie for the job that begins with it, in the words of the storage."""
+        """Return the restored location of a path in the savepoint, as a path of the storage."""
         root, _, path = relative.partition("/")
         if root == "checkpoints" and not f"{relative}/".startswith(f"{STREAMING}/"):
             path = f"{TAKEN_OVER}/{path}"
         return f"{self._roots[root]}/{path}"
 
     def place(self, root: str) -> Place:
-        """Return the place of one of the two."""
+        """Return the place of ``checkpoints`` or ``tables``."""
         return Place(address_of(self.storage, self._roots[root]))
 
 
-# --- taking ---------------------------------------------------------------------------------------
+# --- taking a savepoint ---------------------------------------------------------------------------
 
 
 def located(
     checkpoints: Sequence[Checkpoint], directories: Directories
 ) -> list[tuple[Checkpoint, str]]:
-    """Return each checkpoint with where it lies in a savepoint; raises `CheckpointError`.
+    """Return each checkpoint with its path in a savepoint; raises `CheckpointError`.
 
-    That is nowhere for a write: its rows lie in a table of the user's.
+    The path is empty for a write: its rows lie in a table of the user's.
     """
     return [
         (one, "" if one.kind is CheckpointKind.WRITE else directories.relative(one))
@@ -98,12 +98,12 @@ def write(
     address: str,
     halt: threading.Event,
 ) -> tuple[str, int]:
-    """Copy what the checkpoints need, then publish the manifest; return its digest, and all bytes.
+    """Copy the checkpoints' files, then publish the manifest; return its digest and total bytes.
 
-    Raises `CheckpointError`, and `UnderWayError` for what may pass; `NotFoundError` where a file
-    went while it was copied: what is recorded may be newer by now; `HaltError`; and ``OSError``.
+    Raises `CheckpointError`, `UnderWayError` where a later try may succeed, `NotFoundError` for a
+    file that vanished (the record may be newer by now), `HaltError` and ``OSError``.
     """
-    wanted = [  # All are looked at before anything is copied.
+    wanted = [  # All checkpoints are checked before anything is copied.
         (one, relative)
         for one, relative in located(checkpoints, directories)
         if relative or _is_published(one)
@@ -138,7 +138,7 @@ def write(
 
 
 def _chosen(checkpoint: Checkpoint, source: Place, path: str) -> Iterator[str]:
-    """Return the files of a checkpoint, as paths of their place."""
+    """Return the files of a checkpoint, as paths in their place."""
     found = source.files(path)
     if not found:
         raise NotFoundError(f"{source.address}/{path}: {_what(checkpoint)} is not there")
@@ -157,10 +157,10 @@ def _chosen(checkpoint: Checkpoint, source: Place, path: str) -> Iterator[str]:
 
 
 def _is_published(write: Checkpoint) -> bool:
-    """Say whether a write is through; False where nothing of it can be in its target yet.
+    """Return whether a write is published; False where its target cannot have any of it yet.
 
-    Raises `UnderWayError` where only what lies beside the target can tell: that goes with the
-    job, and another one would write the rows again, or leave them out.
+    Raises `UnderWayError` where only the files beside the target show the outcome: those are
+    removed with the job, and another job would write the rows twice, or not at all.
     """
     note = msgspec.json.decode(write.note) or {}
     if note.get("state") == "prepared":
@@ -177,11 +177,11 @@ def _what(checkpoint: Checkpoint) -> str:
     return f"the table {checkpoint.name!r}"
 
 
-# --- beginning with it ----------------------------------------------------------------------------
+# --- beginning with a savepoint -------------------------------------------------------------------
 
 
 def lay_out(found: Found, directories: Directories) -> tuple[Checkpoint, ...]:
-    """Copy a savepoint's files to where a job finds them; return its checkpoints as they lie there.
+    """Copy a savepoint's files to the job's directories; return the checkpoints with new locations.
 
     May be repeated as long as no attempt has begun. Raises `CheckpointError`, or ``OSError``.
     """
@@ -201,7 +201,7 @@ def _below(directories: Directories, root: str, path: str) -> str:
 
 
 def _moved(one: Checkpoint, manifest: Manifest, directories: Directories) -> Checkpoint:
-    """Return a checkpoint of attempt 0: no attempt of this job has taken it."""
+    """Return the restored checkpoint, of attempt 0: no attempt of this job has taken it."""
     if one.kind is CheckpointKind.WRITE:
         return replace(one, attempt=0)
     location = directories.location(one.location)

@@ -1,4 +1,4 @@
-"""What a person submits: gathered on this host, stored so that any host can execute it."""
+"""An application to submit: gathered on this host, stored so that any host can execute it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from understudy.process.code import SourceFile
 
 @dataclass(frozen=True)
 class Submission:
-    """An application that was not stored yet."""
+    """An application that is not stored yet."""
 
     name: str
     target: str
@@ -63,6 +63,6 @@ class Submission:
 
 
 def configuration_of(record: ApplicationRecord) -> dict[str, str]:
-    """Return the configuration that an application was submitted with, secrets hidden."""
+    """Return the configuration of an application's submission, secrets hidden."""
     further = options.REDACTED_KEYS.parse(record.configuration.get(options.REDACTED_KEYS.key, ""))
     return redact({**record.configuration, **record.profile.conf}, further)

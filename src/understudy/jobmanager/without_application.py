@@ -1,7 +1,7 @@
-"""A JobManager without an application of its own: it executes what others have put into the stores.
+"""A JobManager without an application of its own: it executes the application that is stored.
 
-It may run on a host that never had the script. Until there is a run it does not contend: it would
-lead with nothing to do, and keep from leading whoever brings the application.
+It may run on a host that never had the script. Until there is a run, it does not contend: as a
+leader without a run, it would keep the JobManager with the application from leading.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from understudy.model import RegistryBody, RunId
 
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 30.0
-"""Pauses while the register does not answer; it is asked for ever, as a standby has nothing else
-to do."""
+"""Longest pause while the register does not answer; the standby asks for ever."""
 
 _log = logging.getLogger(__name__)
 
 
 async def until_there_is_a_run(services: HighAvailabilityServices, binding: Binding) -> None:
-    """Return once a leader would find something to do here: a run to go on with, or to answer.
+    """Return once a leader would have work: a run to continue, or an ended run to answer with.
 
-    Also where the registry is damaged: whoever leads names that, and shows it.
+    Also return for a damaged registry: the leader reports the damage.
     """
     pause_s, told = BACKOFF_S, False
     while True:

@@ -12,16 +12,16 @@ from understudy.process.publishing import Area
 
 
 def unfinished(taken: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Return the writes that may have left an area: the latest of each, if it is not published."""
+    """Return the writes that may have left an area: the latest of each name, if unpublished."""
     latest = {one.name: one for one in taken if one.kind is CheckpointKind.WRITE}
     return [one for one in latest.values() if is_under_way(one)]
 
 
 def sweep(job_id: str, checkpoint: Checkpoint) -> None:
-    """Remove the areas of a write that its job, which has ended, did not bring to its end.
+    """Remove the areas of a write that its ended job did not complete.
 
-    Where it had come into its target, what others added meanwhile is carried over first. Of a file
-    system that this machine does not see, nothing is removed.
+    Where the write had reached its target, data that others added meanwhile is carried over first.
+    On a file system that this machine does not see, nothing is removed.
     """
     location, target = Path(checkpoint.location), Path(note_of(checkpoint).target)
     if publishing.is_area_of(location, job_id):

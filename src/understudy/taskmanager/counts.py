@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 
 class DriverEnd(enum.Enum):
-    """Why a driver is no more; the value is what metrics show."""
+    """Why a driver ended; the value is the metrics' label."""
 
     UNWANTED = "unwanted"
-    """Its application is not served any more, or the TaskManager ends."""
+    """Its application is no longer served, or the TaskManager ends."""
     RETIRED = "retired"
-    """It was not to serve again: its TaskManager has ended it."""
+    """Its TaskManager ended it after an attempt, as unfit for the next."""
     DIED = "died"
     NEVER_WARM = "never_warm"
-    """It died, or was killed, before its session was there."""
+    """It died, or was killed, before its Spark session was ready."""
 
 
 @dataclass
@@ -24,15 +24,15 @@ class DriverCounts:
     """The drivers of one TaskManager, and the attempts in them."""
 
     starts: int = 0
-    """Processes that were started."""
+    """Processes started."""
     start_failures: int = 0
-    """Processes that could not be started, or were never warm."""
+    """Processes that failed to start or to become warm."""
     ends: Counter[DriverEnd] = field(default_factory=Counter)
     attempts: int = 0
-    """Attempts that were handed to a driver."""
+    """Attempts given to a driver."""
     attempt_ends: Counter[str] = field(default_factory=Counter)
-    """By status in lower case, or ``lost``, with their driver."""
+    """Ended attempts by status in lower case, or ``lost`` if their driver died."""
 
 
 LOST = "lost"
-"""How an attempt ends whose driver dies."""
+"""Label of an attempt whose driver died."""

@@ -1,7 +1,7 @@
 """The drivers of a TaskManager: started warm, moved into slots, watched, retired.
 
-The pool knows processes and their channels; what an attempt means to a leader is the business of
-`task_manager`, which it tells by callbacks.
+The pool handles processes and their channels; `task_manager` talks to leaders about attempts, and
+receives the pool's news by callbacks.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _RETIRED = {
 }
 
 EXPECTED = (UNWANTED, CLOSING, channels.SERVES_ONE)
-"""Ends of drivers that nobody needs to be told of."""
+"""Ends of drivers that are not reported."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """What drivers are started with."""
+    """Settings for starting and running drivers."""
 
     kind: str
     slots: int
@@ -61,7 +61,7 @@ class PoolSettings:
     storage: str
     scratch: Path
     keep_idle_s: float = 0.0
-    """How long executors stay after a job."""
+    """How long idle executors stay after a job."""
     wait_s: float | None = None
     """How long a job may be without executors."""
     reuse: str = "application"
@@ -84,15 +84,15 @@ class Driver:
     deploy: Deploy | None = None
     began: float = 0.0
     ended: messages.AttemptEnded | None = None
-    """How its attempt ended, while something of that may live."""
+    """The end of its attempt, while processes of the attempt may live."""
     finished: messages.AttemptEnded | None = None
-    """How its last attempt FINISHED, until nothing of that is left in it."""
+    """The FINISHED end of its last attempt, until nothing of the attempt is left in the driver."""
     note: str = ""
-    """Why it is ended; else why the driver before it in its slot was."""
+    """Why it is being ended; else why the previous driver in its slot ended."""
     stopping: asyncio.TimerHandle | None = None
 
     def report(self) -> DriverReport:
-        """Return what a leader, and REST, should know."""
+        """Return the report of this driver for the leader and REST."""
         deploy = self.deploy
         return DriverReport(
             driver=self.incarnation,
@@ -113,7 +113,7 @@ class Driver:
 
 
 def how_it_ended(death: Death) -> str:
-    """Say how a driver ended, for people."""
+    """Return how a driver ended, as text for people."""
     lost = {
         channels.JVM_LOST: "lost its JVM",
         channels.APPLICATION_LOST: "lost its Spark application: its cluster has ended it, or is "
@@ -123,50 +123,50 @@ def how_it_ended(death: Death) -> str:
 
 
 Answer = messages.CheckpointsRecorded | messages.CheckpointsRefused
-"""What a leader tells a running attempt."""
+"""A leader's message to a running attempt."""
 
 
 class Listener(Protocol):
-    """Who hears of what happens in the drivers."""
+    """Receiver of the news about drivers."""
 
     def drivers_changed(self) -> None:
-        """Something about the drivers is different."""
+        """The drivers' reports have changed."""
         ...
 
     def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
-        """The attempt's function was entered."""
+        """The attempt's function has been entered."""
         ...
 
     def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
-        """The attempt ended, and its outcome is staged."""
+        """The attempt has ended, and its outcome is staged."""
         ...
 
     def attempt_settled(self, ended: messages.AttemptEnded) -> None:
-        """Nothing of an attempt that has FINISHED lives any more."""
+        """Nothing of a FINISHED attempt lives any more."""
         ...
 
     def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
-        """The driver died in the attempt; everything of it is reaped."""
+        """The driver died during the attempt; all its processes are reaped."""
         ...
 
     def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
-        """The attempt told how far it is."""
+        """The attempt has reported its progress."""
         ...
 
     def executors_changed(self, driver: Driver) -> None:
-        """The job in the driver waits for executors, or does so no more."""
+        """The job in the driver has begun or stopped waiting for executors."""
         ...
 
     def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
-        """The attempt told its leader something."""
+        """The attempt has sent its checkpoints, for the leader."""
         ...
 
     def printed(self, driver: Driver, text: str) -> None:
-        """The driver printed a line."""
+        """The driver has printed a line."""
         ...
 
     def driver_ended(self, driver: Driver, reason: str) -> None:
-        """A driver that was wanted is dead."""
+        """A driver died that was not ended on purpose, or was retired."""
         ...
 
     def cannot_start(self, prepare: Prepare, reason: str) -> None:
@@ -195,7 +195,7 @@ class DriverPool:
         self._wanted: Prepare | None = None
         self._starts = Starts()
         self._last_words: list[str] = []
-        """What drivers printed before they were warm."""
+        """Lines that drivers printed before they were warm."""
         self._until: float | None = None
         self._notes: dict[int, str] = {}
         """Slot → why its last driver ended."""
@@ -207,11 +207,11 @@ class DriverPool:
         return sorted(self._drivers.values(), key=lambda one: (one.slot is None, one.slot or 0))
 
     def find(self, incarnation: Incarnation) -> Driver | None:
-        """Return a driver that is not dead."""
+        """Return the driver; None if it is dead or unknown."""
         return self._drivers.get(incarnation)
 
     def prepare(self, wanted: Prepare | None) -> None:
-        """Keep drivers for this application from now on, and retire free ones of any other."""
+        """Keep drivers for this application from now on; retire free drivers of other ones."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._starts = Starts()
@@ -221,7 +221,7 @@ class DriverPool:
         self._changed.set()
 
     def until(self, deadline: float) -> None:
-        """Let every driver's guardian kill it if nothing newer comes by ``deadline``."""
+        """Let every driver's guardian kill it at ``deadline``, unless a later deadline arrives."""
         self._until = deadline
         for one in self._drivers.values():
             one.process.until(deadline)
@@ -234,7 +234,7 @@ class DriverPool:
         self._listener.drivers_changed()
 
     def answer(self, message: Answer) -> bool:
-        """Hand on what a leader tells a running attempt; False where that does not run here."""
+        """Pass a leader's message to its attempt; False if the attempt does not run here."""
         for one in self._drivers.values():
             if one.deploy and (one.deploy.job_id, one.deploy.attempt) == (
                 message.job_id,
@@ -245,7 +245,7 @@ class DriverPool:
         return False
 
     def stop_attempt(self, one: Driver) -> None:
-        """Interrupt what runs in a driver; kill the driver after the grace."""
+        """Interrupt the attempt in a driver; kill the driver after the grace period."""
         deploy = one.deploy
         if deploy is None or one.stopping or one.ended:
             return
@@ -255,7 +255,7 @@ class DriverPool:
         )
 
     def prove(self, ended: messages.AttemptEnded) -> None:
-        """End the driver of an attempt that has FINISHED, if something of that may live in it."""
+        """End the driver of a FINISHED attempt, if anything of the attempt may live in it."""
         for one in self._drivers.values():
             if one.finished and one.finished.source == ended.source:
                 self.retire(one, "its job is stopped")
@@ -268,7 +268,7 @@ class DriverPool:
             self._listener.drivers_changed()
 
     def kill_all(self, reason: str) -> None:
-        """End every driver, with whatever runs in it."""
+        """End every driver, and the attempts in them."""
         self._wanted = None
         with Closing("all drivers") as closing:
             for name, one in list(self._drivers.items()):
@@ -282,7 +282,7 @@ class DriverPool:
             await asyncio.shield(one.process.death)
 
     async def run(self) -> None:
-        """Keep as many drivers as there should be, for ever."""
+        """Keep the wanted number of drivers; runs for ever."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -425,7 +425,7 @@ class DriverPool:
         self._listener.drivers_changed()
 
     def _serves(self, one: Driver) -> bool:
-        """Say whether a driver is of the application and profile that is wanted now."""
+        """Return whether a driver has the application and profile that are wanted now."""
         wanted = self._wanted
         return (
             wanted is not None
@@ -434,9 +434,9 @@ class DriverPool:
         )
 
     def _ended(self, one: Driver, ended: messages.AttemptEnded) -> None:
-        """Take in an attempt's end.
+        """Process an attempt's end.
 
-        What may be followed by another attempt, or by a savepoint, is told once all of it is dead.
+        An end that another attempt or a savepoint may follow is reported once the driver is dead.
         """
         if one.deploy is None or one.ended:
             return
@@ -453,14 +453,14 @@ class DriverPool:
         self.retire(one, _RETIRED.get(ended.status, "its job is stopped"))
 
     def _settle(self, one: Driver) -> None:
-        """Tell that nothing of the last attempt is left in a driver."""
+        """Report that nothing of the last attempt is left in a driver."""
         if one.finished:
             self._listener.attempt_settled(one.finished)
             one.finished = None
 
     async def _await_death(self, one: Driver, listening: asyncio.Task[None]) -> None:
         death = await asyncio.shield(one.process.death)
-        await listening  # What the driver said before it died is heard first.
+        await listening  # The dead driver's last messages are processed first.
         one.link.close()
         del self._drivers[one.incarnation]
         if one.state is DriverState.STARTING:
@@ -484,7 +484,7 @@ class DriverPool:
         self._changed.set()
 
     def _tell_end(self, one: Driver, death: Death) -> None:
-        """Say why a driver is not there any more, and keep it for the one that follows."""
+        """Report why a driver ended, and keep the reason for its slot's next driver."""
         retired = one.state is DriverState.ENDING
         reason = f"was retired: {one.note}" if retired else how_it_ended(death)
         if one.slot:
@@ -517,7 +517,7 @@ class DriverPool:
 
 
 def _end_of(one: Driver) -> DriverEnd:
-    """Say as what a dead driver counts."""
+    """Classify a driver's end for metrics."""
     if one.state is DriverState.ENDING:
         return DriverEnd.UNWANTED if one.note in EXPECTED else DriverEnd.RETIRED
     return DriverEnd.NEVER_WARM if one.warm is None else DriverEnd.DIED

@@ -1,4 +1,4 @@
-"""Whether slots and spare drivers fit this machine."""
+"""Check that slots and spare drivers fit into this machine's memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError
 
 DRIVER_BYTES = 512 << 20
-"""What a warm driver takes: a JVM that has run one query, and its Python (measured)."""
+"""Memory of a warm driver: a JVM that has run one query, and its Python (measured)."""
 
 
 def machine_bytes() -> int:
@@ -28,7 +28,7 @@ def machine_bytes() -> int:
 
 
 def check_drivers_fit(configuration: Configuration, taskmanagers: int = 1) -> None:
-    """Raise `ConfigurationError` where the drivers would not fit."""
+    """Raise `ConfigurationError` where the drivers do not fit into memory."""
     if configuration.get(options.DRIVER_KIND) != "spark":
         return
     slots, spares = configuration.get(options.SLOTS), configuration.get(options.SPARES)

@@ -1,8 +1,8 @@
 """A TaskManager: a worker process that offers slots and keeps drivers warm in them.
 
-Drivers belong to it, so the loss of a leader does not touch them: it finds the next leader,
-registers, and reports what runs and what ended meanwhile. It refuses a leader whose term is below
-the highest it has seen. Whatever a leader is told about an attempt's death is the kernel's word.
+The TaskManager owns the drivers, so the loss of a leader does not affect them: it finds the next
+leader, registers, and reports running and ended attempts. It refuses a leader whose term is below
+the highest that it has seen. Every death that it reports of an attempt is reported by the kernel.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from understudy.taskmanager.driver_pool import (
 )
 
 RECONNECT_S = 0.5
-"""Pause before the same leader is tried again."""
+"""Pause before another connection to the same leader."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who this TaskManager is."""
+    """The names and addresses of this TaskManager."""
 
     incarnation: Incarnation
     name: str
@@ -55,12 +55,12 @@ class Identity:
     host: str
     lock: str
     metrics: str = ""
-    """Where its metrics are; empty where they are not served."""
+    """URL of its metrics; empty where they are not served."""
 
 
 @dataclass(frozen=True)
 class TaskManagerSettings:
-    """What a TaskManager is configured with."""
+    """The configuration of a TaskManager."""
 
     pool: PoolSettings
     cluster: str
@@ -70,19 +70,19 @@ class TaskManagerSettings:
 
 @dataclass(frozen=True)
 class TaskManagerFacts:
-    """A TaskManager as it sees itself."""
+    """The present state of a TaskManager, for metrics."""
 
     leader: LeaderRecord | None
     """Who serves, as last retrieved."""
     term: Term
-    """The highest that it has obeyed."""
+    """The highest term that it has obeyed."""
     registered: bool
     silent_s: float | None
-    """How long ago it sent the request that a leader answered last; None before there was one."""
+    """Age of the last request that a leader answered; None before the first answer."""
     slots: int
     drivers: tuple[messages.DriverReport, ...]
     unrecorded: int
-    """Attempts that have ended, and no leader has said yet that it is recorded."""
+    """Ended attempts whose recording no leader has confirmed yet."""
     counts: DriverCounts
 
 
@@ -116,18 +116,18 @@ class TaskManager:
         self._link: Link[LinkMessage] | None = None
         self._ended: dict[tuple[JobId, int], messages.AttemptEnded] = {}
         self._wanted_dead: set[tuple[JobId, int]] = set()
-        """FINISHED attempts, of which a leader wants to know when nothing of them is left."""
+        """FINISHED attempts for which a leader wants a report once nothing of them is left."""
         self._taken: dict[tuple[JobId, int], dict[int, messages.CheckpointsTaken]] = {}
-        """What running attempts have told, and no leader has answered yet."""
+        """Checkpoints of running attempts that no leader has answered yet."""
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
-        """When the request was sent that a leader answered last."""
+        """Time at which the last answered request was sent."""
         self.held_attempts = False
-        """At the end: there were attempts whose end somebody may want to have proved."""
+        """Set at the end, if there were attempts whose death a leader may want proved."""
 
     @property
     def facts(self) -> TaskManagerFacts:
-        """Return how it stands with this TaskManager just now."""
+        """Return the present state of this TaskManager."""
         heard_at = self._heard_at
         return TaskManagerFacts(
             leader=self.leader,
@@ -141,7 +141,7 @@ class TaskManager:
         )
 
     async def run(self) -> NoReturn:
-        """Serve whoever leads, for ever; on cancellation end all drivers and return."""
+        """Serve the current leader, for ever; on cancellation, end all drivers and return."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pool.run())
@@ -167,8 +167,8 @@ class TaskManager:
         try:
             async for leader in self._leaders():
                 self.leader = leader
-                # Who cannot be found any more may lead on, when only the register is out of our
-                # reach: a link that lives is kept until another leads. Terms fence what it says.
+                # A leader without a record may still lead, if only the register is unreachable: a
+                # live link is kept until another leader appears. Terms fence its messages.
                 if serving and not serving.done() and (leader is None or _is_same(leader, served)):
                     continue
                 if serving:
@@ -189,7 +189,7 @@ class TaskManager:
                 serving.cancel()
 
     async def _serve(self, leader: LeaderRecord) -> None:
-        """Stay connected to one leader, as long as it is named or can be talked to."""
+        """Stay connected to one leader, until no leader is retrieved and the link is lost."""
         while self.leader:
             try:
                 link = await self._network.connect(leader.rpc, self._me.incarnation)
@@ -235,7 +235,7 @@ class TaskManager:
             await asyncio.sleep(self._settings.heartbeat_s)
 
     def _heard(self, number: int) -> None:
-        """A leader has answered the request of that number: the drivers may run on."""
+        """Extend the drivers' deadline: a leader has answered the request with this number."""
         sent_at = self._sent_at.pop(number, None)
         if sent_at is None:
             return
@@ -244,7 +244,7 @@ class TaskManager:
         self._pool.until(deadline)
 
     async def _give_up_orphans(self) -> None:
-        """End all drivers once no leader was heard of for too long, and begin anew after."""
+        """End all drivers after too long without an answer of a leader, then start over."""
         while True:
             if self._heard_at is None:
                 await asyncio.sleep(1.0)
@@ -261,8 +261,8 @@ class TaskManager:
             self._pool.kill_all("no leader was heard of for too long")
             await self._pool.emptied()
             if self._link:
-                # The connection has only been slow: what the leader wants prepared was given up
-                # with the drivers, and is told at a registration.
+                # The connection was only slow: the prepared application was given up with the
+                # drivers, and the leader sends it again after a new registration.
                 self._link.close()
 
     def _registration(self) -> messages.Register:
@@ -300,7 +300,7 @@ class TaskManager:
         )
 
     def _tell_since(self, registration: messages.Register) -> None:
-        """Tell what became of attempts between a registration and its answer: nobody was told."""
+        """Report the attempts that ended between a registration and its answer."""
         running = {
             (one.deploy.job_id, one.deploy.attempt) for one in self._pool.drivers() if one.deploy
         }
@@ -315,7 +315,7 @@ class TaskManager:
                 )
                 self._send(self._ended.get(key, lost))
 
-    # --- what a leader asks for -------------------------------------------------------------------
+    # --- requests of the leader -------------------------------------------------------------------
 
     def _obey(self, message: LinkMessage, term: Term) -> None:
         match message:
@@ -354,7 +354,7 @@ class TaskManager:
         if ended := self._ended.get((job_id, attempt)):
             if ended.reaped:
                 self._send(ended)
-            else:  # A leader asks that has heard of its end: it wants the proof.
+            else:  # The leader knows the attempt's end, and asks for the proof of its death.
                 self._wanted_dead.add((job_id, attempt))
                 self._pool.prove(ended)
             return
@@ -365,7 +365,7 @@ class TaskManager:
         )
 
     def _tell_taken(self) -> None:
-        """Tell a new leader what the one before it may not have recorded."""
+        """Send a new leader the checkpoints that the previous one may not have recorded."""
         for told in self._taken.values():
             for message in told.values():
                 self._send(message)
@@ -374,24 +374,24 @@ class TaskManager:
         if self._link:
             self._link.send(message, self._highest_term)
 
-    # --- what happens in the drivers --------------------------------------------------------------
+    # --- news of the drivers (Listener) -----------------------------------------------------------
 
     def drivers_changed(self) -> None:
-        """See `Listener.drivers_changed`."""
+        """Send the drivers' reports to the leader."""
         reports = tuple(one.report() for one in self._pool.drivers())
         self._send(messages.Drivers(drivers=reports))
 
     def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
-        """See `Listener.attempt_entered`."""
+        """Report to the leader that the attempt runs."""
         self._send(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
 
     def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
-        """See `Listener.attempt_ended`; kept until a leader says that it is recorded."""
+        """Send the end to the leader; it is kept until a leader confirms the record."""
         self._ended[ended.job_id, ended.attempt] = ended
         self._send(ended)
 
     def attempt_settled(self, ended: messages.AttemptEnded) -> None:
-        """See `Listener.attempt_settled`; told where somebody has asked for it."""
+        """Report to the leader that the attempt is dead, if a leader has asked for that."""
         key = ended.job_id, ended.attempt
         if key in self._ended:
             self._ended[key] = replace(ended, reaped=True)
@@ -400,7 +400,7 @@ class TaskManager:
         self._wanted_dead.discard(key)
 
     def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
-        """See `Listener.attempt_lost`; a leader that is away learns it from the registration."""
+        """Send the loss to the leader; a later leader infers it from the registration."""
         self._taken.pop((deploy.job_id, deploy.attempt), None)
         self._send(
             messages.AttemptLost(
@@ -412,7 +412,7 @@ class TaskManager:
         )
 
     def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
-        """See `Listener.attempt_progressed`."""
+        """Send the progress to the leader."""
         if driver.deploy and driver.deploy.job_id == progress.job_id:
             self._send(
                 messages.Progress(
@@ -425,7 +425,7 @@ class TaskManager:
             )
 
     def executors_changed(self, driver: Driver) -> None:
-        """See `Listener.executors_changed`; a leader reads it in the drivers' reports."""
+        """Report the wait as an event; the leader reads it in the drivers' reports."""
         assert driver.deploy is not None
         self._reporter.event(
             "job-executors",
@@ -436,19 +436,19 @@ class TaskManager:
         )
 
     def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
-        """See `Listener.attempt_told`; checkpoints are kept until a leader has answered."""
+        """Send the checkpoints to the leader; they are kept until a leader answers."""
         key = message.job_id, message.attempt
         self._taken.setdefault(key, {})[message.sequence] = message
         self._send(message)
 
     def printed(self, driver: Driver, text: str) -> None:
-        """See `Listener.printed`."""
+        """Write the line to the driver's log."""
         source = driver.deploy.name if driver.deploy else f"driver {driver.incarnation[:8]}"
         prepare = driver.prepare
         self._reporter.line(log_name(prepare.run_id, prepare.application_id), source, text)
 
     def driver_ended(self, driver: Driver, reason: str) -> None:
-        """See `Listener.driver_ended`."""
+        """Report the driver's end as an event."""
         self._reporter.event(
             "driver-ended",
             taskmanager=self._me.name,
@@ -460,11 +460,11 @@ class TaskManager:
         )
 
     def cannot_start(self, prepare: Prepare, reason: str) -> None:
-        """See `Listener.cannot_start`."""
+        """Send the reason to the leader."""
         self._send(messages.CannotStart(application_id=prepare.application_id, reason=reason))
 
     async def _lay_out(self, prepare: Prepare) -> str:
-        """Lay the application's code out on this host; return where, empty if there is none."""
+        """Unpack the application's code on this host; return its directory, empty without code."""
         if not prepare.artifacts:
             return ""
         directory = await asyncio.to_thread(
