@@ -303,7 +303,7 @@ def _record(order: Order, wanted: Wanted) -> Path:
 
 
 def _log(order: Order, wanted: Wanted) -> Path:
-    """Return the path of a process's log, apart from applications' logs, which rotate."""
+    """Return the path of a process's log, apart from applications' logs, which are pruned."""
     cluster = layout.cluster_directory(order.cluster_id)
     base = Configuration(order.settings).log_dir / "processes"
     return base / f"{cluster}-{_name(order, wanted)}.log"
