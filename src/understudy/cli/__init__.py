@@ -1,1 +1,1 @@
-"""The commands; here the rooms are put together (the composition root)."""
+"""The commands, and the composition root that puts the packages together."""

@@ -8,20 +8,20 @@ from typing import Any
 from understudy.errors import UsageError
 
 NAME_CHARS_MAX = 100
-"""Longer names could pass what file systems allow for a file's name."""
+"""Longer names could exceed a file system's limit."""
 
 _NAME = re.compile(r"[\w=+-][\w.=+-]*", re.ASCII)
 _OF_SPARK = frozenset({"metadata", "offsets", "commits", "sources", "state"})
-"""What Spark itself puts into a checkpoint location."""
+"""Names that Spark itself uses in a checkpoint location."""
 
 
 class CheckpointLocation(str):
-    """A directory, as a path or URL that Spark understands; with a name, one below it."""
+    """A directory as Spark's path or URL; called with a name, a subdirectory."""
 
     __slots__ = ()
 
     def __call__(self, name: str) -> CheckpointLocation:
-        """Return the location of one of several queries. Raises `UsageError` for a bad name."""
+        """Return the location of the query ``name``. Raises `UsageError` for a bad name."""
         if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
             raise UsageError(
                 f"{name!r} cannot name a checkpoint location: give it letters and digits, and "
@@ -35,9 +35,9 @@ class CheckpointLocation(str):
         return CheckpointLocation(f"{self}/{name}")
 
     def __truediv__(self, name: str) -> CheckpointLocation:
-        """Return the location of one of several queries. Raises `UsageError` for a bad name."""
+        """Return the location of the query ``name``. Raises `UsageError` for a bad name."""
         return self(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to executors as plain text: they may not have this package."""
+        """Pickle as plain text: executors may not have this package."""
         return str, (str(self),)

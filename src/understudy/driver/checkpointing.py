@@ -1,4 +1,4 @@
-"""What a driver tells of an attempt's checkpoints, and how it waits until they are durable."""
+"""How a driver reports an attempt's checkpoints and waits until they are durable."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from understudy.rpc import messages
 from understudy.rpc.messages import CheckpointsRecorded, CheckpointsRefused, CheckpointsTaken
 
 FAILED_PAUSE_S = 10.0
-"""Between two messages that tell of nothing but failures: each is a write to the register."""
+"""Pause between two messages with failures only: each costs a write to the register."""
 
 
 class Recorder(Protocol):
     """Makes an attempt's checkpoints durable."""
 
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
-        """Return their numbers once they are durable, however long no leader is there.
+        """Return the checkpoints' numbers once durable, however long there is no leader.
 
-        Raises `CheckpointError` where they are refused, for instance since another attempt runs.
+        Raises `CheckpointError` if they are refused, for instance because another attempt runs.
         """
         ...
 
     def tell(self, *taken: Checkpoint) -> None:
-        """Have them recorded, without waiting."""
+        """Report checkpoints without waiting for their record."""
         ...
 
     def failed(self, one: Checkpoint) -> None:
-        """Have one counted that came to nothing: at once, or soon where many do."""
+        """Count a failed checkpoint: at once, or soon if many fail."""
         ...
 
     def finish(self) -> None:
-        """Have all of these counted: the attempt ends."""
+        """Report the failures not yet reported: the attempt ends."""
         ...
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until all that was told is recorded or refused; False where that takes longer."""
+        """Wait until all reports are recorded or refused; False on timeout."""
         ...
 
 
@@ -57,7 +57,7 @@ class _Pending:
 
 
 class LinkRecorder:
-    """Tells the leader, over the TaskManager, which tells again until it is answered."""
+    """Reports to the leader through the TaskManager, which repeats until it gets an answer."""
 
     def __init__(
         self, send: Callable[[CheckpointsTaken], None], job_id: JobId, attempt: int, clock: Clock
@@ -70,15 +70,15 @@ class LinkRecorder:
         self._home = Home()
         self._sequence = 0
         self._failed: tuple[int, Checkpoint | None] = (0, None)
-        """How many have failed and are not told, and the last of them."""
+        """How many failures are not yet reported, and the last of them."""
         self._quiet_until = 0.0
-        """Until then those that fail wait for something else to be told."""
+        """Until then failures wait for another report that carries them."""
         self._pending: dict[int, _Pending] = {}
         self.refusal = ""
-        """Why something that was told was not recorded; empty while everything was."""
+        """Why a reported checkpoint was refused; empty if none was."""
 
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
-        """See `Recorder.record`."""
+        """Send the checkpoints and block until the leader answers."""
         pending = self._tell(taken)
         pending.answered.wait()
         answer = pending.answer
@@ -88,11 +88,11 @@ class LinkRecorder:
         raise CheckpointError(f"the checkpoint was not recorded: {reason}")
 
     def tell(self, *taken: Checkpoint) -> None:
-        """See `Recorder.tell`."""
+        """Send the checkpoints."""
         self._tell(taken)
 
     def failed(self, one: Checkpoint) -> None:
-        """See `Recorder.failed`."""
+        """Count a failure; send at most one message per ``FAILED_PAUSE_S``."""
         self._home.demand("the record of a checkpoint that failed")
         now = self._clock.now()
         with self._turn:
@@ -103,18 +103,18 @@ class LinkRecorder:
         self._tell(())
 
     def finish(self) -> None:
-        """See `Recorder.finish`."""
+        """Send the failures that wait."""
         if self._failed[0]:
             self._tell(())
 
     def settle(self, timeout_s: float) -> bool:
-        """See `Recorder.settle`."""
+        """Wait for the answer to the newest message."""
         with self._turn:
             newest = self._pending.get(self._sequence)
         return newest is None or newest.answered.wait(timeout_s)
 
     def answered(self, answer: messages.CheckpointsRecorded | messages.CheckpointsRefused) -> None:
-        """Take in what the leader says; called by the thread that receives."""
+        """Process the leader's answer; called by the receiving thread."""
         if answer.attempt != self._attempt or answer.job_id != self._job_id:
             return
         with self._turn:
@@ -148,9 +148,9 @@ class LinkRecorder:
 
 @contextlib.contextmanager
 def counted(recorder: Recorder, clock: Clock, one: Checkpoint) -> Iterator[None]:
-    """Tell the recorder of a checkpoint that fails while it is computed and written.
+    """Report a checkpoint that fails while its data is computed and written.
 
-    What Understudy refuses is none: nothing was begun, or the leader has counted it.
+    A refusal by Understudy does not count: nothing began, or the leader has counted it.
     """
     began = clock.now()
     try:
@@ -163,7 +163,7 @@ def counted(recorder: Recorder, clock: Clock, one: Checkpoint) -> Iterator[None]
 
 
 def shortened(failure: Failure) -> Failure:
-    """Return of a failure what the register has room for, on one line: its beginning and end."""
+    """Return the failure with its message on one line, cut in the middle to fit the register."""
     message = " ".join(failure.message.split())
     if len(message) > FAILURE_CHARS_MAX:
         half = FAILURE_CHARS_MAX // 2

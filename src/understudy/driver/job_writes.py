@@ -1,4 +1,4 @@
-"""``ctx.write`` and ``ctx.fenced_batch`` as a job's function meets them."""
+"""``ctx.write`` and ``ctx.fenced_batch``: the calls of a job's function, checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from understudy.process.publishing import Mode
 from understudy.rpc.messages import Deploy
 
 NAME_BYTES_MAX = 200
-"""A name is in the register for as long as its job runs."""
+"""The register holds a write's name while its job runs."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ _MODES = {
 
 
 class JobWrites:
-    """The writes of one attempt, in Spark's words."""
+    """The writes of one attempt, in Spark's terms."""
 
     def __init__(self, writes: SafeWrites) -> None:
         self._writes = writes
 
     @classmethod
     def of(cls, deploy: Deploy, recorder: Recorder, state: StateKeeper, clock: Clock) -> JobWrites:
-        """Return those of an attempt."""
+        """Return the writes of an attempt."""
         return cls(SafeWrites(deploy, recorder, state, clock))
 
     def write(
@@ -54,7 +54,7 @@ class JobWrites:
         partition_by: Iterable[str],
         options: Mapping[str, Any],
     ) -> None:
-        """See `JobContext.write`."""
+        """Write a DataFrame once (`JobContext.write`). Raises `CheckpointError`."""
         spark = _spark()
         spark.check(df, session)
         if name is not None and not (name and len(name.encode()) <= NAME_BYTES_MAX):
@@ -72,7 +72,7 @@ class JobWrites:
         self.carry_out(session, writing, name, batch)
 
     def carry_out(self, session: Any, writing: Any, name: str | None, batch: Batch | None) -> None:
-        """Write files by staging them, Delta tables by transactions, and nothing else."""
+        """Write files through staging, Delta tables through transactions; refuse other formats."""
         spark = _spark()
         mode = _MODES.get(writing.mode.lower())
         if mode is None:
@@ -112,7 +112,7 @@ class JobWrites:
     def fenced_batch(
         self, session: Any, function: Callable[[Any, int], Any]
     ) -> Callable[[Any, int], None]:
-        """See `JobContext.fenced_batch`."""
+        """Return a foreachBatch function that skips done batches (`JobContext.fenced_batch`)."""
         if not callable(function):
             raise CheckpointError(f"fenced_batch takes a function, not a {type(function).__name__}")
         home = Home()
@@ -132,7 +132,7 @@ class JobWrites:
 
 
 class _Fence:
-    """Hands the writes of a batch on; see `understudy.spark.writes.Fence`."""
+    """Passes the writes of a batch to `JobWrites` (an `understudy.spark.writes.Fence`)."""
 
     def __init__(self, writes: JobWrites, session: Any, batch: Batch) -> None:
         self.writes = writes
@@ -140,7 +140,7 @@ class _Fence:
         self.batch = batch
 
     def write(self, writing: Any) -> None:
-        """Carry out what a writer of Spark was asked for."""
+        """Carry out a write requested from Spark's own writer."""
         self.writes.carry_out(self._session, writing, None, self.batch)
 
 

@@ -1,4 +1,4 @@
-"""All that one attempt keeps for the next: what `JobContext` hands on to."""
+"""Everything that one attempt keeps for the next: the parts behind `JobContext`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.rpc.messages import Deploy
 
 @dataclass(frozen=True)
 class Keeping:
-    """The parts, each with its own kind of checkpoint."""
+    """The parts of an attempt's kept state, one for each kind of checkpoint."""
 
     state: StateKeeper
     tables: TableKeeper
@@ -29,7 +29,7 @@ class Keeping:
     def of(
         cls, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
     ) -> Keeping:
-        """Put together what an attempt needs."""
+        """Create the parts for an attempt."""
         state = StateKeeper(deploy, recorder, storage, clock)
         return cls(
             state,

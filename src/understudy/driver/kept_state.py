@@ -1,4 +1,4 @@
-"""``ctx.save`` and ``ctx.restored``: a small JSON value that a restarted job goes on from."""
+"""``ctx.save`` and ``ctx.restored``: a small JSON value from which a restarted job continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from understudy.rpc.messages import Deploy
 
 
 class KeptState(Record, frozen=True):
-    """What ``ctx.save`` was given, as its file holds it."""
+    """The content of a state file: the value passed to ``ctx.save``."""
 
     value: msgspec.Raw
 
@@ -32,7 +32,7 @@ states: Format[KeptState] = Format("job-state", KeptState)
 
 
 class StateKeeper:
-    """The states that one attempt saves, and the one that it goes on from."""
+    """The states that one attempt saves, and the one that it restores."""
 
     def __init__(
         self, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
@@ -47,12 +47,12 @@ class StateKeeper:
         )
         self._first = self._last
         self.step = 0
-        """How many states the function has saved so far, those before a restart counted if it has
-        asked for what was restored: where in its work it is, in any attempt alike."""
+        """Number of states saved: the function's position, the same in every attempt. States of
+        earlier attempts count once the function has called ``ctx.restored``."""
         self._tidied = deploy.attempt == 1
 
     def save(self, state: Any) -> int:
-        """Keep a value; return the number of the checkpoint once it is durable."""
+        """Save a value; return the checkpoint's number once the checkpoint is durable."""
         began = self._clock.now()
         value = encode_value(state, self._deploy.result_size_max)
         data = states.dump(KeptState(value=value), pretty=True)
@@ -81,9 +81,9 @@ class StateKeeper:
         return number
 
     def restored(self) -> Any:
-        """Return what was saved last, in this attempt or one before it; None where nothing was.
+        """Return the value saved last, by this or an earlier attempt; None if nothing was saved.
 
-        Raises `CheckpointError` where what is recorded is gone or damaged.
+        Raises `CheckpointError` if the recorded state is missing or damaged.
         """
         last = self._last
         if last is None:
@@ -105,7 +105,7 @@ class StateKeeper:
             ) from error
 
     def _tidy(self) -> None:
-        """Remove what attempts that died have left, once what is needed is recorded."""
+        """Remove states left by dead attempts, once a checkpoint is recorded."""
         if self._tidied or self._last is None:
             return
         directory, _, needed = self._last.location.rpartition("/")

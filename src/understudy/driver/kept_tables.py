@@ -1,8 +1,8 @@
 """``ctx.checkpoint``, ``ctx.table`` and ``ctx.read``: DataFrames that outlive an attempt.
 
-A DataFrame is written whole to a directory that no other attempt uses; then a manifest beside its
-files; then the checkpoint is recorded, which names the manifest's digest. Only what is recorded
-counts: a directory that nothing names is of an attempt that died, and is removed by the next.
+An attempt writes the whole DataFrame to a directory of its own, then a manifest beside the files,
+then records the checkpoint with the manifest's digest. Only a recorded directory counts: any other
+one belongs to a dead attempt, and the next attempt removes it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MANIFEST = "_manifest.json"
-"""Spark passes over names that begin so."""
+"""Spark ignores files whose names begin with an underscore."""
 
 NAME_CHARS_MAX = 200
 
 HANDLE = "understudy-table"
-"""The key by which a handle is known."""
+"""The key that identifies a handle."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,21 +48,21 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class TableManifest(Record, frozen=True):
-    """What a DataFrame's directory holds."""
+    """The contents of a DataFrame's directory."""
 
     name: str
     format: str
     schema: str
-    """As Spark writes it: JSON."""
+    """Spark's own JSON."""
     files: dict[str, int]
-    """The bytes of each."""
+    """Size in bytes of each file, by name."""
 
 
 manifests: Format[TableManifest] = Format("table-manifest", TableManifest)
 
 
 class TableKeeper:
-    """The DataFrames that one attempt keeps, and those that attempts before it have kept."""
+    """The DataFrames that one attempt or its predecessors have stored."""
 
     def __init__(
         self, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
@@ -78,7 +78,7 @@ class TableKeeper:
         self._tidied: set[str] = set()
 
     def checkpoint(self, spark: SparkSession, df: Any, name: str, format_: str) -> DataFrame:
-        """See `JobContext.checkpoint`."""
+        """Store a DataFrame once; return one that reads its rows (`JobContext.checkpoint`)."""
         base = f"{self._deploy.checkpoints}/tables"
         what = f"ctx.checkpoint({name!r})"
         with self._once(CheckpointKind.TABLE, name, what):
@@ -86,7 +86,7 @@ class TableKeeper:
             return self._open(spark, kept.location, kept.digest, what, df)
 
     def table(self, df: Any, name: str) -> dict[str, Any]:
-        """See `JobContext.table`."""
+        """Store a DataFrame once; return its handle (`JobContext.table`)."""
         base = f"{self._deploy.tables}/{self._deploy.job_id}"
         what = f"ctx.table({name!r})"
         with self._once(CheckpointKind.HANDLE, name, what):
@@ -99,7 +99,7 @@ class TableKeeper:
         }
 
     def read(self, spark: SparkSession, handle: Any) -> DataFrame:
-        """See `JobContext.read`."""
+        """Return the DataFrame of a handle (`JobContext.read`). Raises `UsageError`."""
         if not isinstance(handle, dict) or HANDLE not in handle:
             raise UsageError(
                 "ctx.read takes a handle that ctx.table has returned, in this job or an earlier "
@@ -125,7 +125,7 @@ class TableKeeper:
 
     @contextlib.contextmanager
     def _once(self, kind: CheckpointKind, name: Any, what: str) -> Iterator[None]:
-        """Refuse a bad name, and one that this attempt has used; one that failed is not used."""
+        """Refuse a bad name or one in use; a name whose write failed is free again."""
         if not isinstance(name, str) or not name.strip() or len(name) > NAME_CHARS_MAX:
             raise UsageError(
                 f"{what}: the name must be text of 1 to {NAME_CHARS_MAX} characters: it says which "
@@ -147,7 +147,7 @@ class TableKeeper:
     def _keep(
         self, df: Any, kind: CheckpointKind, name: str, format_: str, base: str, what: str
     ) -> Checkpoint:
-        """Return the checkpoint that an earlier attempt has recorded, or write and record one."""
+        """Return the checkpoint recorded by an earlier attempt, or write and record one."""
         tables = importlib.import_module("understudy.spark.tables")
         tables.check(df, format_, what)
         self._tidy(kind, base)
@@ -168,10 +168,10 @@ class TableKeeper:
                     "keep a table", lambda: storage.publish(f"{path}/{MANIFEST}", data)
                 )
             except BaseException:
-                with contextlib.suppress(Exception):  # What raised is what must be told.
+                with contextlib.suppress(Exception):  # The first error must reach the caller.
                     storage.delete_tree(path)
                 raise
-        # Where this is refused it stays: it may be recorded all the same, by a lost answer.
+        # After a refusal the files stay: the record may exist although its answer was lost.
         taken = replace(
             taken,
             digest=digest(data),
@@ -183,7 +183,7 @@ class TableKeeper:
         return taken
 
     def _tidy(self, kind: CheckpointKind, base: str) -> None:
-        """Remove what attempts that died have left half-written, before this one writes."""
+        """Remove half-written tables of dead attempts, before this attempt writes."""
         with self._turn:
             if self._deploy.attempt == 1 or base in self._tidied:
                 return
@@ -205,7 +205,7 @@ class TableKeeper:
     def _open(
         self, spark: SparkSession, location: str, wanted: str, what: str, given: Any = None
     ) -> DataFrame:
-        """Return a DataFrame that reads what was kept; raises `CheckpointError`."""
+        """Return a DataFrame that reads the stored rows. Raises `CheckpointError`."""
         manifest = self._manifest(location, wanted, what)
         tables = importlib.import_module("understudy.spark.tables")
         if given is not None and tables.differs(given, manifest.schema):
@@ -240,7 +240,7 @@ class TableKeeper:
         return manifest
 
     def _at(self, location: str) -> tuple[BlockingStorage, str]:
-        """Return what holds the files that Spark finds under a location, and their path there."""
+        """Return the storage of a location that Spark reads, and the path within that storage."""
         return storage_of(self._storage, plain_url(spark_url(self._storage.url, location)))
 
 
@@ -252,7 +252,7 @@ def _amiss(what: str, why: str) -> str:
 
 
 def _files(storage: BlockingStorage, path: str) -> dict[str, int]:
-    """Return the files that Spark would read, with their sizes."""
+    """Return the sizes of the files that Spark would read, by name."""
     return {
         name: size
         for name, size in storage.sizes(path).items()
@@ -261,15 +261,15 @@ def _files(storage: BlockingStorage, path: str) -> dict[str, int]:
 
 
 def _settled(storage: BlockingStorage, path: str) -> dict[str, int]:
-    """Return what was written, once it is on disk: Spark leaves that to the kernel."""
+    """Return the files and sizes once they are on disk: Spark does not sync its files."""
     files = _files(storage, path)
     if isinstance(storage, LocalStorage):
         top = storage.root / path
         for name in files:
             _sync(top / name)
         sync_directory(top)
-        for above in top.parents[:4]:  # Those that Spark has made, too: up to ``checkpoints``.
-            with contextlib.suppress(PermissionError):  # Then it is not one of them.
+        for above in top.parents[:4]:  # Spark makes directories up to ``checkpoints``.
+            with contextlib.suppress(PermissionError):  # Not one that Spark made.
                 sync_directory(above)
     return files
 
@@ -283,7 +283,7 @@ def _sync(path: Path) -> None:
 
 
 def _safe(name: str) -> str:
-    """Return a name for a directory, which Spark takes as it is."""
+    """Return a directory name that Spark needs not escape."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60]
     return plain if plain[:1].isalnum() else f"t{plain}"
 

@@ -1,4 +1,4 @@
-"""Looking at a query's checkpoint location: plain files, or what fsspec reaches. No JVM needed."""
+"""Reading a query's checkpoint location without a JVM: plain files, or URLs through fsspec."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from understudy.spark.query_log import Batch, Found, UnreadableLog
 
 
 class UnsupportedError(OSError):
-    """No package for such a URL is installed."""
+    """No installed package reads such a URL."""
 
 
 class Location(Protocol):
-    """A directory that is only read. Every method may raise ``OSError``."""
+    """A read-only directory. Every method may raise ``OSError``."""
 
     def exists(self) -> bool:
-        """Say whether the directory is there."""
+        """Return whether the directory exists."""
         ...
 
     def names(self, path: str) -> list[str]:
-        """List a directory below it; absent is empty."""
+        """List a subdirectory; empty if absent."""
         ...
 
     def sizes(self, path: str) -> dict[str, int]:
-        """Return the bytes of each file below it, named from there; absent is empty."""
+        """Return file sizes in bytes by path relative to ``path``; empty if absent."""
         ...
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's bytes; None where it is absent."""
+        """Return a file's bytes; None if absent."""
         ...
 
 
@@ -46,7 +46,7 @@ class LocalLocation:
         self._path = Path(path)
 
     def exists(self) -> bool:
-        """See `Location.exists`; raises where something else lies in its place."""
+        """Return whether the directory exists; raises if something else has its path."""
         try:
             os.listdir(self._path)
         except FileNotFoundError:
@@ -54,14 +54,14 @@ class LocalLocation:
         return True
 
     def names(self, path: str) -> list[str]:
-        """See `Location.names`."""
+        """List a subdirectory with one system call."""
         try:
             return os.listdir(self._path / path)
         except FileNotFoundError:
             return []
 
     def sizes(self, path: str) -> dict[str, int]:
-        """See `Location.sizes`."""
+        """Walk a subdirectory; files that vanish meanwhile are left out."""
         top = self._path / path
         found: dict[str, int] = {}
         for above, _, names in os.walk(top, onerror=_unless_absent):
@@ -72,7 +72,7 @@ class LocalLocation:
         return found
 
     def read(self, path: str) -> bytes | None:
-        """See `Location.read`."""
+        """Read the file whole."""
         try:
             return (self._path / path).read_bytes()
         except FileNotFoundError:
@@ -80,10 +80,10 @@ class LocalLocation:
 
 
 class RemoteLocation:
-    """A directory of a store, read as our own storage there is: each call ends, with a sentence."""
+    """A directory in a remote store, read like our own storage: every call has a deadline."""
 
     def __init__(self, url: str) -> None:
-        # It takes a tenth of a second, and a local directory needs none of it.
+        # The import takes 0.1 s, and a local directory does not need it.
         from understudy.ha.remote_files import RemoteFiles
 
         try:
@@ -92,19 +92,19 @@ class RemoteLocation:
             raise UnsupportedError(str(error)) from error
 
     def exists(self) -> bool:
-        """See `Location.exists`."""
+        """Return whether the directory holds anything: a store has no empty directories."""
         return bool(self.names(""))
 
     def names(self, path: str) -> list[str]:
-        """See `Location.names`."""
+        """List a subdirectory of the store."""
         return self._files.names(path)
 
     def sizes(self, path: str) -> dict[str, int]:
-        """See `Location.sizes`."""
+        """List all files below a subdirectory of the store."""
         return self._files.sizes(path)
 
     def read(self, path: str) -> bytes | None:
-        """See `Location.read`."""
+        """Fetch the file whole."""
         try:
             return self._files.read(path)
         except FileNotFoundError:
@@ -112,14 +112,14 @@ class RemoteLocation:
 
 
 def open_location(location: str) -> Location:
-    """Open a local path or a URL. Raises ``OSError`` where no package for it is there."""
+    """Open a local path or a URL. Raises ``OSError`` if no installed package reads the URL."""
     return RemoteLocation(location) if "://" in location else LocalLocation(location)
 
 
 def look(location: str, first: int) -> Found:
-    """Return what lies there, with the files of all batches from ``first`` on.
+    """Return the contents of a location, with the files of all batches from ``first`` on.
 
-    Raises ``OSError`` where that cannot be told just now, as when a store is away.
+    Raises ``OSError`` for a temporary failure, for instance an unreachable store.
     """
     try:
         place = open_location(location)
@@ -145,7 +145,7 @@ def look(location: str, first: int) -> Found:
 
 
 def _read_sources(place: Location) -> dict[str, dict[str, bytes | None]]:
-    """Return the logs of the sources: by directory, the files that Spark reads."""
+    """Return the source logs that Spark reads, by directory and file name."""
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for path, size in place.sizes("sources").items():
         source, _, name = path.partition("/")
@@ -160,7 +160,7 @@ def _read_sources(place: Location) -> dict[str, dict[str, bytes | None]]:
 
 
 def _read_log(place: Location, path: str, size: int) -> bytes | None:
-    """Return a file of a source's log; None where it is too large to be looked into."""
+    """Return a file of a source's log; None if larger than ``SOURCE_BYTES_MAX``."""
     if size > query_log.SOURCE_BYTES_MAX:
         return None
     return place.read(path) or b""
@@ -172,12 +172,12 @@ def _unless_absent(error: OSError) -> None:
 
 
 def read_batch(place: Location, number: int) -> Batch:
-    """Return the two files of a batch."""
+    """Return the offsets file and the commit file of a batch."""
     return Batch(place.read(f"offsets/{number}"), place.read(f"commits/{number}"))
 
 
 def batch_digest(batch: Batch | None) -> str:
-    """Return the digest of a batch that is done; empty where a file of it is gone."""
+    """Return the digest of a committed batch; empty if one of its files is missing."""
     if batch is None or batch.offsets is None or batch.commit is None:
         return ""
     return digest(_joined((batch.offsets, batch.commit)))

@@ -1,7 +1,7 @@
-"""Watching a job's streaming queries: each batch that they commit becomes a checkpoint.
+"""Watching a job's streaming queries: each committed batch becomes a checkpoint.
 
-A thread of ours reads what Spark has reported since it last looked. What counts is the file
-``commits/<batch>``: a trigger that found nothing reports a batch too, which was not committed.
+A thread reads Spark's new progress reports. Only the file ``commits/<batch>`` proves a commit:
+a trigger that found no data reports a batch too, which was not committed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from understudy.spark.query_log import Batch, SeenQuery
 from understudy.spark.urls import plain_url
 
 POLL_S = 1.0
-"""How often to look while queries run: a few calls to the JVM for each. What is committed between
-the last look and the loss of the driver, the next attempt records from the files."""
+"""Interval between polls while queries run: each costs a few JVM calls per query. If the driver is
+lost between two polls, the next attempt records the missed batches from the files."""
 
 PENDING_MAX = 100
-"""Of so many batches Spark itself keeps the reports."""
+"""How many reports Spark itself keeps per query."""
 
 FOUND = msgspec.Raw(b'{"found":true}')
-"""Marks a batch that was recorded from its files alone: rows and duration are not known."""
+"""Marks a batch recorded from its files alone: its rows and duration are unknown."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,45 +48,45 @@ class Queries(Protocol):
     """The streaming queries that a job starts."""
 
     changed: threading.Event
-    """Set when a query was started, and by whoever wants the observer to look."""
+    """Set when a query starts, or by anyone who wants the observer to look."""
     interrupted: bool
 
     @property
     def any(self) -> bool:
-        """Say whether the job has started a query."""
+        """Return whether the job has started a query."""
         ...
 
     def look(self) -> list[SeenQuery]:
-        """Return those that are not known to have ended, with what they have reported since."""
+        """Return the queries not known to have ended, with their reports since the last call."""
         ...
 
     def settle(self, value: Any) -> Any:
-        """Wait until all have ended; return the function's value, None instead of queries."""
+        """Wait until all queries have ended; return ``value``, or None if it is a query."""
         ...
 
     def stop(self) -> None:
-        """Return once none runs; raises where one does not stop."""
+        """Stop all queries and wait for their end. Raises if one does not stop."""
         ...
 
     def close(self) -> None:
-        """Take no notice of queries any more."""
+        """Stop listening to queries."""
         ...
 
 
 @dataclass
 class _Followed:
-    """One query, and the last of its batches that is dealt with."""
+    """One query, and its last recorded batch."""
 
     slot: str
     location: str
     place: Location
     last: int | None
     pending: list[dict[str, Any]] = field(default_factory=list)
-    """Reports of batches that are not committed yet, oldest first."""
+    """Reports of batches not yet committed, oldest first."""
 
 
 class Observer:
-    """Tells a recorder of the batches that the queries of one attempt commit."""
+    """Reports to a recorder each batch that the queries of one attempt commit."""
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ class Observer:
     ) -> None:
         """``own`` is ``ctx.checkpoint_location``, which nobody else uses.
 
-        ``restored`` has the last batch that was dealt with, by the id of the query; ``recorded``
-        the checkpoint that an earlier attempt left, by its name.
+        ``restored`` holds each query's last recorded batch, by query id; ``recorded`` the
+        checkpoints of earlier attempts, by name.
         """
         self._queries = queries
         self._recorder = recorder
@@ -119,7 +119,7 @@ class Observer:
         self._thread.start()
 
     def finish(self) -> None:
-        """Record what was committed to the last, and look no more."""
+        """Record the last committed batches, then end the thread."""
         self._over.set()
         self._queries.changed.set()
         self._thread.join()
@@ -188,7 +188,7 @@ class Observer:
         return followed
 
     def _slot(self, seen: SeenQuery, location: str) -> str:
-        """Return by which name a query's checkpoints are known, from attempt to attempt."""
+        """Return the name of a query's checkpoints, the same in every attempt."""
         name = seen.name
         if not name and self._is_own(location):
             name = location.removeprefix(self._own).strip("/")
@@ -208,7 +208,7 @@ class Observer:
             report = pending[0]
             number = int(report["batchId"])
             if followed.last is None:
-                followed.last = number - 1  # What others have committed there is not ours.
+                followed.last = number - 1  # Earlier commits are not this job's.
             if number > followed.last:
                 try:
                     batch = read_batch(followed.place, number)
@@ -225,7 +225,7 @@ class Observer:
             pending.pop(0)
 
     def _passed(self, query_id: str, followed: _Followed, number: int) -> list[Checkpoint]:
-        """Return committed batches of which Spark keeps no report any more."""
+        """Return committed batches whose reports Spark has dropped."""
         assert followed.last is not None
         if number == followed.last + 1:
             return []
@@ -237,7 +237,7 @@ class Observer:
         return found
 
     def _broken(self, query_id: str, followed: _Followed, failure: Failure) -> Iterator[Checkpoint]:
-        """Yield the batch that a query has failed in: begun, and not committed."""
+        """Yield the batch in which a query failed: started, not committed."""
         begun, done = (
             max(query_log.batch_numbers(followed.place.names(log)), default=-1)
             for log in ("offsets", "commits")
@@ -288,7 +288,7 @@ def checkpoint(
     now: float,
     report: Mapping[str, Any] | None,
 ) -> Checkpoint:
-    """Return a committed batch as a checkpoint; ``report`` is what Spark has said of it."""
+    """Return a committed batch as a checkpoint; ``report`` is Spark's progress report, if any."""
     offsets, commit = batch.offsets or b"", batch.commit or b""
     rows, duration_s = 0, 0.0
     if report is not None:
@@ -315,6 +315,6 @@ def checkpoint(
 
 
 def _lightened(taken: list[Checkpoint]) -> list[Checkpoint]:
-    """Lighten all but each query's newest batch."""
+    """Drop the large offsets of all but each query's newest batch."""
     newest = {one.query_id: one.batch_id for one in taken}
     return [one if one.batch_id == newest[one.query_id] else lightened(one) for one in taken]

@@ -1,9 +1,9 @@
-"""``ctx.write``: rows that are in their target once, whatever becomes of the attempt that writes.
+"""``ctx.write``: the rows reach their target exactly once, even if the writing attempt dies.
 
-What a write has come to is a checkpoint of kind WRITE, one slot a write: see `core.writes`.
-Only the current attempt of a job can record anything, so a zombie never gets from *staging* to
-*prepared*; and one that was *prepared* loses its area to the attempt that follows it. Which of both
-it was, in the moment of the swap, the area itself says: see `publishing`.
+The progress of a write is a checkpoint of kind WRITE, one slot per write: see `core.writes`. Only
+the current attempt of a job can record progress, so a zombie never moves from *staging* to
+*prepared*; a *prepared* zombie loses its area to the next attempt. The area itself shows which of
+the two attempts made the swap: see `publishing`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from understudy.rpc.messages import Deploy
 R = TypeVar("R")
 
 TXN_DIGITS = 16
-"""Of the digest that tells apart the writes of one job in a Delta table's log."""
+"""Digits of the digest that identifies one write of a job in a Delta table's log."""
 
 
 @dataclass
@@ -45,9 +45,9 @@ class Batch:
     query: str
     number: int
     taken: list[Checkpoint] = field(default_factory=list)
-    """Its writes, to be recorded together with its end."""
+    """The batch's writes, recorded together with its end."""
     areas: list[Area] = field(default_factory=list)
-    """What is to be removed then: until then they say what is published."""
+    """Areas to remove after that record: until then they show what is published."""
 
 
 class SafeWrites:
@@ -81,9 +81,9 @@ class SafeWrites:
         name: str | None = None,
         batch: Batch | None = None,
     ) -> None:
-        """Have the rows that ``emit`` writes into a new directory in the target, once.
+        """Publish the rows that ``emit`` writes into a new directory to the target, once.
 
-        Raises `CheckpointError` where that cannot be promised, or another attempt goes on.
+        Raises `CheckpointError` if that cannot be guaranteed or another attempt has taken over.
         """
         self._home.demand("ctx.write")
         began = self._clock.now()
@@ -114,9 +114,9 @@ class SafeWrites:
         name: str | None = None,
         batch: Batch | None = None,
     ) -> None:
-        """Write to what drops a repeated write by itself: a Delta table.
+        """Write to a Delta table, which drops a repeated write by itself.
 
-        ``emit`` is given the options by which Delta knows a write: ``txnAppId``, ``txnVersion``.
+        ``emit`` receives the options that identify a write: ``txnAppId``, ``txnVersion``.
         """
         self._home.demand("ctx.write")
         began = self._clock.now()
@@ -135,19 +135,19 @@ class SafeWrites:
         self._published(self._begun(slot, batch), target, None, began, batch)
 
     def counted(self, name: str, batch: Batch | None) -> contextlib.AbstractContextManager[None]:
-        """Tell of a write that fails; of one in a batch, the batch that fails with it is told."""
+        """Report a write that fails; in a batch, the failed batch is reported instead."""
         if batch:
             return contextlib.nullcontext()
         return counted(self._recorder, self._clock, self._begun(name, None))
 
     def begin(self, query: str, number: int) -> Batch | None:
-        """Begin a batch of a streaming query; None where it is through.
+        """Begin a batch of a streaming query; None if the batch is done.
 
-        Raises `CheckpointError` where a later batch of this query is through: its checkpoint was
-        rolled back, and the rows of its batches may be others now.
+        Raises `CheckpointError` if a later batch of this query is done: the query's checkpoint was
+        rolled back, and its batches may have different rows now.
         """
         self._home.demand("a function of ctx.fenced_batch")
-        self._forget_names(query)  # The query may have been started again in this attempt.
+        self._forget_names(query)  # This attempt may have restarted the query.
         done = self._known.get(_done_slot(query))
         if done and number == done.batch_id:
             return None
@@ -160,7 +160,7 @@ class SafeWrites:
         return Batch(query, number)
 
     def end(self, batch: Batch) -> None:
-        """Record that a batch is through with all its writes: it is not run again."""
+        """Record a batch as done with all its writes: it does not run again."""
         done = replace(
             self._begun(_done_slot(batch.query), batch),
             completed_at=self._clock.wall(),
@@ -171,7 +171,7 @@ class SafeWrites:
             _persist("tidy up after a write", area.remove)
 
     def _begun(self, slot: str, batch: Batch | None) -> Checkpoint:
-        """Return a write of this attempt, as far as it is known from the start."""
+        """Return the checkpoint of a write that begins in this attempt."""
         return Checkpoint(
             kind=CheckpointKind.WRITE,
             name=slot,
@@ -181,10 +181,10 @@ class SafeWrites:
         )
 
     def _slot(self, target: str, name: str | None, batch: Batch | None) -> str:
-        """Return by which name an attempt finds what an earlier one has come to.
+        """Return the name under which a restarted attempt finds this write.
 
-        Without a name given, writes to one target are counted, from the state that the attempt
-        goes on from: so that a loop that goes on at step 57 finds what step 57 wrote.
+        Without a given name, the writes to a target are numbered within each saved state, so that
+        a loop that resumes at step 57 finds the writes of step 57.
         """
         within = f"{batch.query}:" if batch else ""
         with self._turn:
@@ -208,7 +208,7 @@ class SafeWrites:
                 del self._orders[key]
 
     def _known_of(self, slot: str, batch: Batch | None) -> Checkpoint | None:
-        """Return what this write has come to; what another batch has prepared is of no use now."""
+        """Return this write's recorded progress; discard what another batch prepared."""
         known = self._known.get(slot)
         if known is None or batch is None or known.batch_id == batch.number:
             return known
@@ -219,14 +219,14 @@ class SafeWrites:
         return None
 
     def _area(self, taken: Checkpoint, target: Path, attempt: int = 0) -> Area:
-        """Return where an attempt works on this write; this one, unless told otherwise."""
+        """Return the area of this write for an attempt, by default the current one."""
         attempt = attempt or self._deploy.attempt
         write = f"{taken.name}@{taken.batch_id}"
         path = publishing.area_of(target, self._deploy.job_id, attempt, write)
         return Area(path, target, self._disk)
 
     def _take_over(self, area: Area, known: Checkpoint) -> bool:
-        """Go on with what was prepared; False where its rows must be computed again."""
+        """Continue with prepared rows; False if the rows must be computed again."""
         target = area.target
         attempts = range(known.attempt, self._deploy.attempt + 1)
         earlier = [Path(known.location), *(self._area(known, target, n).path for n in attempts)]
@@ -246,7 +246,7 @@ class SafeWrites:
         emit: Callable[[Path], None],
         began: float,
     ) -> Checkpoint:
-        """Compute the rows, and record that they are whole."""
+        """Compute the rows, make them durable, and record the write as prepared."""
         area.check(mode)
         note = WriteNote(state=WriteState.STAGING, target=str(area.target))
         taken = replace(taken, location=str(area.path), note=encoded(note))
@@ -266,8 +266,8 @@ class SafeWrites:
             completed_at=self._clock.wall(),
             note=encoded(replace(note, state=WriteState.PREPARED)),
         )
-        # Where this is refused the area stays: it may be recorded all the same, by an answer that
-        # was lost, and the attempt that has followed this one needs it then.
+        # After a refusal the area stays: the record may exist although its answer was lost, and
+        # the next attempt needs the area then.
         self._record(taken)
         return taken
 
@@ -299,7 +299,7 @@ class SafeWrites:
         self._known.update({one.name: one for one in taken})
 
     def _sweep(self, target: Path) -> None:
-        """Remove what earlier attempts left beside a target, but for what is prepared there."""
+        """Remove what earlier attempts left beside a target, except prepared areas."""
         with self._turn:
             if self._deploy.attempt == 1 or target in self._swept:
                 return
@@ -315,7 +315,7 @@ class SafeWrites:
 
 
 def _persist(what: str, operation: Callable[[], R]) -> R:
-    """Do what may be done again, however often the file system fails for a moment."""
+    """Retry an idempotent operation while the file system fails temporarily."""
     return persist_on_disk(what, operation, is_passing)
 
 

@@ -1,4 +1,4 @@
-"""What an attempt's streaming queries go on from: where it lies, whether it is what was left."""
+"""Checkpoints of an attempt's streaming queries: verified at its start, recorded as they grow."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from understudy.spark.query_log import Found
 from understudy.spark.urls import plain_url, spark_url
 
 SETTLE_S = 10.0
-"""How long an attempt that has ended waits until its last batches are recorded. While nobody leads
-that may take longer: then the TaskManager goes on telling them."""
+"""How long an ended attempt waits for the record of its last batches. Without a leader the record
+may take longer: then the TaskManager keeps reporting the batches."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,20 +41,19 @@ class StreamKeeper:
         )
         self._recorded = [one for one in deploy.restored if one.kind is CheckpointKind.BATCH]
         self._last: dict[str, int] = {}
-        """The last batch that earlier attempts have committed, by the id of the query."""
+        """The last batch committed by earlier attempts, by query id."""
         self._queries: Queries | None = None
         self._observer: Observer | None = None
 
     def verify(self) -> None:
-        """Look at what the queries will go on from, before the function is called.
+        """Compare the checkpoint locations with the records, before the function is called.
 
-        Raises `CheckpointError` where something else lies there than what was recorded; nothing is
-        written then.
+        Raises `CheckpointError`, and writes nothing, if a location differs from its record.
         """
-        self._last.update(self._verify())  # An observer that watches already knows it, too.
+        self._last.update(self._verify())  # A running observer shares this dict.
 
     def watch(self, queries: Queries) -> None:
-        """Record what the queries commit from now on."""
+        """Record every batch that the queries commit from now on."""
         self._queries = queries
         self._observer = Observer(
             queries,
@@ -67,9 +66,9 @@ class StreamKeeper:
         )
 
     def end(self) -> None:
-        """Stop what still runs, and have the last batches recorded; before an outcome is staged.
+        """Stop running queries and record their last batches, before an outcome is staged.
 
-        Raises where a query does not stop: then nobody may be told that the attempt has ended.
+        Raises if a query does not stop: then the attempt must not be reported as ended.
         """
         if self._queries is None:
             return
@@ -83,11 +82,11 @@ class StreamKeeper:
 
     @property
     def was_stopped(self) -> bool:
-        """Say whether queries were running, and ended since the attempt was told to end."""
+        """Return whether the request to end the attempt stopped running queries."""
         return self._queries is not None and self._queries.any and self._queries.interrupted
 
     def _verify(self) -> dict[str, int]:
-        """Return the last batch that is committed, by the id of the query."""
+        """Return the last committed batch, by query id. Raises `CheckpointError`."""
         damage: list[str] = []
         last: dict[str, int] = {}
         more: list[Checkpoint] = []
@@ -112,7 +111,7 @@ class StreamKeeper:
         return last
 
     def _committed_since(self, one: Checkpoint, found: Found) -> list[Checkpoint]:
-        """Return the batches that an earlier attempt committed, and did not live to record."""
+        """Return the batches that an earlier attempt committed but did not record."""
         now = self._clock.wall()
         attempt = self._deploy.attempt
         return [
@@ -132,8 +131,8 @@ class StreamKeeper:
 
 
 def _judge(one: Checkpoint) -> tuple[Found, str]:
-    """Return what lies at a recorded checkpoint, and what is wrong with it."""
-    # A store that stays away says nothing about what lies there: another attempt asks again.
+    """Return the contents of a recorded location, and their problem; empty if none."""
+    # An unreachable store proves nothing about its contents: another attempt tries again.
     look_there = functools.partial(look, one.location, one.batch_id)
     found = persist_blocking("look at a query's checkpoint", look_there)
     digest_found = batch_digest(found.batches.get(one.batch_id))

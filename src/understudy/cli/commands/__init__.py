@@ -1,1 +1,1 @@
-"""One module for each group of commands; none knows how processes are launched in detail."""
+"""One module per group of commands; how processes are launched stays in `cli.launch`."""

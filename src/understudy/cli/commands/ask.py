@@ -1,7 +1,7 @@
-"""Commands that ask: list, info, cancel, result, logs.
+"""Commands that query a cluster: list, info, cancel, result, logs.
 
-They find the leader by retrieval from the same configuration as the processes, follow it while it
-changes, and read storage when nobody leads. Without a configured cluster id they look at every
+The commands find the leader by retrieval, with the processes' own configuration, follow it when it
+changes, and read storage when there is no leader. Without a configured cluster id they query every
 cluster in the storage directory.
 """
 
@@ -46,13 +46,13 @@ from understudy.model import ApplicationStatus
 from understudy.process.reporter import printable, printable_lines
 
 KEPT = ("checkpoint", "savepoint")
-"""What may remain of a job."""
+"""What a job may leave behind."""
 
 ENDED = {"FINISHED", "FAILED", "CANCELED"}
-"""The states of a job that has ended."""
+"""The final states of a job."""
 
 NOT_ENDED = 4
-"""Exit code of `result` for what has not ended yet."""
+"""Exit code of `result` for an application or job that has not ended."""
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="An application's id, run id or job id.")]
 
@@ -109,7 +109,7 @@ def _print_applications(applications: list[JsonObject]) -> None:
 
 
 SPARK = {"id": "application", "ui": "UI", "event-log": "event log"}
-"""What is shown of the Spark application in which a job runs."""
+"""What `info` shows of a job's Spark application: key and label."""
 
 
 def info(
@@ -183,7 +183,7 @@ def cancel(
 def result(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
-    """Print how an application and its jobs ended, or one job.
+    """Print the result of an application and its jobs, or of one job.
 
     Exit code: 0 FINISHED, 1 FAILED, 3 CANCELED, 4 not ended yet.
     """
@@ -220,7 +220,7 @@ def logs(
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Print what main and the jobs of an application printed."""
+    """Print the output of an application's main and jobs."""
     directory = configured(config_dir, overrides).log_dir
     found = sorted(
         path
@@ -253,7 +253,7 @@ async def _overview(client: ClusterClient) -> JsonObject:
 
 
 def application_named(wanted: str) -> Ask:
-    """Return how to ask for an application: the leader, or storage where nobody leads."""
+    """Return a query for an application: to the leader, or to storage if there is no leader."""
 
     async def ask(client: ClusterClient) -> JsonObject:
         try:
@@ -284,7 +284,7 @@ def _application_or_job(wanted: str) -> Ask:
 
 
 async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
-    """Ask one cluster."""
+    """Run a query against one cluster."""
     timeout_s = configuration.get(options.CLIENT_TIMEOUT)
     client = ClusterClient(
         open_services(configuration, cluster_id),
@@ -300,7 +300,7 @@ async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -
 
 
 async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
-    """Return the applications of all clusters; one that cannot be asked hides no other."""
+    """Return the applications of all clusters; an unreachable cluster becomes a problem entry."""
     found: list[tuple[str, JsonObject]] = []
     async for cluster_id in clusters_of(configuration):
         try:
@@ -315,7 +315,7 @@ async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
 def find_one(
     configuration: Configuration, wanted: str, ask_for: Callable[[str], Ask]
 ) -> tuple[str, JsonObject]:
-    """Return what was found in the one cluster that knows it."""
+    """Return the id and the answer of the one cluster that knows ``wanted``."""
 
     damage: list[DataError] = []
 
@@ -347,7 +347,7 @@ def find_one(
 
 
 def only_one(choices: Iterable[Sequence[JsonObject]], wanted: str) -> JsonObject | None:
-    """Return the job of the first choice that has any; raises `UsageError` where it has several."""
+    """Return the job of the first non-empty choice. Raises `UsageError` if it has several."""
     for candidates in choices:
         if len(candidates) > 1:
             raise UsageError(
@@ -359,10 +359,10 @@ def only_one(choices: Iterable[Sequence[JsonObject]], wanted: str) -> JsonObject
 
 
 async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
-    """Yield the configured cluster, or all that the backend or the storage directory holds."""
+    """Yield the configured cluster, or every cluster in the backend or storage directory."""
     configured_id = cluster_id_of(configuration)
     if configuration.is_standalone:
-        configured_id = configured_id or DEFAULT_CLUSTER_ID  # Its address finds it, not its id.
+        configured_id = configured_id or DEFAULT_CLUSTER_ID  # The address identifies it.
     if configured_id:
         yield configured_id
         return
@@ -380,7 +380,7 @@ async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
 
 
 def _is_cluster(storage: LocalStorage, name: str) -> bool:
-    """Say whether a directory is that of a cluster: also one that has lost its register."""
+    """Return whether a directory is a cluster's, even if its register is lost."""
     return any(
         storage.exists(f"{name}/{part}") for part in ("register", "applications", "tombstones")
     )
@@ -414,7 +414,7 @@ def _print_attention(attention: list[JsonObject]) -> None:
 
 
 def cell(text: str) -> Text:
-    """Return text as it is: it neither moves the cursor nor says how it looks."""
+    """Return literal text: neither control characters nor markup take effect."""
     return Text(printable(text))
 
 
@@ -430,12 +430,12 @@ def _mark(job: JsonObject) -> str:
 
 
 def when(milliseconds: int) -> str:
-    """Return a moment in this host's time."""
+    """Return a timestamp in this host's time zone."""
     return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def long(milliseconds: int) -> str:
-    """Return how long that is, for people."""
+    """Return a duration for people."""
     seconds = milliseconds / 1000
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""What a job would go on from: understudy checkpoints JOB."""
+"""The command that shows a job's checkpoints: understudy checkpoints JOB."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def checkpoints(
     wanted: Job, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
-    """Show what a job goes on from when it is restarted: its completed checkpoints."""
+    """Show a job's checkpoints, from which a restart continues."""
     configuration = configured(config_dir, overrides)
     _, told = find_one(configuration, wanted, _checkpoints_of)
     if as_json:
@@ -77,7 +77,7 @@ def _table(history: list[JsonObject]) -> Table:
 
 
 def _checkpoints_of(wanted: str) -> Ask:
-    """Return how to ask for them by a job's name, its id, or the beginning of its id."""
+    """Return a query for a job's checkpoints, by the job's name, id or id prefix."""
 
     async def ask(client: ClusterClient) -> JsonObject:
         try:

@@ -1,4 +1,4 @@
-"""Commands for a cleanup that fails: understudy cleanup retry, understudy cleanup abandon."""
+"""Commands for a failing cleanup: understudy cleanup retry, understudy cleanup abandon."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def retry(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
-    """Try at once what waits for its next try, or was given up."""
+    """Retry at once the cleanup tasks that failed, also those given up."""
     configuration = configured(config_dir, overrides)
     cluster_id, found = find_one(configuration, wanted, application_named)
 
@@ -54,7 +54,7 @@ def retry(
 def abandon(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
-    """Leave behind what cannot be cleaned up, so that the run ends; print what that is."""
+    """Give up the cleanup so that the run ends; print what is left behind."""
     configuration = configured(config_dir, overrides)
     cluster_id, found = find_one(configuration, wanted, application_named)
     timeout_s = configuration.get(options.CLIENT_TIMEOUT)
@@ -64,13 +64,13 @@ def abandon(
         try:
             answer = await client.post(f"/ha/cleanup/{found['id']}/abandon")
         except (NoLeaderError, UnreachableError):
-            # It may have ended, and its cluster with it, before the answer had arrived.
+            # The application may have ended, and its cluster too, before the answer arrived.
             if "left-behind" not in await application_named(found["id"])(client):
                 raise
         try:
             async with asyncio.timeout(timeout_s):
                 return {**answer, **await _ended(client, found["id"])}
-        except (NotFoundError, TimeoutError):  # A cluster without a name has nothing to ask.
+        except (NotFoundError, TimeoutError):  # A nameless cluster is gone by now.
             return answer
 
     answer = asyncio.run(with_client(configuration, cluster_id, ask))
@@ -87,7 +87,7 @@ def abandon(
 
 
 async def _ended(client: ClusterClient, application_id: str) -> dict[str, Any]:
-    """Return what an application has left behind, once it is buried; nothing while it runs on."""
+    """Wait for the end of the cleanup; return what it left behind, empty if the run continues."""
     while True:
         found = await application_named(application_id)(client)
         if "left-behind" in found:
@@ -100,6 +100,6 @@ async def _ended(client: ClusterClient, application_id: str) -> dict[str, Any]:
 async def _still_there(
     configuration: Configuration, cluster_id: str, paths: list[str]
 ) -> list[str]:
-    """Return where people find what was left behind and has not gone with something else."""
+    """Return the full paths of leftovers that still exist."""
     storage = open_services(configuration, cluster_id).storage
     return [storage.place(path) for path in paths if await storage.exists(path)]

@@ -1,4 +1,4 @@
-"""What the commands share: where the configuration comes from."""
+"""Options and configuration shared by the commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from understudy.config.secrets import masked
 from understudy.core.lease import Timing
 
 DEFAULT_CLUSTER_ID = "default"
-"""The id of clusters of single processes that were given none (Flink's is /default)."""
+"""Cluster id of single processes started without one (Flink: /default)."""
 
 ConfigDir = Annotated[
     Path | None,
@@ -42,5 +42,5 @@ def configured(directory: Path | None, overrides: list[str] | None) -> Configura
 
 
 def cluster_id_of(configuration: Configuration) -> str | None:
-    """Return the configured cluster id, None where there is none."""
+    """Return the configured cluster id, or None."""
     return configuration.find(options.CLUSTER_ID)

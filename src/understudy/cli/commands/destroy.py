@@ -1,4 +1,4 @@
-"""The command that ends a cluster's data: understudy destroy."""
+"""The command that removes a cluster's data: understudy destroy."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def destroy(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Remove everything of a cluster: register, storage, results, locks, code.
+    """Remove all data of a cluster: register, storage, results, locks, code.
 
-    Refused while somebody leads it or one of its processes lives. Choose the cluster with
+    Refused while the cluster has a leader or a live process. Choose the cluster with
     -D high-availability.cluster-id=ID.
     """
     configuration = configured(config_dir, overrides)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     if configuration.is_standalone:
-        # Nobody remembers what lies there, and the next start would remove it: nothing to confirm.
+        # Nothing to confirm: the data is unusable, and the next start would remove it.
         removed = remove_leftovers(configuration, cluster_id)
     else:
         removed = asyncio.run(_destroy(configuration, cluster_id, yes=yes))
@@ -88,13 +88,13 @@ async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) 
 
 
 def _locks(configuration: Configuration, cluster_id: str) -> LivenessLocks | None:
-    # Also of processes that were started with other settings: they use the same storage.
+    # Processes started with other settings count too: they use the same storage.
     directories = every_locks_directory(configuration, cluster_id)
     return LivenessLocks(*directories) if directories else None
 
 
 def _confirm(cluster_id: str, storage_dir: str, found: Holdings) -> None:
-    """Ask on a terminal; elsewhere nobody could answer."""
+    """Ask on a terminal; require ``--yes`` elsewhere, where nobody could answer."""
     if not sys.stdin.isatty():
         raise UsageError("destroy removes all data of a cluster: confirm with --yes")
     typer.echo(f"cluster {cluster_id!r} in {storage_dir}:", err=True)

@@ -1,4 +1,4 @@
-"""--from-savepoint: what an application is started from, checked where a person types it."""
+"""--from-savepoint: the savepoints an application starts from, checked by the command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from understudy.process.reporter import printable
 
 
 class ClaimMode(enum.Enum):
-    """Whose a savepoint is once a job has begun with it, in Flink's words."""
+    """Who owns a savepoint after a job has started from it (Flink's terms)."""
 
     CLAIM = "CLAIM"
     NO_CLAIM = "NO_CLAIM"
@@ -60,14 +60,14 @@ Claim = Annotated[
 
 @dataclass(frozen=True)
 class Restore:
-    """What was typed."""
+    """The restore options of the command line."""
 
     paths: tuple[str, ...]
     allow_non_restored: bool
     claim: ClaimMode | None
 
     def or_configured(self, configuration: Configuration) -> Restore:
-        """Return it with what the options say of which nothing was typed."""
+        """Return the options, with the configuration's values where none were typed."""
         path = configuration.find(options.RECOVERY_PATH)
         return Restore(
             self.paths or ((path,) if path else ()),
@@ -79,7 +79,7 @@ class Restore:
 def restored_spec(
     spec: ApplicationSpec, restore: Restore, configuration: Configuration, cluster_id: str | None
 ) -> ApplicationSpec:
-    """Return the application with what it is started from; see `start_from`."""
+    """Return the application with its savepoints; see `start_from`."""
     savepoints_ = start_from(restore, configuration, cluster_id)
     return msgspec.structs.replace(spec, savepoints=savepoints_)
 
@@ -87,10 +87,10 @@ def restored_spec(
 def start_from(
     restore: Restore, configuration: Configuration, cluster_id: str | None
 ) -> tuple[StartFrom, ...]:
-    """Return the savepoints, each looked at from its first byte to its last.
+    """Return the savepoints, each verified byte by byte.
 
-    Raises `UsageError` for one that cannot be used. Nothing where an unfinished run of the cluster
-    is continued: that goes on from where it is, and remembers what it was started from.
+    Raises `UsageError` for an unusable savepoint. Returns none if the cluster continues an
+    unfinished run: that run keeps its own progress and the savepoints it started from.
     """
     typed, restore = restore, restore.or_configured(configuration)
     if not restore.paths:
@@ -130,7 +130,7 @@ def _checked(path: str, restore: Restore) -> StartFrom:
 
 
 def _found(address: str) -> savepoints.Found:
-    """Return a savepoint, whole; of a retained checkpoint, the one that is made of it."""
+    """Return a complete savepoint; a retained checkpoint is converted into one."""
     if kept := retained.find(address):
         made = retained.savepoint_of(kept)
         typer.echo(
@@ -145,7 +145,7 @@ def _found(address: str) -> savepoints.Found:
 
 
 def _unfinished(configuration: Configuration, cluster_id: str) -> str:
-    """Return the run that will be continued; empty where there is none, or nobody can tell."""
+    """Return the unfinished run; empty if there is none or it cannot be read."""
     if configuration.is_standalone:
         return ""
     try:

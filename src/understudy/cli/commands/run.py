@@ -1,4 +1,4 @@
-"""Commands that run: run-application, jobmanager, taskmanager."""
+"""Commands that run an application or a process: run-application, jobmanager, taskmanager."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from understudy.taskmanager.memory import check_drivers_fit
 RUN_ID_MAX = 64
 
 MEMBERS_MAX = 100
-"""More JobManagers or TaskManagers than one machine has a use for."""
+"""More JobManagers or TaskManagers than one machine can use."""
 
 App = Annotated[str, typer.Argument(help="A script, or module:function.")]
 OptionalApp = Annotated[
@@ -93,7 +93,7 @@ Rerun = Annotated[
     ),
 ]
 PASS_THROUGH = {"allow_interspersed_args": False}
-"""What follows APP belongs to the application."""
+"""Arguments after APP belong to the application."""
 
 
 def register(app: typer.Typer) -> None:
@@ -125,7 +125,7 @@ def run_application(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Start a cluster on this machine, run an application to its end, stop the cluster.
+    """Start a cluster on this machine, run one application, stop the cluster.
 
     Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED, 130 interrupted.
     """
@@ -183,9 +183,9 @@ def jobmanager(
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Be a JobManager, in the foreground: several of one cluster id form a cluster.
+    """Run a JobManager in the foreground; JobManagers with the same cluster id form a cluster.
 
-    Without APP it stands by, and executes what another JobManager of the cluster has brought.
+    Without APP, the JobManager is a standby for the application that another one brings.
     """
     addresses = reachable_as(_checked_host(host), port, overrides)
     configuration = configured(config_dir, [*_said(addresses), *(overrides or [])])
@@ -228,7 +228,7 @@ def taskmanager(
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Be a TaskManager, in the foreground: it finds the leader by retrieval, and follows it."""
+    """Run a TaskManager in the foreground; the TaskManager finds and follows the leader."""
     name = _checked_host(host)
     said = configured(config_dir, overrides)
     configuration = Configuration({**said.settings, **shown_as(name, said, overrides)})
@@ -245,7 +245,7 @@ def taskmanager(
 def _check_without_application(
     configuration: Configuration, said: SparkSubmit, rerun: list[str] | None, restore: Restore
 ) -> None:
-    """Raise `UsageError` for what means nothing to a JobManager that brings no application."""
+    """Raise `UsageError` for options that need an application."""
     if configuration.is_standalone:
         raise UsageError(
             f"with {options.HA_TYPE.key} NONE there is one JobManager: give it the application"
@@ -270,7 +270,7 @@ def _serves_other_hosts(configuration: Configuration) -> bool:
 
 
 def _said(settings: dict[str, str]) -> list[str]:
-    """Return settings as if they had been given with -D, before those that were."""
+    """Return settings as -D options, placed before the typed ones, which win."""
     return [f"{key}={text}" for key, text in settings.items()]
 
 
@@ -286,7 +286,7 @@ def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
 
 
 def checked_run_id(run_id: str | None) -> str | None:
-    """Return a run id that may be used as it is; raises `UsageError`."""
+    """Return a valid run id. Raises `UsageError`."""
     if run_id is None:
         return None
     allowed = run_id.isascii() and all(
@@ -301,7 +301,7 @@ def checked_run_id(run_id: str | None) -> str | None:
 
 
 async def read_registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
-    """Return what a cluster knows of its runs; raises an error that says what to do."""
+    """Return a cluster's record of its runs. Raises an error that names the way out."""
     try:
         return await patiently(
             configuration, open_services(configuration, cluster_id).registry.read
@@ -320,7 +320,7 @@ def answer_ended_run(
     *,
     as_json: bool,
 ) -> None:
-    """Exit with the result of a run that has ended, if this is its id."""
+    """Exit with the result of the run if it has ended."""
     _answer_bygone(registry, run_id, as_json=as_json)
     stone = {str(run): stone for run, stone in registry.tombstones.items()}.get(run_id or "")
     if stone is None:
@@ -364,7 +364,7 @@ def answer_ended_run(
 
 
 def _answer_bygone(registry: RegistryBody, run_id: str | None, *, as_json: bool) -> None:
-    """Exit as a run ended of which only that is known: its tombstone's time is over."""
+    """Exit with the status of a run whose tombstone has expired."""
     status = {str(run): status for run, status in registry.ended.items()}.get(run_id or "")
     if status is None:
         return
@@ -379,7 +379,7 @@ def _answer_bygone(registry: RegistryBody, run_id: str | None, *, as_json: bool)
 
 
 def continued_run(registry: RegistryBody, run_id: str | None) -> str | None:
-    """Return the run that is to go on: an unfinished one comes before a new one."""
+    """Return the run to execute: an unfinished run comes before a new one."""
     unfinished = [str(link.run_id) for link in registry.applications.values()]
     if not unfinished or run_id in unfinished:
         return run_id
@@ -405,7 +405,7 @@ def _run(plan: ClusterPlan, *, as_json: bool) -> int:
     if not story.finished and not plan.configuration.is_standalone:
         print_resume(plan, story, began=not cluster.is_broken)
     if story.finished and not plan.configuration.get(options.SHUTDOWN_ON_FINISH):
-        return EXIT_CODES[ApplicationStatus(story.status)]  # It had ended when it was closed.
+        return EXIT_CODES[ApplicationStatus(story.status)]  # It ended before the cluster.
     if cluster.interrupts:
         return 128 + signal.SIGINT
     if cluster.closed_by:
@@ -414,7 +414,7 @@ def _run(plan: ClusterPlan, *, as_json: bool) -> int:
 
 
 def _become(worker: WorkerSpec) -> NoReturn:
-    """Turn this process into the guardian of the worker, which then runs in the foreground."""
+    """Replace this process by the guardian of the worker, which runs in the foreground."""
     spec = guarded(worker, orphan_grace_s=0.0)
     program, environment = processes.command_of(spec)
     release_registers()

@@ -1,4 +1,4 @@
-"""Commands about savepoints: understudy savepoint, understudy stop."""
+"""Commands for savepoints: understudy savepoint, understudy stop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def savepoint(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Take a savepoint of a running job, which goes on; print where it lies."""
+    """Take a savepoint of a running job, which continues; print the savepoint's path."""
     configuration = configured(config_dir, overrides)
     if dispose is not None:
         if job is not None:
@@ -85,14 +85,14 @@ def stop(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """End a job as FINISHED with a savepoint, after which nothing is committed any more."""
+    """Stop a job with a savepoint: the job is FINISHED and commits nothing afterwards."""
     if not with_savepoint:
         raise UsageError(
             "stop ends a job with a savepoint: understudy stop --savepoint JOB [DIR]; `understudy "
             "cancel` ends it without one"
         )
     if directory and _is_address(job) and not _is_address(directory):
-        job, directory = directory, job  # As Flink has it.
+        job, directory = directory, job  # Flink's order.
     configuration = configured(config_dir, overrides)
     named = ("targetDirectory", checked_address(directory)) if directory else None
     _take(configuration, job, "stop", named, as_json=as_json)
@@ -103,7 +103,7 @@ def _is_address(text: str) -> bool:
 
 
 def checked_address(path: str) -> str:
-    """Return a path or URL that means the same to every process; raises `UsageError`."""
+    """Return an absolute path or a URL, the same for every process. Raises `UsageError`."""
     if not path.strip() or "\0" in path:
         raise UsageError("the directory of a savepoint is empty: give a path or a URL")
     return path if "://" in path else str(Path(path).absolute())
@@ -117,7 +117,7 @@ def _take(
     *,
     as_json: bool,
 ) -> None:
-    """Take a savepoint and print where it lies; ``named``: what the directory is called, and it."""
+    """Take a savepoint and print its path; ``named``: the directory's body key and value."""
     cluster_id, found = _find(configuration, job)
     trigger = uuid.uuid4().hex
 
@@ -148,7 +148,7 @@ def _take(
 async def _completed(
     client: ClusterClient, job_id: str, trigger: str, location: str
 ) -> dict[str, Any]:
-    """Return how the savepoint came out; its cluster may end with it, before it can be asked."""
+    """Return the savepoint's outcome; if the cluster has ended already, from its files."""
     began = time.monotonic()
     while True:
         try:
@@ -167,7 +167,7 @@ async def _completed(
 
 
 def _find(configuration: Configuration, wanted: str) -> tuple[str, JsonObject]:
-    """Return a job, and the cluster that executes it."""
+    """Return the cluster id and the job."""
     leaderless: list[NoLeaderError] = []
     try:
         return find_one(configuration, wanted, lambda name: _job_named(name, leaderless))
@@ -178,7 +178,7 @@ def _find(configuration: Configuration, wanted: str) -> tuple[str, JsonObject]:
 
 
 def _job_named(wanted: str, leaderless: list[NoLeaderError]) -> Ask:
-    """Return how to ask for a job that has not ended: by its id, its beginning, or its name."""
+    """Return a query for a job that has not ended, by the job's id, id prefix or name."""
 
     async def ask(client: ClusterClient) -> JsonObject:
         try:

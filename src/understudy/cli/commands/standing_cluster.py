@@ -1,7 +1,7 @@
-"""Clusters that stand on their own, on one host or many: understudy cluster start|stop|status.
+"""Standing clusters on one host or many: understudy cluster start|stop|status.
 
-conf/masters and conf/workers say where its processes are. Each runs in the background on its host;
-nothing watches them from here, and the command may be repeated: it starts what is missing.
+conf/masters and conf/workers list the hosts. Each process runs in the background on its host, and
+nothing here watches it. The start command may be repeated: it starts the missing processes.
 """
 
 from __future__ import annotations
@@ -80,17 +80,17 @@ from understudy.process.given_files import check_storable
 from understudy.process.reporter import printable_lines
 
 LEADS_S = 30.0
-"""How long the first JobManager may take to lead before the others are started all the same."""
+"""How long the start waits for the first JobManager to lead before it starts the others."""
 
 FAILED = ("failed", "unreachable")
 
 BESIDE = Path("conf")
-"""Where people keep the files: it is read only when it is named."""
+"""Usual directory of the files, read only if ``--config-dir`` names it."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A cluster, as configuration and files describe it."""
+    """A standing cluster as its configuration and files describe it."""
 
     configuration: Configuration
     cluster_id: str
@@ -100,13 +100,13 @@ class Standing:
 
     @property
     def others(self) -> list[str]:
-        """Return the hosts that are not this one."""
+        """Return the cluster's hosts other than this one."""
         hosts = dict.fromkeys(one.host for one in (*self.masters, *self.workers))
         return [host for host in hosts if not is_this_host(host)]
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Return what the files ask for, as each host calls it in its records."""
+        """Return the processes in the files, by the names of their records."""
         members = (*self.masters, *self.workers)
         return tuple(name(one.host, one.role, one.number) for one in members)
 
@@ -139,9 +139,9 @@ def start(
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Start what is missing of a cluster on all its hosts, and execute APP there.
+    """Start the missing processes of a cluster on all its hosts, and run APP there.
 
-    Exit code: 0 all runs, 1 something could not be started, 2 bad usage.
+    Exit code: 0 all processes run, 1 some could not be started, 2 bad usage.
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
@@ -166,7 +166,7 @@ def start(
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
-    # The first one brings the application, and leads: the others find it.
+    # The first JobManager brings the application and leads: the others find it.
     accounts = run.start(here[:1])
     told = _tell(_asked(accounts))
     if told[0].state in FAILED:
@@ -196,7 +196,7 @@ def start(
 
 @dataclass(frozen=True)
 class _Run:
-    """What all JobManagers of a cluster are started for."""
+    """The run for which all JobManagers of a cluster start."""
 
     standing: Standing
     run_id: str
@@ -204,7 +204,7 @@ class _Run:
     changes: Changes
 
     def start(self, members: list[Member]) -> list[Account]:
-        """Start processes, all hosts at once."""
+        """Start processes on all hosts at once."""
         orders = [
             Order(
                 "start",
@@ -229,9 +229,9 @@ class _Run:
         return shown_as(host, self.standing.configuration, overrides)
 
     def _bound(self) -> list[str]:
-        """Return which addresses of the hosts the configuration says are to be listened on.
+        """Return the keys of configured bind addresses, except loopback addresses.
 
-        Loopback is none that could serve other hosts; Flink's own config.yaml begins with it.
+        Loopback cannot serve other hosts, but Flink's default config.yaml sets it.
         """
         settings = self.standing.configuration.settings
         keys = (options.BIND_HOST.key, options.REST_BIND_ADDRESS.key)
@@ -239,9 +239,9 @@ class _Run:
 
 
 def _handed_over(standing: Standing) -> dict[str, str]:
-    """Return the settings that all processes get, wherever they run.
+    """Return the settings for all processes on all hosts.
 
-    What would be another place on each host, or by each user, is pinned to what it is here.
+    Defaults that depend on the host or user are pinned to their values here.
     """
     return {
         **standing.configuration.settings,
@@ -251,7 +251,7 @@ def _handed_over(standing: Standing) -> dict[str, str]:
 
 
 async def _somebody_leads(standing: Standing) -> bool:
-    """Wait until somebody leads and serves; return whether somebody does."""
+    """Wait up to ``LEADS_S`` for a serving leader; return whether there is one."""
     services = open_services(standing.configuration, standing.cluster_id)
     lease_s = Timing.of(standing.configuration).lease_s
     with contextlib.suppress(TimeoutError):
@@ -266,16 +266,16 @@ async def _somebody_leads(standing: Standing) -> bool:
 
 
 def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
-    """End all processes of a cluster, on all its hosts; its data is kept.
+    """Stop all processes of a cluster on all its hosts; keep its data.
 
-    Exit code: 0 nothing of it runs any more, 1 otherwise.
+    Exit code: 0 all processes have ended, 1 otherwise.
     """
     standing = _standing(config_dir, overrides)
     found = _status(standing)
     leader = asyncio.run(_leader(standing))
     jobmanagers = [one for one in found if one.role == "jobmanager"]
-    # Standbys first, so that none takes over meanwhile; and TaskManagers last: while nobody leads,
-    # the end of their drivers is no failure of a job.
+    # Standbys first, so that none takes over. TaskManagers last: without a leader, the end of
+    # their drivers does not count as a job failure.
     last = [one for one in jobmanagers if leader and one.incarnation == leader.holder]
     standbys = [one for one in jobmanagers if one not in last]
     told: list[Account] = []
@@ -296,9 +296,9 @@ def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
 def status(
     overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
-    """Show the processes of a cluster: where they run, who leads, what is busy.
+    """Show the processes of a cluster: their hosts and states, the leader, the busy slots.
 
-    Exit code: 0 all run, 1 some do not.
+    Exit code: 0 all processes run, 1 some do not.
     """
     standing = _standing(config_dir, overrides)
     found = _status(standing)
@@ -344,7 +344,7 @@ def _print(rows: list[JsonObject], leader: LeaderRecord | None) -> None:
 
 
 def _slots(standing: Standing) -> dict[str, str]:
-    """Return, by incarnation, how many slots of each TaskManager are busy, as the leader says."""
+    """Return the busy slots of each TaskManager by incarnation, as the leader reports them."""
 
     async def ask(client: ClusterClient) -> JsonObject:
         return await client.get("/taskmanagers")
@@ -363,7 +363,7 @@ def _slots(standing: Standing) -> dict[str, str]:
 
 
 def member() -> None:
-    """Carry out what `understudy cluster` on another host orders; reads standard input."""
+    """Carry out an order of `understudy cluster` on another host, read from standard input."""
     sys.stdout.write(answer_to(sys.stdin.buffer.read()) + "\n")
 
 
@@ -383,7 +383,7 @@ def _standing(config_dir: Path | None, overrides: list[str] | None) -> Standing:
 
 
 def _check_hosts(standing: Standing) -> None:
-    """Refuse what cannot be one cluster; warn of what is one only if a person has seen to it."""
+    """Refuse hosts that cannot form one cluster; warn if their storage must be shared."""
     configuration, masters = standing.configuration, standing.masters
     if configuration.is_standalone and len(masters) > 1:
         raise UsageError(
@@ -415,7 +415,7 @@ def _check_hosts(standing: Standing) -> None:
 
 
 def _status(standing: Standing) -> list[Account]:
-    """Return what the files ask for, and then what else of the cluster lives on those hosts."""
+    """Return the processes in the files, then other live processes of the cluster there."""
     found = _ask(standing, "status", [*standing.masters, *standing.workers])
     return _asked(found) + unasked(found)
 
@@ -445,7 +445,7 @@ def _by_host(members: Iterable[Member]) -> dict[str, list[Member]]:
 
 
 async def _leader(standing: Standing) -> LeaderRecord | None:
-    """Return who leads; None also where the register does not answer."""
+    """Return the leader; None if there is none or the register does not answer."""
     if standing.configuration.is_standalone:
         return None
     try:
@@ -456,7 +456,7 @@ async def _leader(standing: Standing) -> LeaderRecord | None:
 
 
 def _tell(accounts: list[Account]) -> list[Account]:
-    """Say what became of each process, failures on stderr."""
+    """Print the outcome for each process, failures on stderr; return the accounts."""
     words = {
         "started": "is started",
         "runs": "runs already",

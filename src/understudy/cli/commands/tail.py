@@ -1,4 +1,4 @@
-"""Printing a log file, and going on as it grows."""
+"""Printing a log file, and following it as it grows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncinotify import Inotify, Mask
 
 
 async def follow(path: Path, *, for_ever: bool) -> None:
-    """Print a file to stdout; ``for_ever`` waits for the kernel to say that it has grown."""
+    """Print a file to stdout; with ``for_ever``, keep printing as the file grows (inotify)."""
     with path.open("r", encoding="utf-8", errors="replace") as file, Inotify() as inotify:
         inotify.add_watch(path, Mask.MODIFY | Mask.MOVE_SELF | Mask.DELETE_SELF)
         while True:

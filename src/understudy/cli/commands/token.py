@@ -1,4 +1,4 @@
-"""The command that tells how to ask REST: token."""
+"""The command that prints the REST token: understudy token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def token(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
-    """Print the token that REST asks for: curl -H "Authorization: Bearer $(understudy token)"."""
+    """Print the REST token: curl -H "Authorization: Bearer $(understudy token)"."""
     path = configured(config_dir, overrides).find(options.SECRET_FILE)
     if not path:
         raise UsageError(f"{options.SECRET_FILE.key} is not set: such a cluster asks for no token")

@@ -1,8 +1,8 @@
-"""Commands for a ZooKeeper of one's own: understudy zookeeper start, stop, status.
+"""Commands that run a ZooKeeper server: understudy zookeeper start, stop, status.
 
-The server is the real one, from the jars that PySpark ships. Whoever has an ensemble needs none of
-this. What belongs to a server is below its data directory, and that is how it is found again: by
-the record there, which names its process, and by asking at its client port.
+The server is the real one, from the jars that PySpark ships; users with an ensemble do not need
+it. The commands find a server by the record in its data directory, which names its process, and by
+a request to its client port.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from understudy.spark.zookeeper_config import Address, ServerConfig
 from understudy.spark.zookeeper_server import Mute, Serving
 
 START_S = 60.0
-"""A server serves after a second; a slow disk or much data to read take it longer."""
+"""A server serves after about a second; a slow disk or much data take longer."""
 
 GRACE_S = 10.0
-"""A server ends in less than a second; what it has acknowledged is on disk in any case."""
+"""A server ends within a second; acknowledged writes are on disk in any case."""
 
 ANSWER_S = 5.0
 POLL_S = 0.05
 LINES = 12
-"""So many lines of its log are printed where a server does not start."""
+"""Log lines printed if a server does not start."""
 
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
-"""For some hundred clients; what $SERVER_JVMFLAGS says comes after and counts."""
+"""Enough for a few hundred clients; $SERVER_JVMFLAGS comes later and wins."""
 
 PURPOSE = "It is for trying out and for small clusters: a large one has an ensemble of its own."
 
@@ -87,8 +87,8 @@ def start(
 ) -> None:
     """Start the server in the background, and return when it serves.
 
-    A member of a quorum is started on each host; until enough of them are there, it runs and does
-    not serve. JVM options, for memory or TLS, are taken from $SERVER_JVMFLAGS.
+    Start the members of a quorum on each host: a member runs but does not serve until a majority
+    runs. $SERVER_JVMFLAGS holds JVM options, for instance for memory or TLS.
     """
     config = _read(config_file, my_id, write=True)
     _prepare_data(config)
@@ -112,7 +112,7 @@ def start(
 
 @commands.command()
 def stop(config_file: ConfigFile = None) -> None:
-    """End the server, and return when it has ended. Its data stay."""
+    """Stop the server, and return when it has ended. Its data is kept."""
     config = _read(config_file, None)
     if not config.data_dir.is_dir():
         typer.echo(f"does not run: {config.address}")
@@ -136,7 +136,7 @@ def stop(config_file: ConfigFile = None) -> None:
 
 @commands.command()
 def status(config_file: ConfigFile = None, as_json: Json = False) -> None:
-    """Tell whether the server serves, and as what; exit code 1 if it does not."""
+    """Show whether the server serves, and in which mode; exit code 1 if it does not serve."""
     config = _read(config_file, None)
     running = background.recorded(_record(config))
     pid = running.pid if running is not None and running.lives else None
@@ -148,7 +148,7 @@ def status(config_file: ConfigFile = None, as_json: Json = False) -> None:
         "version": found.version if isinstance(found, Serving) else None,
         "address": str(config.address),
         "quorum": config.quorum,
-        # The one that asks is not meant.
+        # Without this command's own connection.
         "connections": found.connections - 1 if isinstance(found, Serving) else None,
         "pid": pid,
         "data": str(config.data_dir),
@@ -168,7 +168,7 @@ def status(config_file: ConfigFile = None, as_json: Json = False) -> None:
 
 
 def _read(file: Path | None, my_id: int | None, *, write: bool = False) -> ServerConfig:
-    """Read the configuration; the one of our own is written where there is none yet."""
+    """Read the configuration file; with ``write``, create the default one if missing."""
     if file is not None:
         return zookeeper_config.read_config(file, my_id, is_this_host)
     directory = zookeeper_config.default_directory()
@@ -187,7 +187,7 @@ def _read(file: Path | None, my_id: int | None, *, write: bool = False) -> Serve
 
 
 def _publish(file: Path, text: str) -> None:
-    """Write a file atomically: two commands may do so at once."""
+    """Write a file atomically: two commands may write it at once."""
     with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
         new.write(text)
         new.flush()
@@ -200,7 +200,7 @@ def _record(config: ServerConfig) -> Path:
 
 
 def _prepare_data(config: ServerConfig) -> None:
-    """Make the data directory, and the number of the member in it."""
+    """Create the data directory, and the member's ``myid`` file in it."""
     try:
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=config.data_dir):
@@ -215,7 +215,7 @@ def _prepare_data(config: ServerConfig) -> None:
 
 
 def _check_ports(config: ServerConfig) -> None:
-    """Raise if something else has a port: ZooKeeper would say so in many lines, or late."""
+    """Raise `UnderstudyError` for a port in use: ZooKeeper would report it late and at length."""
     wanted = [one for one in (config.client, config.secure) if one is not None]
     if config.my_id is not None:
         member = config.members[config.my_id]
@@ -230,7 +230,7 @@ def _check_ports(config: ServerConfig) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(place)
         except OSError as error:
-            # A name that only the others resolve to us is for ZooKeeper to judge.
+            # ZooKeeper judges names that only other hosts resolve to this one.
             if error.errno == errno.EADDRINUSE:
                 raise UnderstudyError(
                     f"port {address.port} of {address.host or 'this host'} is taken: end what "
@@ -241,20 +241,20 @@ def _check_ports(config: ServerConfig) -> None:
 def _command(config: ServerConfig, logging: str) -> list[str]:
     place = config.data_dir / "understudy-log4j2.properties"
     _publish(place, logging)
-    os.chdir(config.file.parent)  # What its paths are counted from; the server inherits it.
+    os.chdir(config.file.parent)  # The base of its relative paths.
     options = [*JVM, *shlex.split(os.environ.get("SERVER_JVMFLAGS", ""))]
     return zookeeper_server.server_command(find_java(), config.file, place, options)
 
 
 def _become(config: ServerConfig) -> None:
-    """Be the server from here on: signals and the exit code are its own."""
+    """Replace this process by the server: signals and the exit code are the server's."""
     command = _command(config, zookeeper_server.log_to_console())
     typer.echo(f"ZooKeeper at {config.address}. {PURPOSE}", err=True)
     os.execv(command[0], command)  # noqa: S606
 
 
 def _start(config: ServerConfig) -> Serving | Mute:
-    """Start the server and wait for what it says; raise with the end of its log if it fails."""
+    """Start the server and wait for its answer; raise with the end of its log on failure."""
     log = config.data_dir / "zookeeper.log"
     command = _command(config, zookeeper_server.log_to_file(log))
     before = log.stat().st_size if log.exists() else 0
@@ -277,9 +277,9 @@ def _start(config: ServerConfig) -> Serving | Mute:
 
 
 def _await_answer(config: ServerConfig, server: Background) -> tuple[Serving | Mute, str | None]:
-    """Wait until a server answers; return why it does not, if it ends or takes too long.
+    """Wait until a server answers; return the reason if it ends or takes too long.
 
-    A member that has no quorum yet has answered: the others may be started later.
+    A member without a quorum counts as answering: the other members may start later.
     """
     until = time.monotonic() + START_S
     try:
@@ -290,7 +290,7 @@ def _await_answer(config: ServerConfig, server: Background) -> tuple[Serving | M
         while True:
             found = zookeeper_server.look_at(config, ANSWER_S)
             if found is Mute.WAITING and not config.has_quorum:
-                found = Mute.SILENT  # It reads its data.
+                found = Mute.SILENT  # Still reading its data.
             ended = background.is_over(handle, POLL_S if found is Mute.SILENT else 0.0)
             if ended:
                 return found, "has ended"
@@ -303,7 +303,7 @@ def _await_answer(config: ServerConfig, server: Background) -> tuple[Serving | M
 
 
 def _complaints(log: Path, before: int) -> list[str]:
-    """Return what a log has said since it was so long, without news and stack frames."""
+    """Return the last log lines after offset ``before``, without INFO lines and stack frames."""
     try:
         with log.open("rb") as file:
             file.seek(before if before <= log.stat().st_size else 0)
@@ -319,7 +319,7 @@ def _complaints(log: Path, before: int) -> list[str]:
 
 
 def _told(config: ServerConfig, found: Serving | Mute) -> str:
-    """Return one sentence on a server."""
+    """Return one sentence on a server's state."""
     member = f", member {config.my_id} of {len(config.members)}" if config.has_quorum else ""
     if isinstance(found, Mute):
         return f"ZooKeeper at {config.address}{member} {found.value}"

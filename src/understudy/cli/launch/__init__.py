@@ -1,1 +1,1 @@
-"""Launching processes of a cluster, and watching them."""
+"""Launching and watching the processes of a cluster."""

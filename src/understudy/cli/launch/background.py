@@ -1,8 +1,8 @@
-"""Processes in the background: they outlive the command that starts them, and are found again.
+"""Background processes: they outlive the command that starts them, and later commands find them.
 
-A process leads a session of its own, prints into a log file, and is named by a record file that
-holds its pid together with the time at which it was started. A pid that was given to somebody else
-meanwhile, or before the machine was booted, is never taken for it.
+A process leads its own session, prints into a log file, and has a record file with its pid, start
+time and boot id. A process that reuses the pid, or has it after a reboot, is never mistaken for
+the recorded one.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ import msgspec
 from understudy.ha import own_directory
 
 KILL_S = 5.0
-"""How long a process that was killed may take to be gone."""
+"""How long a killed process may take to end."""
 
 TAIL_BYTES_MAX = 64 << 10
-"""So much of the end of a log is looked at for its last lines."""
+"""Part of a log's end that is searched for its last lines."""
 
 
 class Background(msgspec.Struct, frozen=True):
-    """A process in the background, as its record names it."""
+    """A background process as its record identifies it."""
 
     pid: int
     started: int
-    """When it was started, in clock ticks since the machine was booted."""
+    """Start time, in clock ticks since the machine booted."""
     boot: str
-    """Which boot of the machine that was."""
+    """Id of the machine's boot."""
     log: str
     about: dict[str, str] = {}
-    """What whoever started it wants to know again."""
+    """Facts that the starter wants to read back."""
 
     @property
     def lives(self) -> bool:
-        """Say whether it is still there; one that has ended and was not reaped is not."""
+        """Return whether the process is alive; a zombie is not."""
         return bool(self.started) and (self.boot, self.started) == (_boot(), _started(self.pid))
 
 
@@ -55,10 +55,10 @@ def start(
     fds: tuple[int, ...] = (),
     about: Mapping[str, str] | None = None,
 ) -> Background:
-    """Start a process in the background, and write its record. Raises ``OSError``.
+    """Start a background process and write its record. Raises ``OSError``.
 
-    What it prints is added to the log. Its record must not name a process that lives: ask
-    `recorded` first, inside of `alone`.
+    The process appends its output to the log. The record must not name a live process: check with
+    `recorded` first, inside `alone`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -78,15 +78,15 @@ def start(
     try:
         write(record, told)
     except OSError:
-        process.kill()  # Nobody would find it again.
+        process.kill()  # No later command would find it.
         process.wait(KILL_S)
         raise
-    process.returncode = 0  # Not ours to wait for: it stays when this command has ended.
+    process.returncode = 0  # It outlives this command: no waiting for it.
     return told
 
 
 def recorded(record: Path) -> Background | None:
-    """Return the process that a record names; None where there is none, or it is unreadable."""
+    """Return the process of a record; None if the record is missing or unreadable."""
     try:
         return msgspec.json.decode(record.read_bytes(), type=Background)
     except (OSError, msgspec.MsgspecError):
@@ -94,9 +94,9 @@ def recorded(record: Path) -> Background | None:
 
 
 def end(process: Background, grace_s: float) -> bool:
-    """End a process: SIGTERM, and SIGKILL after the grace. Return whether it is gone.
+    """End a process: SIGTERM, then SIGKILL after ``grace_s``. Return whether it has ended.
 
-    Blocks until then; one that does not live any more is gone at once.
+    Blocks until the process has ended; returns at once if it is not alive.
     """
     for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
         try:
@@ -104,7 +104,7 @@ def end(process: Background, grace_s: float) -> bool:
         except ProcessLookupError:
             return True
         try:
-            # The handle is on whoever has the number now: it must still be the one that is meant.
+            # The pid may belong to another process by now: check through the handle.
             if not process.lives:
                 return True
             signal.pidfd_send_signal(handle, number)
@@ -118,14 +118,14 @@ def end(process: Background, grace_s: float) -> bool:
 
 
 def is_over(handle: int, patience_s: float) -> bool:
-    """Wait for the end of a process, by its pidfd; return whether it has ended in time."""
+    """Wait for a process to end, by its pidfd; return whether it ended in time."""
     watch = select.poll()
     watch.register(handle, select.POLLIN)
     return bool(watch.poll(patience_s * 1000))
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """Return the last lines of a log; none where it cannot be read."""
+    """Return the last lines of a log; none if the log cannot be read."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES_MAX))
@@ -136,7 +136,7 @@ def last_lines(log: Path, count: int) -> list[str]:
 
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Let one command at a time look at the records of a directory and change them."""
+    """Hold a directory's records: one command at a time reads and changes them."""
     own_directory.make(directory, way_out="set env.pid.dir to another one")
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -147,7 +147,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def write(path: Path, process: Background) -> None:
-    """Publish a record, in place of the one that is there. Raises ``OSError``."""
+    """Write a record atomically, replacing an existing one. Raises ``OSError``."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
@@ -162,7 +162,7 @@ def write(path: Path, process: Background) -> None:
 
 
 def _started(pid: int) -> int:
-    """Return when a living process was started; 0 where there is none."""
+    """Return the start time of a live process; 0 if there is none."""
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,7 +1,7 @@
-"""A cluster on this machine for one application: started, watched, replaced, ended.
+"""A cluster on this machine for one application: its processes start, get replaced, and end here.
 
-The launcher is the parent of all guardians and the last subreaper. It hears what happens over one
-pipe a process; when it dies itself, the guardians close the cluster and keep the data.
+The launcher is the parent of all guardians and the last subreaper. Each process sends its events
+over a pipe; if the launcher dies, the guardians close the cluster and keep the data.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from understudy.process.processes import GuardedProcesses, Process
 from understudy.process.reporter import CLUSTER, LogFiles, log_name
 
 ORPHAN_GRACE_S = 10.0
-"""How long workers have to close in order when the launcher was killed."""
+"""How long workers may take to close in order after the launcher was killed."""
 
 EARLY_DEATHS = 3
-"""So many deaths in a row, before readiness or by an error of our own, are replaced at once; then
-with a growing pause."""
+"""Deaths in a row, before readiness or by an error exit, that are replaced at once; later ones wait
+a growing pause."""
 
 SIGNALLED = 128
-"""Exit codes from here on tell a signal: somebody has told the process to close."""
+"""Exit codes from here on mean a signal: someone asked the process to close."""
 
 RESTART_MAX_S = 30.0
 CANCEL_RETRY_S = 0.5
@@ -62,22 +62,22 @@ CLOSE_GRACE_S = 15.0
 """How long a process may take to close in order."""
 
 EVENT_BYTES_MAX = 16 << 20
-"""A takeover names every job that was not run again."""
+"""Large, because a takeover event names every job that did not run again."""
 
 REFUSED = 70
-"""Exit code of a worker that cannot be: its storage or an option does not hold."""
+"""Exit code of a worker that refuses to start: its storage or an option is unusable."""
 
 _log = logging.getLogger(__name__)
 
 _ROUTINE = re.compile(r"\S+ \S+ \w+-[0-9a-f]{8} (DEBUG|INFO) ")
-"""What workers log while all is well."""
+"""Log lines that workers write in normal operation."""
 
 Show = Callable[[Event], None]
 
 
 @dataclass
 class Member:
-    """One process of the cluster, and those that took its place."""
+    """A process of the cluster, across its replacements."""
 
     role: str
     worker: WorkerSpec | None = None
@@ -88,7 +88,7 @@ class Member:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What is to be started."""
+    """The cluster to start."""
 
     configuration: Configuration
     cluster_id: str
@@ -98,19 +98,19 @@ class ClusterPlan:
     jobmanagers: int
     taskmanagers: int
     changes: Changes
-    """What this start changes about the run that was unfinished."""
+    """Changes that this start makes to the unfinished run."""
 
 
 @dataclass
 class Ending:
-    """Why the launcher ends the cluster before the application has."""
+    """Requests to end the cluster before the application has ended."""
 
     signals: list[int] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LocalCluster:
-    """The processes of one run; `run` returns the exit code."""
+    """The processes of one run; `run` returns once all have ended."""
 
     def __init__(self, plan: ClusterPlan, story: Story, show: Show) -> None:
         self._plan = plan
@@ -119,11 +119,11 @@ class LocalCluster:
         self._processes = GuardedProcesses(self._settle)
         self._members: list[Member] = []
         self._started: set[str] = set()
-        """The incarnations of all that were ever members."""
+        """The incarnations of all current and former members."""
         self._closing = False
         self._finished = asyncio.Event()
         self._over = asyncio.Event()
-        """The application has ended, and the cluster is to end with it."""
+        """Set when the application has ended and the cluster must end with it."""
         self._ending = Ending()
         self._scratch = scratch_base(plan.configuration)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,24 +136,24 @@ class LocalCluster:
 
     @property
     def interrupts(self) -> int:
-        """Return how often a person pressed Ctrl-C."""
+        """Return how often Ctrl-C was pressed."""
         return self._ending.signals.count(signal.SIGINT)
 
     @property
     def is_broken(self) -> bool:
-        """Say whether its processes cannot be started."""
+        """Return whether the processes cannot be started or the only JobManager is lost."""
         return self._broken
 
     @property
     def closed_by(self) -> int:
-        """Return the signal that closed the cluster with its data kept, 0 if none did."""
+        """Return the signal that closed the cluster and kept its data; 0 if none did."""
         for number in self._ending.signals:
             if number in {signal.SIGTERM, signal.SIGHUP}:
                 return number
         return signal.SIGINT if self.interrupts > 1 else 0
 
     async def run(self) -> None:
-        """Start all, replace what dies, and return once nothing of it lives."""
+        """Start all processes, replace those that die, and return once all have ended."""
         guardian.prctl(guardian.PR_SET_CHILD_SUBREAPER, 1)
         self._watch_signals()
         try:
@@ -170,7 +170,7 @@ class LocalCluster:
             await self._start(member)
 
     async def _start(self, member: Member) -> None:
-        """Start a member's process, and watch it."""
+        """Start a member's process and watch it."""
         plan = self._plan
         reader, writer = os.pipe()
         is_jobmanager = member.role == "jobmanager"
@@ -196,7 +196,7 @@ class LocalCluster:
         self._spawn(self._replace(member, member.process))
 
     async def _listen(self, member: Member, descriptor: int) -> None:
-        """Hear what a process tells, until nobody holds the other end of its pipe."""
+        """Read a process's events until its end of the pipe is closed."""
         reader = asyncio.StreamReader(limit=EVENT_BYTES_MAX)
         pipe = os.fdopen(descriptor, "rb")
         loop = asyncio.get_running_loop()
@@ -222,7 +222,7 @@ class LocalCluster:
             self._tell(one)
 
     def _tell_start(self) -> None:
-        """Tell that the cluster has started: once every JobManager has its address."""
+        """Report the start of the cluster, once every JobManager has its address."""
         self._told_start = True
         self._tell(
             {
@@ -236,7 +236,7 @@ class LocalCluster:
 
     def _tell(self, event: Event) -> None:
         if self._over.is_set():
-            return  # A standby that begins to lead before it is told to end is none of the story.
+            return  # A standby may win the leadership before it closes: not part of the story.
         told = self._story.hear(event)
         if told:
             self._show(told)
@@ -246,15 +246,15 @@ class LocalCluster:
                 self._over.set()
 
     def log(self, text: str) -> None:
-        """Keep what a process logs beside what the application prints; show what matters."""
+        """Write a process's log line to the application's log; show it unless it is routine."""
         text = masked(text)
-        with contextlib.suppress(OSError):  # The disk is full: the cluster goes on.
+        with contextlib.suppress(OSError):  # The disk is full: the cluster continues.
             self._logs.append(self._log_name, CLUSTER, text)
         if not _ROUTINE.match(text):
             self._show({"event": "log", "line": text})
 
     async def _replace(self, member: Member, process: Process) -> None:
-        """Put another process in the place of one that died, while the cluster goes on."""
+        """Replace a process when it dies, unless the cluster is ending."""
         death = await asyncio.shield(process.death)
         failed = death.reason == "ended" and 0 < death.code < SIGNALLED
         if failed or not member.ready:
@@ -262,7 +262,7 @@ class LocalCluster:
         else:
             member.early_deaths = 0
         if member.worker and member.worker.scratch:
-            # Its guardian has removed it, unless it was killed itself.
+            # The guardian removes it, unless the guardian was killed.
             await asyncio.to_thread(shutil.rmtree, member.worker.scratch, ignore_errors=True)
         if self._closing or self._over.is_set():
             return
@@ -299,7 +299,7 @@ class LocalCluster:
             self._spawn(self._cancel())
 
     async def _cancel(self) -> None:
-        """Ask whoever leads to cancel, until somebody has taken it."""
+        """Send the cancel request to the leader until a leader answers."""
         async with rest_security(self._plan.configuration).client(5.0) as client:
             while not self._finished.is_set():
                 if self._story.rest and self._story.application_id:
@@ -320,7 +320,7 @@ class LocalCluster:
             wait.cancel()
 
     async def _end(self) -> None:
-        """End every process, and remove what is not data."""
+        """End every process, and remove everything that is not data."""
         self._closing = True
         at_once = self.interrupts > 1
         living = [member.process for member in self._members if member.process]
@@ -345,10 +345,10 @@ class LocalCluster:
                     await asyncio.to_thread(remove)
 
     async def _clear_register(self) -> None:
-        """Remove the record of a standby that had just begun to lead when it was told to end.
+        """Remove the leader record of a standby that won the leadership while it closed.
 
-        And its place in line, if its guardian was killed: it would stay as long as the session.
-        Of a cluster without a name nothing is kept.
+        Also removes a dead member's place in line, which would stay until its session expires, and
+        everything of a nameless cluster.
         """
         services = open_services(self._plan.configuration, self._plan.cluster_id)
         register, backend = services.register, services.backend
@@ -362,18 +362,18 @@ class LocalCluster:
                     await register.swap(key, None, entry.version)
 
     def _is_of_a_member(self, leader: Entry) -> bool:
-        """Say whether one of ours leads: the next run of the cluster may have begun by now."""
+        """Return whether a leader record is ours: the next run may have started by now."""
         return decode_leader(leader).holder in {"", *self._started}
 
     async def _dismiss(self, backend: HasLatch) -> None:
-        """Take out of the line what was a member; all of them are dead."""
+        """Remove former members, which are all dead, from the line of contenders."""
         latch = backend.latch("", b"")
         for contender in self._started.intersection(await backend.line()):
             await latch.dismiss(contender)
         await latch.leave()
 
     def _rest(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield what is to be removed that is not data, and all of a cluster without a name."""
+        """Yield what to remove: files that are not data, and everything of a nameless cluster."""
         yield "its scratch", self._remove_scratch
         if self._finished.is_set():
             yield "its locks", self._remove_locks
@@ -406,7 +406,7 @@ class LocalCluster:
             self.log(f"left behind {storage.url}/{cluster}: {error}")
 
     def _remove_what_nobody_remembers(self) -> None:
-        """Remove what the one JobManager has stored, however it ended: only it knew what it is."""
+        """Remove what the only JobManager stored: nobody else knows its meaning."""
         try:
             left_behind = remove_leftovers(self._plan.configuration, self._plan.cluster_id)
         except (OSError, UnderstudyError) as error:
@@ -416,7 +416,7 @@ class LocalCluster:
                 self.log(f"removed {one}")
 
     async def _settle(self) -> None:
-        """Kill what has lost its guardian: everything below us that is no guardian of ours."""
+        """Kill processes that lost their guardian: all our children that are not guardians."""
         while strays := self._strays():
             for pid in strays:
                 guardian.kill(pid)
@@ -425,7 +425,7 @@ class LocalCluster:
             await asyncio.sleep(guardian.KILL_POLL_S)
 
     def _strays(self) -> list[int]:
-        """Return our children that are no guardians; looked up anew, as members are replaced."""
+        """Return our children that are not guardians of the current members."""
         ours = {
             member.process.guardian_pid
             for member in self._members

@@ -1,4 +1,4 @@
-"""What workers and commands open alike: the stores of a cluster."""
+"""Opening and checking a cluster's stores, for workers and commands alike."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from understudy.rpc.addresses import bracketed
 FILESYSTEM = "filesystem"
 
 _PROOF = ".understudy"
-"""Below it, for a moment, lies what is tried out in a directory of a person's."""
+"""Subdirectory for the short write test in a user's directory."""
 
 EXIT_CODES = {
     ApplicationStatus.FINISHED: 0,
@@ -49,7 +49,7 @@ def directory_of(configuration: Configuration, cluster_id: str) -> str:
 
 
 def standalone_rest(configuration: Configuration) -> str:
-    """Return where clients reach the one JobManager."""
+    """Return the REST URL of the only JobManager."""
     scheme = "https" if configuration.get(options.REST_SSL) else "http"
     host = bracketed(configuration.get(options.REST_ADDRESS))
     return f"{scheme}://{host}:{configuration.get(options.REST_PORT)}"
@@ -58,7 +58,7 @@ def standalone_rest(configuration: Configuration) -> str:
 def check_startable(
     configuration: Configuration, cluster_id: str, *, serves_rest: bool = True
 ) -> None:
-    """Raise `UsageError` for what would make each process of the cluster fail at its start."""
+    """Raise `UsageError` for settings with which every process would fail at its start."""
     check_secured(configuration, cluster_id, serves_rest=serves_rest)
     check_checkpoints_dir(configuration)
     services = open_services(configuration, cluster_id, as_jobmanager=True)
@@ -76,20 +76,20 @@ def check_startable(
 
 
 async def _check_coordination(services: HighAvailabilityServices) -> None:
-    """Raise `UsageError` where storage says that the cluster's data is another register's."""
+    """Raise `UsageError` if the cluster's data in storage belongs to another register."""
     cluster = services.locations.cluster
     try:
         await refuse_others(services.storage, cluster, services.coordination)
     except ForeignDataError as error:
         with contextlib.suppress(DataError):
-            if await services.registry.read() is None:  # Else it is this one's all the same.
+            if await services.registry.read() is None:  # Otherwise it is ours after all.
                 raise UsageError(str(error)) from error
     except (OSError, TimeoutError):
-        return  # What proves the storage says so.
+        return  # The storage check reports it.
 
 
 def prove_places(configuration: Configuration) -> None:
-    """Raise `UsageError` for a URL besides the storage's that cannot be written to."""
+    """Raise `UsageError` for a result URL that cannot be written."""
     for option in (options.JOB_RESULT_PATH, options.APPLICATION_RESULT_PATH):
         url: str | None = configuration.find(option)
         if url is None or "://" not in url:
@@ -98,7 +98,7 @@ def prove_places(configuration: Configuration) -> None:
 
 
 def check_checkpoints_dir(configuration: Configuration) -> None:
-    """Raise `UsageError` for a directory of checkpoints that cannot be used, or that is missing."""
+    """Raise `UsageError` for a checkpoint directory that is unusable, or needed and not set."""
     key, retention = options.CHECKPOINTS_DIR.key, configuration.get(options.EXTERNALIZED)
     directory = configuration.find(options.CHECKPOINTS_DIR)
     if not directory:
@@ -126,7 +126,7 @@ def _prove_place(key: str, place: str) -> None:
 
 
 def prove_locks(configuration: Configuration, cluster_id: str) -> None:
-    """Raise `StorageError` unless liveness locks hold where those of this host's processes lie."""
+    """Raise `StorageError` unless locks work in the directory of the liveness locks."""
     directory = locks_directory(configuration, cluster_id)
     if directory is None:
         return
@@ -137,9 +137,9 @@ def prove_locks(configuration: Configuration, cluster_id: str) -> None:
 
 
 def prove_storage(configuration: Configuration, services: HighAvailabilityServices) -> None:
-    """Raise `StorageError` unless the storage keeps what the stores rely on; leave nothing there.
+    """Raise `StorageError` unless the storage keeps its promises; leave nothing behind.
 
-    Where the locks are in storage it is tried among them: their directory goes with the last one.
+    The check writes to the locks' directory; with locks in storage, the last lock removes it.
     """
     storage, cluster = services.storage.blocking, services.locations.cluster
     prove(storage, f"{cluster}/{layout.LOCKS}")
@@ -148,19 +148,19 @@ def prove_storage(configuration: Configuration, services: HighAvailabilityServic
 
 
 def locks_in_storage(configuration: Configuration) -> bool:
-    """Say whether the liveness locks lie in storage: where it is one host's own, by the backend."""
+    """Return whether the liveness locks lie in storage: with a backend for a single host."""
     return configuration.is_standalone or register_in_storage(configuration)
 
 
 def register_in_storage(configuration: Configuration) -> bool:
-    """Say whether the register lies in storage: who has the one has the other."""
+    """Return whether the register lies in storage."""
     return configuration.get(options.HA_TYPE).lower() == FILESYSTEM
 
 
 def open_services(
     configuration: Configuration, cluster_id: str, *, as_jobmanager: bool = False
 ) -> HighAvailabilityServices:
-    """Open the stores of a cluster; without high availability only its JobManager has them."""
+    """Open the stores of a cluster; without high availability, only its JobManager has them."""
     cluster = directory_of(configuration, cluster_id)
     settings = {**configuration.settings, options.STORAGE_DIR.key: configuration.storage_dir}
     register: Register
@@ -177,7 +177,7 @@ def open_services(
     storage = Storage(open_storage(configuration.storage_dir))
     deadline_s = REGISTER_DEADLINE_S
     if zookeeper.is_chosen(configuration):
-        # A request that finds no connection waits for one, and tells more than a timeout does.
+        # A request without a connection waits for one, and its error says more than a timeout.
         deadline_s += configuration.get(options.ZK_CONNECTION_TIMEOUT)
     coordination = coordination_of(configuration, cluster)
     return HighAvailabilityServices(
@@ -186,7 +186,7 @@ def open_services(
 
 
 def coordination_of(configuration: Configuration, cluster: str) -> Coordination | None:
-    """Return what the register is called in storage: no secrets are part of it."""
+    """Return the register's identity for storage, without secrets."""
     if configuration.is_standalone:
         return None
     kind = configuration.get(options.HA_TYPE)
@@ -198,7 +198,7 @@ def coordination_of(configuration: Configuration, cluster: str) -> Coordination 
 
 
 _registers: dict[tuple[str, frozenset[tuple[str, str]]], Register] = {}
-"""Those that hold a session: a command that asks several times has one."""
+"""Registers that hold a session: a command's queries share one."""
 
 
 def _opened(kind: str, cluster: str, settings: dict[str, str]) -> Register:
@@ -212,7 +212,7 @@ def _opened(kind: str, cluster: str, settings: dict[str, str]) -> Register:
 
 
 def release_registers() -> None:
-    """Give up what this process holds in a backend: it is about to become another program."""
+    """Release all registers: this process is about to exec another program."""
     for register in _registers.values():
         if isinstance(register, Releasable):
             register.release()
@@ -220,9 +220,9 @@ def release_registers() -> None:
 
 
 def scratch_base(configuration: Configuration) -> str:
-    """Return below which directory of this host drivers keep scratch data, and make it.
+    """Create and return this host's base directory for drivers' scratch data.
 
-    Raises `ConfigurationError` where somebody else has made it.
+    Raises `ConfigurationError` if the directory belongs to another user.
     """
     return str(own_directory.make(_scratch_base(configuration)))
 
@@ -233,21 +233,20 @@ def _scratch_base(configuration: Configuration) -> Path:
 
 
 def locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
-    """Return where this process makes liveness locks; None where there are none."""
+    """Return the directory of this process's liveness lock; None without locks."""
     found = locks_directories(configuration, cluster_id)
     return found[0] if found else None
 
 
 def locks_directories(configuration: Configuration, cluster_id: str) -> list[Path]:
-    """Return where the liveness locks of this host's processes lie, none where they have none.
+    """Return the directories of this host's liveness locks; empty without locks.
 
-    A lock means something among the processes of one host only. With a backend for several hosts
-    storage may be a file system that they share, and that grants the same lock to each of them.
-    There the clusters of one host are told apart by their storage as well: ids may come again.
+    A lock is valid only among the processes of one host. With a backend for several hosts, storage
+    may be a shared file system that grants the same lock to each host, so the locks lie on the
+    host, in a directory named after cluster and storage: cluster ids may repeat.
 
-    The first is where this process makes its own; the others are where processes have theirs that
-    were started with another environment. Scratch data never goes into ``$XDG_RUNTIME_DIR``, which
-    is a small file system in memory.
+    This process uses the first directory; the others belong to processes started with another
+    environment. Scratch data never goes into ``$XDG_RUNTIME_DIR``, a small file system in memory.
     """
     cluster = directory_of(configuration, cluster_id)
     storage = open_storage(configuration.storage_dir)
@@ -256,13 +255,13 @@ def locks_directories(configuration: Configuration, cluster_id: str) -> list[Pat
             return [Path(storage.root.absolute() / layout.lock_path(cluster, ""))]
         return []
     base, marked = _scratch_base(configuration), layout.marked(cluster, storage.url)
-    chosen = configuration.find(options.TMP_DIRS)  # By a person, and the same for each process.
+    chosen = configuration.find(options.TMP_DIRS)  # The same for each process.
     homes = [base] if chosen else own_directory.known_homes(base)
     return [home / layout.lock_path(marked, "") for home in homes]
 
 
 def every_locks_directory(configuration: Configuration, cluster_id: str) -> list[Path]:
-    """Return where processes of a cluster may have locks, whatever type they were started with."""
+    """Return all directories that may hold locks of a cluster, for every HA type."""
     cluster = directory_of(configuration, cluster_id)
     storage, base = open_storage(configuration.storage_dir), _scratch_base(configuration)
     found = locks_directories(configuration, cluster_id)
@@ -274,9 +273,9 @@ def every_locks_directory(configuration: Configuration, cluster_id: str) -> list
 
 
 def make_locks_directory(configuration: Configuration, cluster_id: str) -> Path | None:
-    """Return where this process makes its lock, in a directory that is ours alone.
+    """Create and return the directory of this process's lock, accessible to our user only.
 
-    Raises `ConfigurationError` where somebody else has made it.
+    Raises `ConfigurationError` if the directory belongs to another user.
     """
     directory = locks_directory(configuration, cluster_id)
     if directory is None or locks_in_storage(configuration):

@@ -1,8 +1,8 @@
-"""conf/masters and conf/workers: on which hosts the processes of a cluster are to run.
+"""conf/masters and conf/workers: the hosts of a cluster's processes.
 
-The files lie beside config.yaml and have Flink's format: a host a line, of masters with the port of
-its REST endpoint if that is to be a certain one; a host that is repeated has several processes.
-Where a file is missing, its one host is this one.
+The files lie beside config.yaml and have Flink's format: one host per line, in masters with an
+optional REST port; a repeated host runs several processes. A missing file means one process on
+this host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MASTERS = "masters"
 WORKERS = "workers"
 
 LINES_MAX = 1_000
-"""More processes of one kind than one cluster has a use for."""
+"""More processes of one role than a cluster can use."""
 
 LOCALHOST = "localhost"
 
@@ -34,22 +34,22 @@ _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Member:
-    """One process that a file asks for."""
+    """A process listed in one of the files."""
 
     role: str
     host: str
     number: int
-    """Counts the processes of this role on this host, from 1."""
+    """Number of this process among those of its role on its host, from 1."""
     port: int | None = None
-    """Where its REST endpoint is to be; None: wherever the configuration says."""
+    """REST port; None: as configured."""
 
     def __str__(self) -> str:
-        """Say which one it is."""
+        """Return role, number and host."""
         return f"{self.role} {self.number} on {self.host}"
 
 
 def read_masters(directory: Path | None) -> list[Member]:
-    """Return the JobManagers that ``masters`` asks for; raises `UsageError`."""
+    """Return the JobManagers listed in ``masters``. Raises `UsageError`."""
     found: list[Member] = []
     for place, line in _lines(directory, MASTERS):
         host, port = _address(place, line)
@@ -60,7 +60,7 @@ def read_masters(directory: Path | None) -> list[Member]:
 
 
 def read_workers(directory: Path | None) -> list[Member]:
-    """Return the TaskManagers that ``workers`` asks for; raises `UsageError`."""
+    """Return the TaskManagers listed in ``workers``. Raises `UsageError`."""
     found: list[Member] = []
     for place, line in _lines(directory, WORKERS):
         found.append(_next("taskmanager", _checked(place, line), found, None))
@@ -69,16 +69,16 @@ def read_workers(directory: Path | None) -> list[Member]:
 
 @functools.cache
 def is_this_host(host: str) -> bool:
-    """Say whether a name or address is that of the host that this process runs on.
+    """Return whether a name or address belongs to this host.
 
-    A name is looked up once: where nothing answers that may take seconds.
+    The result is cached: a failing lookup may take seconds.
     """
     if is_loopback(host) or host.lower() == socket.gethostname().lower():
         return True
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        return False  # Only its own host may know this name; it is not ours.
+        return False  # Perhaps only the host itself knows this name: not ours.
     return any(_is_ours(family, address) for family, _, _, _, address in found)
 
 
@@ -87,8 +87,8 @@ def reachable_as(
 ) -> dict[str, str]:
     """Return the settings of a JobManager that others reach as ``host``.
 
-    What the ``overrides`` say, ``key=value`` each, stays as it is. Without a host it serves its
-    own host only.
+    Keys in ``overrides``, each ``key=value``, are left out. Without a host, the JobManager serves
+    its own host only.
     """
     said = {one.partition("=")[0].strip() for one in overrides or ()}
     settings: dict[str, str] = {}
@@ -112,8 +112,8 @@ def shown_as(
 ) -> dict[str, str]:
     """Return the settings of a TaskManager whose host others call ``host``.
 
-    What the ``overrides`` say, ``key=value`` each, stays as it is; so does, wherever it is said,
-    where metrics are served. Others may scrape them there only if they have to show a token.
+    Keys in ``overrides``, each ``key=value``, are left out; so is the bind address for metrics if
+    configured already. Metrics are open to other hosts only if a secret protects them.
     """
     if host is None:
         return {}
@@ -129,7 +129,7 @@ def shown_as(
 
 
 def check_host(host: str) -> str:
-    """Return a host's name or address without brackets; raises ``ValueError`` for what is none."""
+    """Return a host's name or address without brackets. Raises ``ValueError`` if invalid."""
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if is_everywhere(bare):
         raise ValueError(
@@ -146,7 +146,7 @@ def check_host(host: str) -> str:
 
 
 def _is_ours(family: int, address: tuple[object, ...]) -> bool:
-    """Say whether an address is this host's: nobody can bind another one."""
+    """Return whether an address is this host's: only own addresses can be bound."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address[0], 0, *address[2:]))
@@ -156,7 +156,7 @@ def _is_ours(family: int, address: tuple[object, ...]) -> bool:
 
 
 def _lines(directory: Path | None, name: str) -> Iterator[tuple[str, str]]:
-    """Yield what stands on each line, with its place for messages."""
+    """Yield the place, for messages, and the content of each line."""
     path = None if directory is None else directory / name
     try:
         text = f"{LOCALHOST}\n" if path is None else path.read_text(encoding="utf-8")

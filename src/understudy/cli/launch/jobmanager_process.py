@@ -1,4 +1,4 @@
-"""A JobManager's process.
+"""The entry point of a JobManager process.
 
 Run as ``python -m understudy.cli.launch.jobmanager_process`` under a guardian.
 """
@@ -37,7 +37,7 @@ from understudy.rpc.messages import LinkMessage
 
 
 async def run(parts: Parts) -> int:
-    """Be a JobManager until the run has ended; return the exit code."""
+    """Run a JobManager until the run has ended; return the exit code."""
     async with standing_alone(parts.configuration, parts.services):
         return await _run_jobmanager(parts)
 
@@ -87,7 +87,7 @@ async def _run_jobmanager(parts: Parts) -> int:
 
 
 def _leader_record(parts: Parts, rest_url: str, rpc_address: str) -> LeaderRecord:
-    """Return what this JobManager publishes of itself when it leads."""
+    """Return the record that this JobManager publishes as leader."""
     return LeaderRecord(
         holder=parts.spec.incarnation,
         term=0,
@@ -140,7 +140,7 @@ def _job_manager(
 
 
 async def _tell_end(parts: Parts, ended: Ended) -> None:
-    """Tell how the run ended, with each of its jobs."""
+    """Report the end of the run, with each of its jobs."""
     jobs: list[dict[str, object]] = []
     reason = None
     with contextlib.suppress(OSError, TimeoutError, DataError, NotFoundError):
@@ -169,7 +169,7 @@ async def _tell_end(parts: Parts, ended: Ended) -> None:
 
 @contextlib.asynccontextmanager
 async def _running(work: Awaitable[None]) -> AsyncIterator[None]:
-    """Run something beside the block, and end it with the block."""
+    """Run a task during the block, and cancel it at the end."""
     task = asyncio.ensure_future(work)
     try:
         yield

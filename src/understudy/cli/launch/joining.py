@@ -1,7 +1,7 @@
-"""What is looked at before a process joins a cluster: whose it is, and what all in it must share.
+"""Checks before a process joins a cluster: its data's owner, and settings that all must share.
 
-Processes with one cluster id are one cluster: those that come later stand by. Where they would
-contradict those that are there, they are refused before they start.
+Processes with the same cluster id form one cluster: later ones are standbys. A process whose
+settings contradict the running ones is refused before it starts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ START_WAY_OUT = (
 )
 
 SILENT_S = 1.0
-"""How long a start waits for the register before it says that it does."""
+"""How long a start waits for the register before it logs the wait."""
 
 SHARED: tuple[Option[Any], ...] = (
     options.LEASE_DURATION,
@@ -55,22 +55,22 @@ SHARED: tuple[Option[Any], ...] = (
     options.APPLICATION_RESULT_PATH,
     options.DELETE_ON_COMMIT,
 )
-"""What one member of a cluster concludes from, and another one does."""
+"""Options that must be equal: one member relies on another member's behaviour."""
 
 _log = logging.getLogger(__name__)
 
 
 def shared_settings(configuration: Configuration) -> dict[str, str]:
-    """Return what a leader publishes, for those that join to compare."""
+    """Return the settings that a leader publishes and joining processes compare."""
     return {option.key: _said(configuration, option) for option in SHARED}
 
 
 def check_startable_here(
     configuration: Configuration, cluster_id: str, *, jobmanagers: int = 1
 ) -> None:
-    """Raise `UsageError` for what would make a process of the cluster fail at its start here.
+    """Raise `UsageError` for settings with which a process would fail at its start here.
 
-    ``jobmanagers``: how many of them are started with this configuration.
+    ``jobmanagers``: number of JobManagers started with this configuration.
     """
     check_places([configuration] * jobmanagers)
     check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
@@ -80,7 +80,7 @@ def check_startable_here(
 
 
 def check_first_job_id(configuration: Configuration, cluster_id: str, run_id: str | None) -> None:
-    """Raise `UsageError` where a new run cannot begin with the configured id of its first job."""
+    """Raise `UsageError` if the configured id of a new run's first job is taken."""
     job_id = configuration.find(options.FIRST_JOB_ID)
     if job_id is None or configuration.is_standalone:
         return
@@ -92,11 +92,11 @@ def check_first_job_id(configuration: Configuration, cluster_id: str, run_id: st
     except SubmissionError as error:
         raise UsageError(str(error)) from error
     except DataError:
-        return  # Whoever leads names it, and waits for a person.
+        return  # The leader reports it and waits for a person.
 
 
 async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:
-    """Raise `UsageError` where a process of this configuration cannot be of this cluster."""
+    """Raise `UsageError` if a process with this configuration cannot join the cluster."""
     try:
         leader = await patiently(configuration, lambda: _prove(services))
     except ForeignDataError as error:
@@ -104,7 +104,7 @@ async def check_joinable(configuration: Configuration, services: HighAvailabilit
     except LostDataError as error:
         raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
     except DataError:
-        return  # Whoever leads names it, and waits for a person.
+        return  # The leader reports it and waits for a person.
     except (OSError, TimeoutError, StorageError) as error:
         raise UsageError(
             f"the register cannot be used: {str(error) or 'it does not answer'}"
@@ -115,7 +115,7 @@ async def check_joinable(configuration: Configuration, services: HighAvailabilit
 
 
 async def _prove(services: HighAvailabilityServices) -> LeaderRecord | None:
-    """Raise what is wrong with the register of a cluster; return who leads it."""
+    """Raise the register's problem, if any; return the leader."""
     if isinstance(services.backend, SelfProving):
         await services.backend.prove()
     else:
@@ -125,10 +125,10 @@ async def _prove(services: HighAvailabilityServices) -> LeaderRecord | None:
 
 
 async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask a register; again, with backoff, where servers of it may come back.
+    """Query a register; if it is a ZooKeeper, retry with backoff.
 
-    For as long as a process that starts may try to reach one, from when the connection broke first;
-    then ``TimeoutError`` tells what was the matter last. Rights do not come by asking again.
+    Retries last for the connection timeout from the first failure; then ``TimeoutError`` names the
+    last problem. Permission errors are not retried.
     """
     if not zookeeper.is_chosen(configuration):
         return await ask()
@@ -149,7 +149,7 @@ async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]
             except OSError as error:
                 problem = str(error) or problem
                 if give_up_at is None:
-                    # What has timed out was waited for already; what broke was not.
+                    # A timeout has used its time already; a broken connection has not.
                     since = began if isinstance(error, TimeoutError) else loop.time()
                     give_up_at = since + patience_s
                 rest_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 -- jitter, not secrets
@@ -186,7 +186,7 @@ def _said(configuration: Configuration, option: Option[Any]) -> str:
 
 
 async def prove_register(register: Register) -> None:
-    """Raise `StorageError` unless a register keeps what everything is built on."""
+    """Raise `StorageError` unless a register's compare-and-swap works."""
     key = f"proof-{nonce()}"
     try:
         version = await register.swap(key, b"first", None)

@@ -1,7 +1,7 @@
-"""The processes of a standing cluster on one host: started in the background, looked at, ended.
+"""The processes of a standing cluster on one host: start, stop and status.
 
-What is to be done comes as an order and goes back as an account of each process, both JSON: so it
-is the same for this host and, over ssh, for another one, which needs no file of this host.
+A request is an order and the answer an account of each process, both JSON: so this host and, over
+ssh, another host work alike, and the other host needs no file of this one.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from understudy.process import processes
 from understudy.taskmanager.memory import check_drivers_fit
 
 UP_S = 90.0
-"""How long a process may take until it serves: it imports for a second on a free machine."""
+"""How long a process may take until it serves; imports take about 1 s on an idle machine."""
 
 END_S = STOP_GRACE_S + 10.0
-"""How long a process may take to end: its guardian kills what does not close in time."""
+"""How long a process may take to end: its guardian kills it after the grace period."""
 
 ROLES = ("jobmanager", "taskmanager")
 
 LOG_LINES = 5
-"""So many last lines of its log are told of a process that did not come up."""
+"""Last log lines reported for a process that did not come up."""
 
 TOLD_BYTES_MAX = 4096
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A process that is to be there, with the settings that only it has."""
+    """A process that an order is about, with its own settings."""
 
     role: str
     number: int
     settings: tuple[tuple[str, str], ...] = ()
     under: str = ""
-    """The name of its host that it was started under, if it is another one than the order's."""
+    """The host name used at its start, if different from the order's."""
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What is to be done on a host."""
+    """A request to one host."""
 
     verb: str
     """``start``, ``stop`` or ``status``."""
@@ -72,35 +72,35 @@ class Order(msgspec.Struct, frozen=True):
     members: tuple[Wanted, ...]
     run_id: str | None = None
     application: ApplicationSpec | None = None
-    """Only on the host where the command was typed: elsewhere the stores have it."""
+    """Only on the host of the command: elsewhere the stores have the application."""
     changes: Changes = NO_CHANGES
     asked: tuple[str, ...] = ()
-    """All processes that the files ask for, on any host, as `name` calls them."""
+    """Names (see `name`) of all processes in the files, on any host."""
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What is to be told of one process."""
+    """The report on one process."""
 
     host: str
     role: str
     number: int
     state: str
-    """``started``, ``runs``, ``stopped``, ``gone`` (it runs no more), ``missing`` (it was never
-    started here), ``failed`` or ``unreachable``."""
+    """``started``, ``runs``, ``stopped``, ``gone`` (has ended), ``missing`` (was never started
+    here), ``failed`` or ``unreachable``."""
     pid: int = 0
     incarnation: str = ""
     rest: str = ""
     why: str = ""
     under: str = ""
-    """The name of its host that it was started under, where the files do not ask for it."""
+    """The host name used at its start, if the process is not in the files."""
 
     def __str__(self) -> str:
-        """Say which one it is."""
+        """Return role, number and host."""
         return f"{self.role} {self.number} on {self.host}"
 
 
 def carry_out(order: Order) -> list[Account]:
-    """Do what is ordered on this host. Blocks until it is done, a minute and a half at most."""
+    """Carry out an order on this host. Blocks until done, for at most about ``UP_S``."""
     place = _directory(order)
     if order.verb == "status":
         return [_seen(order, one) for one in order.members] + _others(order)
@@ -115,7 +115,7 @@ def carry_out(order: Order) -> list[Account]:
 
 
 def _start(order: Order) -> list[Account]:
-    """Start what does not run yet, then wait until all of it is up."""
+    """Start the processes that do not run, then wait until they serve."""
     others = _others(order)
     found = {one: _seen(order, one) for one in order.members}
     missing = [one for one, account in found.items() if account.state != "runs"]
@@ -145,7 +145,7 @@ def _start(order: Order) -> list[Account]:
 
 
 def _check_names(order: Order, missing: list[Wanted], others: list[Account]) -> None:
-    """Refuse to start what may run already, under another name of this host."""
+    """Refuse to start a role that runs already under another name of this host."""
     roles = {one.role for one in missing}
     for one in others:
         if one.role in roles and one.under != order.host:
@@ -163,7 +163,7 @@ def _checked(order: Order, wanted: Wanted) -> Configuration:
 
 
 def _launch(order: Order, wanted: Wanted, configuration: Configuration) -> tuple[int, str]:
-    """Start a process; return where it will say that it is up, and why it was not started."""
+    """Start a process; return the pipe for its ready line, and why it was not started."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     is_jobmanager = wanted.role == "jobmanager"
     worker = new_worker(
@@ -196,7 +196,7 @@ def _launch(order: Order, wanted: Wanted, configuration: Configuration) -> tuple
 
 
 def _up(order: Order, wanted: Wanted, reader: int, why: str) -> Account:
-    """Wait until a process says that it is up, or is gone."""
+    """Wait until a process serves or has ended; return its account."""
     try:
         told = b"" if why else _read_line(reader)
     finally:
@@ -205,7 +205,7 @@ def _up(order: Order, wanted: Wanted, reader: int, why: str) -> Account:
     if told and started:
         rest = str(msgspec.json.decode(told)["rest"])
         about = {**started.about, "rest": rest}
-        with contextlib.suppress(OSError):  # It is only shown.
+        with contextlib.suppress(OSError):  # Only for display.
             background.write(_record(order, wanted), msgspec.structs.replace(started, about=about))
         return _account(order, wanted, "started", started, rest=rest)
     if told is None and started:
@@ -216,7 +216,7 @@ def _up(order: Order, wanted: Wanted, reader: int, why: str) -> Account:
 
 
 def _read_line(reader: int) -> bytes | None:
-    """Return the one line that a process writes when it is up; nothing if it ends, None if late."""
+    """Return the ready line of a process; empty if the process ends first, None on timeout."""
     watch = select.poll()
     watch.register(reader, select.POLLIN)
     return os.read(reader, TOLD_BYTES_MAX) if watch.poll(UP_S * 1000) else None
@@ -235,7 +235,7 @@ def _seen(order: Order, wanted: Wanted) -> Account:
 
 
 def _others(order: Order) -> list[Account]:
-    """Return what lives of the cluster on this host, and no file asks for: lines change."""
+    """Return live processes of the cluster on this host that are not in the files (any more)."""
     found: list[Account] = []
     for record in sorted(_directory(order).glob("*.json")):
         role, _, rest = record.stem.partition("-")
@@ -249,7 +249,7 @@ def _others(order: Order) -> list[Account]:
 
 
 def unasked(accounts: Iterable[Account]) -> list[Account]:
-    """Return each process once that no file asks for: its host may have been asked by two names."""
+    """Return processes not in the files, once each: a host may answer under two names."""
     found = {one.incarnation or str(one): one for one in reversed([*accounts]) if one.under}
     return [*reversed(found.values())]
 
@@ -290,7 +290,7 @@ def _directory(order: Order) -> Path:
 
 
 def name(host: str, role: str, number: int) -> str:
-    """Return what a process's files are called; hosts may share their directory."""
+    """Return the base name of a process's files, unique as hosts may share a directory."""
     return f"{role}-{host}-{number}"
 
 
@@ -303,7 +303,7 @@ def _record(order: Order, wanted: Wanted) -> Path:
 
 
 def _log(order: Order, wanted: Wanted) -> Path:
-    """Return a process's own log: apart from the applications' logs, of which the old ones go."""
+    """Return the path of a process's log, apart from applications' logs, which are pruned."""
     cluster = layout.cluster_directory(order.cluster_id)
     base = Configuration(order.settings).log_dir / "processes"
     return base / f"{cluster}-{_name(order, wanted)}.log"
@@ -312,7 +312,7 @@ def _log(order: Order, wanted: Wanted) -> Path:
 def wanted_of(
     members: Sequence[Member], settings: Mapping[Member, Mapping[str, str]]
 ) -> tuple[Wanted, ...]:
-    """Return members as an order names them, each with the settings of its own."""
+    """Return members in an order's form, each with its own settings."""
     return tuple(
         Wanted(one.role, one.number, tuple(settings.get(one, {}).items())) for one in members
     )

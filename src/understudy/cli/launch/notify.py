@@ -1,9 +1,8 @@
 """Posting events to ``notify.url``, so that a takeover or a failed job wakes somebody.
 
-The run never waits for the receiver, and never fails because of it: a thread of its own posts one
-event after the other, in order. What cannot be delivered is tried again a few times, then dropped;
-so are events for which there is no more place. That events are lost is said once, at the first,
-and how many they were once, at the end.
+The run never waits for the receiver and never fails because of it: a thread posts the events in
+order. A failed event is retried a few times, then dropped; events that overflow the queue are
+dropped too. The log reports the first lost event at once, and the number of lost events at the end.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ HELD_MAX = 1_000
 
 TRIES_MAX = 4
 BACKOFF_S = 0.5
-"""The first pause before an event is posted again, doubled each time: with four tries 3.5 s, in
-which a receiver may be restarted."""
+"""First pause before a retry, doubled each time: 3.5 s in all with four tries, enough for a
+receiver's restart."""
 
 CLOSE_S_MAX = 5.0
-"""How long the end may wait for what is left: less than a person begins to wonder."""
+"""How long closing may wait for queued events: short enough not to annoy a person."""
 
 _AGAIN = {408, 425, 429}
-"""Refusals that may be different next time, beside all of 500 and above."""
+"""Status codes below 500 worth a retry; all from 500 on are."""
 
 NOT_POSTED = ("checkpoint-completed",)
-"""It is told once a second for each query, and nobody is to be woken by it."""
+"""Up to one per second and query, and no reason to wake anyone."""
 
 Say = Callable[[str], None]
 
@@ -47,9 +46,9 @@ class Notifier:
     """Posts events while its block lasts; `tell` returns at once."""
 
     def __init__(self, url: str, timeout_s: float, close_s: float, say: Say) -> None:
-        """``say`` puts a sentence into the log; it is called by the thread too.
+        """``say`` logs a sentence, also from the posting thread.
 
-        The end waits for at most ``close_s``.
+        Closing waits at most ``close_s``.
         """
         self._url = url
         self._say = say
@@ -59,9 +58,9 @@ class Notifier:
         self._lock = threading.Lock()
         self._lost = 0
         self._failing = False
-        """The last event could not be delivered: at the end, each is tried once only."""
+        """The last event was not delivered: while closing, each event gets one try only."""
         self._deadline = float("inf")
-        import httpx  # It takes a quarter of a second, and most processes post nothing.
+        import httpx  # The import takes 0.25 s, and most processes post nothing.
 
         self._errors = httpx.HTTPError
         self._client = httpx.Client(
@@ -74,7 +73,7 @@ class Notifier:
         )
 
     def __enter__(self) -> Self:
-        """Begin to post."""
+        """Start the posting thread."""
         self._thread.start()
         return self
 
@@ -84,11 +83,11 @@ class Notifier:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Post what is left as far as the time goes, and say what was lost."""
+        """Post queued events until the deadline, and log how many were lost."""
         self.close()
 
     def tell(self, event: Event) -> None:
-        """Take in an event; the private ones are not posted."""
+        """Queue an event; private events are not posted."""
         if event["event"] not in PUBLIC or event["event"] in NOT_POSTED:
             return
         try:
@@ -97,16 +96,16 @@ class Notifier:
             self._lose(f"{HELD_MAX:,} events wait already")
 
     def close(self) -> None:
-        """See `__exit__`; a second call does nothing."""
+        """Close as `__exit__` does; a second call does nothing."""
         if self._closing.is_set():
             return
         self._deadline = time.monotonic() + self._close_s
         self._closing.set()
-        with contextlib.suppress(queue.Full):  # Then the thread sees that it closes.
+        with contextlib.suppress(queue.Full):  # A full queue needs no wake-up.
             self._queue.put_nowait(None)
         self._thread.join(self._close_s)
         with self._lock:
-            # What is still held, with the one that is just being posted.
+            # Events still queued, and the one being posted.
             self._lost += sum(event is not None for event in list(self._queue.queue))
             self._lost += self._thread.is_alive()
             lost = self._lost
@@ -124,7 +123,7 @@ class Notifier:
         self._client.close()
 
     def _next(self) -> Event | None:
-        """Return the next event; None once it closes, and nothing is left or no time."""
+        """Return the next event; None when closing and the queue is empty or time is up."""
         if not self._closing.is_set():
             return self._queue.get()
         if time.monotonic() > self._deadline:
@@ -135,7 +134,7 @@ class Notifier:
             return None
 
     def _post(self, body: bytes) -> str:
-        """Deliver an event; return why it could not be, empty if it was."""
+        """Deliver an event; return why that failed, empty on success."""
         why = ""
         hopeless = self._failing and self._closing.is_set()
         for number in range(1 if hopeless else TRIES_MAX):
@@ -144,7 +143,7 @@ class Notifier:
             if time.monotonic() > self._deadline:
                 return why or "the end did not wait"
             try:
-                # Nobody reads the answer, which may be without end.
+                # The answer may be endless, so it is not read.
                 with self._client.stream("POST", self._url, content=body) as answer:
                     status = answer.status_code
             except self._errors as error:
@@ -158,7 +157,7 @@ class Notifier:
         return why
 
     def _pause(self, seconds: float) -> None:
-        """Wait for the next try, once it closes no longer than the end waits."""
+        """Wait before a retry; while closing, at most until the deadline."""
         if self._closing.wait(seconds):
             time.sleep(max(0.0, min(seconds, self._deadline - time.monotonic())))
 
@@ -171,10 +170,10 @@ class Notifier:
 
 
 class NoNotifier:
-    """There is no ``notify.url``."""
+    """The notifier without ``notify.url``: drops all events."""
 
     def __enter__(self) -> Self:
-        """See `Notifier.__enter__`."""
+        """Do nothing."""
         return self
 
     def __exit__(
@@ -183,16 +182,16 @@ class NoNotifier:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """See `Notifier.__exit__`."""
+        """Do nothing."""
 
     def tell(self, event: Event) -> None:
-        """See `Notifier.tell`."""
+        """Drop the event."""
 
 
 def notifier(
     configuration: Configuration, say: Say, close_s_max: float = CLOSE_S_MAX
 ) -> Notifier | NoNotifier:
-    """Return what posts to ``notify.url``, if that is set."""
+    """Return the notifier for ``notify.url``, or one that does nothing if unset."""
     url = configuration.find(options.NOTIFY_URL)
     if not url:
         return NoNotifier()
@@ -201,7 +200,7 @@ def notifier(
 
 
 def _is_loopback(url: str) -> bool:
-    """Say whether a receiver is on this host: then no proxy of the environment is asked."""
+    """Return whether a receiver is on this host: then proxy variables are ignored."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

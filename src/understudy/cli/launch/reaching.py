@@ -1,7 +1,7 @@
-"""Giving orders to hosts: to this one directly, to another one over ssh.
+"""Sending orders to hosts: to this one directly, to another one over ssh.
 
-On the other host the same program reads the order from its standard input and answers on its
-standard output. Nothing of an order stands on a command line, where others could read it.
+On the other host the same program reads the order from standard input and answers on standard
+output. No part of an order is on a command line, where other users could read it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError, UnderstudyError
 
 ANSWER = "understudy-accounts "
-"""What the line begins with that holds the answer: a host may greet whoever logs in."""
+"""Prefix of the answer's line: a host may print a greeting at login."""
 
 CONNECT_S = 10
-"""How long another host may take to let us in."""
+"""How long an ssh connection may take."""
 
 DEADLINE_S = CONNECT_S + max(UP_S, END_S) + 20.0
-"""How long another host may take in all."""
+"""How long another host may take in total."""
 
 HOSTS_AT_ONCE = 32
-"""So many hosts are reached at the same time."""
+"""How many hosts are contacted at the same time."""
 
 LINES_SHOWN = 5
 
 
 def remote_command(configuration: Configuration, host: str) -> list[str]:
-    """Return the command that lets another host carry out an order; raises `UsageError`."""
+    """Return the ssh command for an order. Raises `ConfigurationError`."""
     try:
         further = shlex.split(configuration.get(options.SSH_OPTIONS))
         ssh = shlex.split(configuration.get(options.SSH_COMMAND))
@@ -50,10 +50,10 @@ def remote_command(configuration: Configuration, host: str) -> list[str]:
 
 
 def give(configuration: Configuration, orders: Sequence[Order]) -> list[Account]:
-    """Have orders carried out, all at once, and return the accounts in their order.
+    """Send all orders at once; return the accounts in the order of the orders.
 
-    Blocks until all hosts have answered, or their time is over. A host that cannot be reached is
-    told as such, with the reason, for each of its processes.
+    Blocks until all hosts have answered or timed out. Each process of an unreachable host gets the
+    state ``unreachable`` with the reason.
     """
     if not orders:
         return []
@@ -104,9 +104,9 @@ def _one(order: Order, wanted: Wanted, why: str) -> Account:
 
 
 def answer_to(data: bytes) -> str:
-    """Carry out an order that came from another host; return the line to answer with.
+    """Carry out an order from another host; return the answer's line.
 
-    Raises `UnderstudyError` for what is no order.
+    Raises `UnderstudyError` if ``data`` is not an order.
     """
     try:
         order = msgspec.json.decode(data, type=Order)

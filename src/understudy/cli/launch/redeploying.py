@@ -1,7 +1,7 @@
-"""What a start changes about the run that it finds unfinished, worked out where a person types.
+"""Changes that a start makes to an unfinished run, computed once by the command.
 
-A process that is started later, to take the place of one that died, must not work it out anew: the
-script may have been edited since, and nobody has asked for that to be run.
+A replacement process must not compute them again: the script may have been edited since, and nobody
+asked for that edit to run.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def changes_of(
     spec: ApplicationSpec,
     rerun: tuple[str, ...] = (),
 ) -> Changes:
-    """Return what is to change about an unfinished run, and say so; raises `UsageError`.
+    """Return and print the changes to an unfinished run. Raises `UsageError`.
 
-    Without a ``cluster_id`` there can be none.
+    Without a ``cluster_id`` there is no unfinished run.
     """
     if cluster_id is None or configuration.is_standalone:
         if rerun:
@@ -70,9 +70,9 @@ def changes_of(
 async def _unfinished(
     services: HighAvailabilityServices, run_id: str | None
 ) -> ApplicationFacts | None:
-    """Return the run that a leader of this start will continue, None where there is none.
+    """Return the unfinished run that a leader will continue, or None.
 
-    What cannot be read is left to the leader, who names it and leaves it in place.
+    Unreadable data is left to the leader, which reports it and keeps it in place.
     """
     try:
         directory = Directory(services, SystemClock())
@@ -90,7 +90,7 @@ async def _unfinished(
 async def _other_code(
     services: HighAvailabilityServices, unfinished: ApplicationFacts, spec: ApplicationSpec
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of the record if its code is other than what is started, and how."""
+    """Return the record's digest and the changed files if the code differs, else empty."""
     try:
         record = await services.applications.record(unfinished.body)
     except (DataError, NotFoundError):
@@ -102,7 +102,7 @@ async def _other_code(
 
 
 def _discarded(unfinished: ApplicationFacts, names: Iterable[str]) -> dict[JobId, str]:
-    """Return the results that are to be discarded: of all jobs of each name."""
+    """Return the results to discard: those of all jobs with the given names."""
     found: dict[JobId, str] = {}
     entries = unfinished.entries.values()
     for name in names:

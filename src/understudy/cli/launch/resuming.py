@@ -1,6 +1,6 @@
-"""The command that goes on where a closed run stopped, and what it will come to.
+"""The command that resumes a closed run, printed with its prospect.
 
-A wish to cancel that is durable outlives the cluster: whoever starts the run again ends it.
+A durable cancel request outlives the cluster: the next start of the run ends it as CANCELED.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from understudy.ha.registry import application_document
 from understudy.model import ApplicationStatus
 
 LOOK_S = 3.0
-"""How long a person who wants all to end at once waits for what the register says of the run."""
+"""How long an interrupted command waits for the register's record of the run."""
 
 GOES_ON = "the data is kept; this goes on where it stopped:"
 CANCELED = "the run is to be cancelled, durably: nothing of it goes on; this ends it as CANCELED:"
@@ -30,9 +30,9 @@ UNKNOWN = "the data is kept, the register does not answer: this goes on, or ends
 
 
 def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
-    """Print the command that goes on where this one stopped.
+    """Print the command that resumes the run.
 
-    A cluster that never ``began`` would not begin with the same command either.
+    Nothing is printed if the cluster never ``began``: the same command would fail again.
     """
     if not began and not story.application_id:
         return
@@ -60,7 +60,7 @@ def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
 
 
 def _prospect(plan: ClusterPlan, story: Story) -> str:
-    """Return what the command will come to."""
+    """Return the sentence on what the command will do."""
     if story.status == ApplicationStatus.CANCELING.value:
         return CANCELED
     try:
@@ -71,7 +71,7 @@ def _prospect(plan: ClusterPlan, story: Story) -> str:
 
 
 async def _is_to_be_cancelled(plan: ClusterPlan, run_id: str) -> bool:
-    """Say whether the wish to cancel the run is durable; a leader may have died before it said."""
+    """Return whether a durable cancel request exists; its leader may have died unheard."""
     services = open_services(plan.configuration, plan.cluster_id)
     async with asyncio.timeout(LOOK_S):
         registry = await services.registry.read()

@@ -1,4 +1,4 @@
-"""What proves to the processes of a cluster that they belong together, as it is configured."""
+"""Security of links between processes, as configured: secret, TLS, addresses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def link_security(configuration: Configuration, cluster_id: str) -> LinkSecurity | None:
-    """Return what links over TCP need, None without a secret; raises `ConfigurationError`."""
+    """Return the security of TCP links; None without a secret. Raises `ConfigurationError`."""
     path = configuration.find(options.SECRET_FILE)
     if not path:
         return None
@@ -52,7 +52,7 @@ def link_security(configuration: Configuration, cluster_id: str) -> LinkSecurity
 
 
 def check_secured(configuration: Configuration, cluster_id: str, *, serves_rest: bool) -> None:
-    """Raise `ConfigurationError` for a secret or certificates that cannot be used."""
+    """Raise `ConfigurationError` for an unusable secret or certificate."""
     link_security(configuration, cluster_id)
     rest_security(configuration).check(serves=serves_rest)
 
@@ -60,9 +60,9 @@ def check_secured(configuration: Configuration, cluster_id: str, *, serves_rest:
 def network_of(
     configuration: Configuration, cluster_id: str, codec: Codec[M], *, is_jobmanager: bool
 ) -> MixedNetwork[M]:
-    """Return how a process reaches the others, and is reached if it is a JobManager.
+    """Return the network on which a process connects and, as a JobManager, listens.
 
-    Raises `ConfigurationError` where the address cannot be had.
+    Raises `ConfigurationError` if the address is not available.
     """
     security = link_security(configuration, cluster_id)
     own = standalone_rpc(configuration) if configuration.is_standalone else None
@@ -78,7 +78,7 @@ def network_of(
 
 
 def bind_links(configuration: Configuration) -> socket.socket:
-    """Return where a JobManager listens for links over TCP, or raise `ConfigurationError`."""
+    """Return a JobManager's listening socket for TCP links. Raises `ConfigurationError`."""
     standalone = configuration.is_standalone
     option = options.RPC_PORT if standalone else options.JOBMANAGER_PORT
     ports = (
@@ -92,7 +92,7 @@ def bind_links(configuration: Configuration) -> socket.socket:
 
 
 def listens_on_tcp(configuration: Configuration) -> bool:
-    """Say whether a JobManager listens for links over TCP."""
+    """Return whether a JobManager listens for links over TCP."""
     secret: str | None = configuration.find(options.SECRET_FILE)
     return bool(secret) and links_over_tcp(configuration)
 
@@ -116,7 +116,7 @@ def port_of(listening: socket.socket) -> int:
 
 
 def standalone_rpc(configuration: Configuration) -> str:
-    """Return where TaskManagers reach the one JobManager: of this user and port, or over TCP."""
+    """Return the address of the only JobManager: TCP, or a socket named by user and port."""
     port = configuration.get(options.RPC_PORT)
     if links_over_tcp(configuration):
         return address_at(rpc_host(configuration), port)
@@ -124,7 +124,7 @@ def standalone_rpc(configuration: Configuration) -> str:
 
 
 def warn_of_open_token(configuration: Configuration, security: RestSecurity) -> None:
-    """Log that the token can be overheard, where it can."""
+    """Log a warning if the REST token travels unencrypted to other hosts."""
     address = configuration.get(options.REST_BIND_ADDRESS)
     if security.files is None and not is_loopback(address):
         _log.warning(

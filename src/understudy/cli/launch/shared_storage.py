@@ -1,7 +1,7 @@
-"""Whether a leader lives, and whether the storage of this host is the one that it uses.
+"""Checks that a leader is alive, and that this host's storage is the leader's storage.
 
-Where processes run on several hosts, a path may be another directory on each of them. A process
-that joined all the same would find nothing of what the register names.
+On several hosts, the same path may be a different directory on each. A process that joined anyway
+would find no file that the register names.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from understudy.model import LeaderRecord
 from understudy.process.liveness_lock import LivenessLocks
 
 ANSWER_S = 2.0
-"""How long a leader of another host may take to show that it lives."""
+"""How long a leader on another host may take to answer."""
 
 
 async def lives(
     configuration: Configuration, services: HighAvailabilityServices, leader: LeaderRecord
 ) -> bool:
-    """Say whether a leader lives, as far as this host can tell: a dead one contradicts nobody."""
+    """Return whether a leader is alive, as far as this host can tell."""
     locks = locks_directories(configuration, services.cluster_id)
     if locks and leader.holder in await LivenessLocks(*locks).living():
         return True
     if register_in_storage(configuration):
         return False
-    import httpx  # It takes a quarter of a second, and a JobManager that starts asks nobody.
+    import httpx  # The import takes 0.25 s, and most starts do not need it.
 
-    # It has no lock here, or nobody holds it: only itself can say that it lives, elsewhere.
+    # Without a held lock here, the leader may live on another host: only its answer proves it.
     meant = {own_headers.MEANT_FOR: leader.holder}
     async with rest_security(configuration).client(ANSWER_S) as client:
         try:
@@ -45,9 +45,9 @@ async def lives(
 async def check_storage(
     configuration: Configuration, services: HighAvailabilityServices, leader: LeaderRecord
 ) -> None:
-    """Raise `UsageError` where what a living leader executes is not in the storage of this host.
+    """Raise `UsageError` if a live leader's application is not in this host's storage.
 
-    A register that lies in storage itself proves that by being there.
+    A register inside the storage is proof enough.
     """
     if register_in_storage(configuration):
         return
@@ -65,4 +65,4 @@ async def check_storage(
             "process: one shared directory, mounted on each host, or an object store"
         ) from error
     except (DataError, OSError, TimeoutError):
-        return  # Damage is named by whoever leads.
+        return  # The leader reports damage.

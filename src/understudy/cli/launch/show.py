@@ -1,4 +1,4 @@
-"""How a run is shown: JSON lines for programs, a live view on a terminal, plain lines elsewhere."""
+"""Display of a run: JSON lines for programs, a live view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME_WIDTH = 32
 NAME_WIDTH_MIN = 8
 STAGE_WIDTH_MIN = 12
 NAMES_SHOWN = 10
-"""Jobs that a takeover is told with, of those that share a fate; there may be thousands."""
+"""Job names shown per outcome of a takeover; there may be thousands of jobs."""
 
 LINES_SHOWN = 12
 """Jobs in the live view; more would push the application's own output off the screen."""
@@ -33,10 +33,10 @@ NAME, TASKS, RATE, STAGE = 0, 3, 4, 5
 
 
 class View(Protocol):
-    """Shows events as they come, within a ``with`` block."""
+    """A display of events, used in a ``with`` block."""
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the display."""
         ...
 
     def __exit__(
@@ -45,16 +45,16 @@ class View(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End, leaving the terminal as it was."""
+        """End the display and restore the terminal."""
         ...
 
     def show(self, event: Event) -> None:
-        """Show an event, or a line that was printed."""
+        """Show an event, or a printed line."""
         ...
 
 
 class PlainView:
-    """One line each, for logs and pipes; with ``events`` also one JSON object each on stdout."""
+    """One line per event, for logs and pipes; with ``events``, public events as JSON instead."""
 
     def __init__(self, events: TextIO | None) -> None:
         self._as_json = events is not None
@@ -62,7 +62,7 @@ class PlainView:
         self._errors: TextIO | None = sys.stderr
 
     def __enter__(self) -> Self:
-        """See `View.__enter__`."""
+        """Do nothing: lines need no setup."""
         return self
 
     def __exit__(
@@ -71,10 +71,10 @@ class PlainView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """See `View.__exit__`."""
+        """Do nothing: every line is flushed already."""
 
     def show(self, event: Event) -> None:
-        """See `View.show`."""
+        """Print an event as a line or as JSON."""
         public = event["event"] in PUBLIC
         if public and self._events:
             self._events = _written(self._events, json.dumps(event))
@@ -84,12 +84,12 @@ class PlainView:
 
 
 def _written(stream: TextIO, line: str) -> TextIO | None:
-    """Write a line; return the stream, or None once nobody reads it: the run goes on."""
+    """Write a line; return the stream, or None once its reader is gone: the run continues."""
     try:
         stream.write(line + "\n")
         stream.flush()
     except OSError:
-        # What Python still holds must go somewhere when it flushes at exit.
+        # Python flushes its buffer at exit: give it a place to go.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         return None
@@ -97,7 +97,7 @@ def _written(stream: TextIO, line: str) -> TextIO | None:
 
 
 class LiveView:
-    """A terminal: output scrolls, below it who leads and how far each running job is."""
+    """A terminal display: scrolling output above, the leader and running jobs below."""
 
     def __init__(self, story: Story, console: Console | None = None) -> None:
         self._story = story
@@ -110,7 +110,7 @@ class LiveView:
         )
 
     def __enter__(self) -> Self:
-        """See `View.__enter__`."""
+        """Start the live display."""
         self._live.__enter__()
         return self
 
@@ -120,24 +120,24 @@ class LiveView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """See `View.__exit__`."""
+        """Stop the live display, which disappears."""
         self._live.__exit__(kind, error, trace)
 
     def show(self, event: Event) -> None:
-        """See `View.show`."""
+        """Print an event above the live part."""
         text = describe(event)
         if text:
             self._console.print(_as_printed(text), soft_wrap=True)
 
 
 class Standing:
-    """How things stand: who leads, the last takeover, and a line for each running job."""
+    """The live part of the display: leader, last takeover, and a line per running job."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield line by line, none wider than the terminal."""
+        """Yield the lines, none wider than the terminal."""
         story = self._story
         yield _line(f"● {_leader(story)}", style="bold")
         if story.taking_over:
@@ -151,9 +151,9 @@ class Standing:
 
 
 def _jobs(lines: list[JobLine], now: float, width: int) -> Iterator[Table | Text]:
-    """Yield a line for each job: what is counted is always shown, names have to give way.
+    """Yield a line per job: numbers are always shown, names are cut if space is short.
 
-    Below it stands its last checkpoint, where it has one.
+    A second line shows the job's last checkpoint, if any.
     """
     bar_width = min(BAR_WIDTH, width // 6)
     rows = [[Text(cell) for cell in _cells(line, now, bar_width)] for line in lines]
@@ -178,7 +178,7 @@ def _jobs(lines: list[JobLine], now: float, width: int) -> Iterator[Table | Text
 
 
 def _checkpoint(last: LastCheckpoint, now: float) -> str:
-    """Return the number, the age and the rate first: where there is no room, the name gives way."""
+    """Return number, age and rate first, so that a narrow terminal cuts the name."""
     age = _age(max(0.0, now - last.at))
     if last.restored:
         return f"↳ goes on from checkpoint {last.number:,}, since {age}: {last.words}"
@@ -200,7 +200,7 @@ _OVER = {"FINISHED", "FAILED", "CANCELED"}
 
 
 def _line(text: str, style: str = "") -> Text:
-    """Return text as it is: brackets in it say nothing about its looks."""
+    """Return literal text: brackets in it are not markup."""
     return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
@@ -211,7 +211,7 @@ def _leader(story: Story) -> str:
 
 
 def _cells(line: JobLine, now: float, bar_width: int) -> tuple[str, str, str, str, str, str]:
-    """Return a job's line: its name, what it does, a bar, tasks, tasks a second, the stage."""
+    """Return a job's cells: name, state, bar, tasks, tasks per second, stage."""
     words = [] if line.status == "RUNNING" else [line.status.lower()]
     if line.attempt:
         words.append(f"attempt {line.attempt}")
@@ -230,7 +230,7 @@ def _cells(line: JobLine, now: float, bar_width: int) -> tuple[str, str, str, st
 
 
 def _as_printed(text: str) -> Text:
-    """Return what the application printed: its colours stay, what would move the cursor goes."""
+    """Return the application's output with its colours but without cursor movements."""
     shown = Text("\n").join(Text.from_ansi(line) for line in text.split("\n"))
     if all(character.isprintable() or character in "\n\t" for character in shown.plain):
         return shown
@@ -238,7 +238,7 @@ def _as_printed(text: str) -> Text:
 
 
 def describe(event: Event) -> str:
-    """Return the line that tells an event to a person; empty for what is not told in lines."""
+    """Return an event's line for people; empty for events without a line."""
     match event["event"]:
         case "output":
             return f"[{event['source']}] {event['line']}"
@@ -274,7 +274,7 @@ def describe(event: Event) -> str:
 
 def _describe_job(event: Event) -> str:
     if event["status"] == "CREATED" and event["attempt"]:
-        return ""  # It has a driver and begins: RUNNING tells it.
+        return ""  # The job has a driver: RUNNING follows.
     how = ", adopted" if event["adopted"] else ""
     attempt = f", attempt {event['attempt']}" if event["attempt"] else ""
     return f"understudy: job {event['name']!r} is {event['status']}{attempt}{how}"
@@ -298,14 +298,14 @@ def _failed(event: Event) -> str:
 
 
 def _redeployed(event: Event) -> str:
-    """Return what became other code, and which attempts of the code before are stopped for it."""
+    """Return the changed files, and the stopped attempts of the previous code."""
     changed = _names(event["changed"]) or "its code"
     stopped = f"; stopped: {_names(event['stopped'])}" if event["stopped"] else ""
     return f"other code is deployed, for the {event['deployment']}. time: {changed}{stopped}"
 
 
 def _takeover(event: Event) -> str:
-    """Return what a takeover came to; of many jobs, the first."""
+    """Return the outcome of a takeover, with the first job names."""
     parts = [
         f"{word}: {_names(event[key])}"
         for key, word in (

@@ -1,4 +1,4 @@
-"""spark-submit's flags: declared once, for each command that takes an application."""
+"""spark-submit's flags, declared once for all commands that take an application."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = {
     "repositories": "spark.jars.repositories",
     "queue": "spark.yarn.queue",
 }
-"""Flags that are settings."""
+"""Flags that set a Spark setting."""
 
 OTHERS = {
     "name": "What the application is called.",
@@ -52,10 +52,10 @@ PANEL = "spark-submit"
 
 @dataclass(frozen=True, slots=True)
 class SparkSubmit:
-    """What was said with spark-submit's flags.
+    """The parsed spark-submit flags.
 
     Attributes:
-        name: the application's name, None where it was not given.
+        name: the application's name, None if not given.
         py_files: absolute paths.
         conf: Spark's settings.
     """
@@ -66,10 +66,9 @@ class SparkSubmit:
 
 
 def takes_spark_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take spark-submit's flags; it receives them as its argument ``said``.
+    """Add spark-submit's flags to a command, which receives them as its argument ``said``.
 
-    What Typer reads of a function is its signature; so the flags need not be written down again
-    for each command.
+    Typer reads a function's signature only, so extending the signature declares the flags.
     """
     flags = [*_flags()]
     own = [
@@ -122,7 +121,7 @@ def _said(given: Mapping[str, Any]) -> SparkSubmit:
 def spark_conf(
     flags: Mapping[str, Any], conf: Iterable[str], properties_file: str | None
 ) -> dict[str, str]:
-    """Return Spark's settings, with spark-submit's precedence: file, then flags, then --conf."""
+    """Return Spark's settings in spark-submit's order: file, then flags, then --conf wins."""
     found: dict[str, str] = {}
     if properties_file:
         found.update(_read_properties(properties_file))
@@ -144,9 +143,9 @@ def spark_conf(
 
 
 def _check_drivers_are_ours(conf: Mapping[str, str]) -> None:
-    """Raise `UsageError` for settings with which Spark's driver is not a process of ours.
+    """Raise `UsageError` for settings that put Spark's driver outside our processes.
 
-    Nobody here could start such a driver, or prove its death: two attempts of a job could run.
+    Nobody here can start such a driver or prove its death: two attempts of a job could run.
     """
     for key in ("spark.master", "spark.remote"):
         if conf.get(key, "").startswith("sc://") or (key == "spark.remote" and conf.get(key)):
@@ -163,7 +162,7 @@ def _check_drivers_are_ours(conf: Mapping[str, str]) -> None:
 
 
 def _check_archives(given: str) -> None:
-    """Look at archives of this host that a setting names: Spark unpacks them all the same."""
+    """Check local archives named by a setting: Spark unpacks them, too."""
     for item in given.split(","):
         path, _, alias = item.strip().removeprefix("file://").partition("#")
         if path and "://" not in path and Path(path).is_file():

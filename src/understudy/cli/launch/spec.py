@@ -1,4 +1,4 @@
-"""What a worker process is started with, handed to it through its environment."""
+"""The specification of a worker process, passed in its environment."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from understudy.process.processes import Spec
 WORKER = "UNDERSTUDY_WORKER"
 
 HANDED_ON_BYTES_MAX = 100_000
-"""A worker is described in one variable of its environment: Linux takes 128 KiB of it, and the
-names of jobs that are to run again come on top."""
+"""Limit for a worker's specification in one environment variable: Linux allows 128 KiB, and the
+names of jobs to run again come on top."""
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
-    """The application that a JobManager is started for."""
+    """The application that a JobManager brings."""
 
     app: str
     """The script's absolute path, or ``module:function``."""
@@ -43,7 +43,7 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
 def check_handed_on(
     configuration: Configuration, application: ApplicationSpec | None = None
 ) -> None:
-    """Raise `UsageError` for what a worker could not be started with."""
+    """Raise `UsageError` for values that cannot be passed to a worker."""
     for what, text in _pieces(application) if application else ():
         try:
             text.encode()
@@ -69,7 +69,7 @@ def _pieces(application: ApplicationSpec) -> Iterator[tuple[str, str]]:
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
-    """One JobManager or TaskManager."""
+    """The specification of a JobManager or TaskManager process."""
 
     role: str
     name: str
@@ -85,7 +85,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """Descriptor of the pipe to the launcher; None in the foreground."""
     scratch: str = ""
     ready: int | None = None
-    """Descriptor of a pipe on which a worker in the background says, once, that it is up."""
+    """Descriptor of the pipe for a background worker's single ready line."""
 
 
 def new_worker(
@@ -121,13 +121,13 @@ def new_worker(
 
 
 def lock_of(configuration: Configuration, cluster_id: str, incarnation: str) -> str:
-    """Return the path of a liveness lock; empty where there are none."""
+    """Return the path of a liveness lock; empty without locks."""
     directory = make_locks_directory(configuration, cluster_id)
     return str(directory / incarnation) if directory else ""
 
 
 def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
-    """Return how the guardian is to start and watch the worker."""
+    """Return how the guardian starts and watches the worker."""
     return Spec(
         name=worker.name,
         incarnation=worker.incarnation,
@@ -143,7 +143,7 @@ def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
 
 
 def received(environment: Mapping[str, str] | None = None) -> WorkerSpec:
-    """Return what this process was started with, and forget it: children need not know."""
+    """Return this process's specification and remove it from the environment of children."""
     text = (environment or os.environ).get(WORKER, "")
     os.environ.pop(WORKER, None)
     return msgspec.json.decode(text, type=WorkerSpec)
@@ -152,12 +152,12 @@ def received(environment: Mapping[str, str] | None = None) -> WorkerSpec:
 def telling_ready(
     descriptor: int, tell: Callable[[dict[str, Any]], None]
 ) -> Callable[[dict[str, Any]], None]:
-    """Return a teller of events that also says on a pipe, once, that this worker is up."""
+    """Return an event sink that also writes one ready line to a pipe when the worker is up."""
     pipe: list[int] = [descriptor]
 
     def told(event: dict[str, Any]) -> None:
         if pipe and event["event"] in UP:
-            with contextlib.suppress(OSError):  # Whoever started it does not listen any more.
+            with contextlib.suppress(OSError):  # The starting command has ended.
                 os.write(pipe[0], msgspec.json.encode({"rest": event.get("rest") or ""}) + b"\n")
             os.close(pipe.pop())
         tell(event)
@@ -166,10 +166,10 @@ def telling_ready(
 
 
 UP = ("jobmanager-started", "taskmanager-started")
-"""What a worker tells when it serves."""
+"""Events that a worker sends when it serves."""
 
 START_S = 120.0
-"""A worker must be heard of within this time: it imports for a second on a free machine."""
+"""How long a worker may take to report; imports take about 1 s on an idle machine."""
 
 STOP_GRACE_S = 15.0
-"""How long a worker may take to close: it has to end its drivers and release its lease."""
+"""How long a worker may take to close: to end its drivers and release its lease."""

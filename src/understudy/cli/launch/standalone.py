@@ -1,4 +1,4 @@
-"""What a JobManager does differently when nobody can follow it (high-availability.type NONE)."""
+"""A JobManager without standbys (high-availability.type NONE): uniqueness and cleanup."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _log = logging.getLogger(__name__)
 
 
 def bind_rest(configuration: Configuration) -> socket.socket:
-    """Return where a JobManager's REST listens, or raise `ConfigurationError`."""
+    """Return a JobManager's listening REST socket. Raises `ConfigurationError`."""
     return rest.bind(configuration.get(options.REST_BIND_ADDRESS), _rest_ports(configuration))
 
 
 def check_places(configurations: Sequence[Configuration]) -> None:
-    """Raise `ConfigurationError` unless these JobManagers can all have a place of their own here.
+    """Raise `ConfigurationError` unless all these JobManagers find free addresses here.
 
-    Each takes what it will take when it is started, all at once, and gives it back.
+    The check binds every address at the same time, then releases all.
     """
     with contextlib.ExitStack() as held:
         for number, configuration in enumerate(configurations):
@@ -50,7 +50,7 @@ def check_places(configurations: Sequence[Configuration]) -> None:
 
 
 def _rest_ports(configuration: Configuration) -> tuple[int, ...]:
-    """Return the ports that the REST endpoint may have: clients know one, unless told otherwise."""
+    """Return the allowed REST ports; standalone, the one that clients know by default."""
     if configuration.is_standalone and options.REST_BIND_PORT.key not in configuration.settings:
         return (configuration.get(options.REST_PORT),)
     return configuration.get(options.REST_BIND_PORT)
@@ -60,10 +60,10 @@ def _rest_ports(configuration: Configuration) -> tuple[int, ...]:
 async def standing_alone(
     configuration: Configuration, services: HighAvailabilityServices
 ) -> AsyncIterator[None]:
-    """Be the only JobManager as long as the block lasts; nothing if there may be several.
+    """Ensure that this JobManager is the only one during the block; no-op with high availability.
 
-    Raises `ConfigurationError` where there is one already. What lies in storage is of no use to
-    anybody without what this process remembers: it is removed before and after.
+    Raises `ConfigurationError` if another one runs. The data in storage is useless without this
+    process's memory, so the data is removed before and after.
     """
     if not configuration.is_standalone:
         yield
@@ -83,7 +83,7 @@ async def standing_alone(
 
 @contextlib.contextmanager
 def _claimed(configuration: Configuration) -> Iterator[None]:
-    """Hold a name that the kernel gives to one process, and takes back when it dies."""
+    """Hold an abstract socket name, which the kernel grants to one process until its death."""
     name = f"\0understudy-{os.getuid()}-{configuration.get(options.RPC_PORT)}-claim"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
         try:
@@ -103,9 +103,9 @@ def _claimed(configuration: Configuration) -> Iterator[None]:
 
 
 def remove_leftovers(configuration: Configuration, cluster_id: str) -> list[str]:
-    """Remove all that a JobManager has left which was killed; return what there was.
+    """Remove everything that a killed JobManager left; return the removed directories.
 
-    Raises `ConfigurationError` while one serves: what lies there is its own.
+    Raises `ConfigurationError` while a JobManager serves: the data belongs to it.
     """
     services = open_services(configuration, cluster_id, as_jobmanager=True)
     storage, cluster = services.storage.blocking, services.locations.cluster
@@ -125,7 +125,7 @@ def remove_leftovers(configuration: Configuration, cluster_id: str) -> list[str]
 
 
 async def _clear(services: HighAvailabilityServices) -> None:
-    """Remove all but the locks of the living."""
+    """Remove everything except the locks of live processes."""
     storage, cluster = services.storage, services.locations.cluster
     for name in await storage.names(cluster):
         if name != layout.LOCKS:

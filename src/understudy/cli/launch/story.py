@@ -1,4 +1,4 @@
-"""The story of a run, as the launcher hears it from the processes: who led, what became of jobs.
+"""The story of a run, built from the processes' events: leaders, takeovers, jobs.
 
 Pure bookkeeping: events in, events out (each once, numbered and timed), and a state to show.
 """
@@ -33,15 +33,15 @@ PUBLIC = (
     "takeover",
     "application-finished",
 )
-"""The events that ``--json`` prints; the others are for the terminal."""
+"""Events that ``--json`` prints; the others are for the terminal."""
 
 
 REASON_CHARS_MAX = 500
-"""Of what an application failed with, so much is told; all of it is in its result."""
+"""Longest failure text in an event; the result has the full text."""
 
 
 def reason_of(failure: Failure | None) -> str | None:
-    """Return on one line what an application failed with; None where it did not fail."""
+    """Return an application's failure on one line; None without a failure."""
     if failure is None:
         return None
     text = f"{failure.type}: {failure.message}" if failure.message else failure.type
@@ -50,35 +50,35 @@ def reason_of(failure: Failure | None) -> str | None:
 
 
 RATE_S = 10.0
-"""Over how long the rate is taken: progress is told about once a second."""
+"""Window for the task rate; progress arrives about once a second."""
 
 
 ROWS_S = 10.0
-"""Over how long rows a second are taken: a slow batch a few seconds long is still in it."""
+"""Window for rows per second, long enough for a batch that takes a few seconds."""
 
 
 @dataclass
 class LastCheckpoint:
-    """A job's newest checkpoint, and how many rows came with those before it."""
+    """A job's newest checkpoint, and the rows of recent checkpoints."""
 
     number: int
     words: str
-    """Of what it is."""
+    """Kind and name, for people."""
     at: float
     restored: bool = False
-    """The attempt goes on from it, and has completed none yet."""
+    """The attempt was restored from it and has completed none yet."""
     failure: str = ""
-    """Why it failed; the next one that is completed takes its place."""
+    """Why it failed; the next completed checkpoint replaces this one."""
     rows: deque[tuple[float, int]] = field(default_factory=deque)
-    """When how many rows were told, within the last seconds."""
+    """Times and row counts within the last ``ROWS_S``."""
 
     def rows_a_second(self, now: float) -> float | None:
-        """Return how fast rows become durable; None while that cannot be told."""
+        """Return the rate of durable rows; None while it is unknown."""
         while self.rows and self.rows[0][0] <= now - ROWS_S:
             self.rows.popleft()
         if not self.rows:
             return None
-        # What the first told may have taken any time: those after it came since then.
+        # The first entry's rows took an unknown time: count only those after it.
         counted = sum(rows for _, rows in list(self.rows)[1:])
         since = now - self.rows[0][0]
         return counted / since if counted and since > 0 else None
@@ -86,7 +86,7 @@ class LastCheckpoint:
 
 @dataclass
 class JobLine:
-    """A job, as the terminal shows it."""
+    """A job as the terminal shows it."""
 
     name: str
     status: str = "CREATED"
@@ -96,13 +96,13 @@ class JobLine:
     tasks_total: int = 0
     stage: str = ""
     seen: deque[tuple[float, int]] = field(default_factory=deque)
-    """When how many tasks were done, within the last seconds."""
+    """Times and completed tasks within the last ``RATE_S``."""
     checkpoint: LastCheckpoint | None = None
     waits: str = ""
     """Why the attempt has no executors."""
 
     def begin(self, attempt: int) -> None:
-        """Count from nothing: another attempt begins."""
+        """Reset the counts for a new attempt."""
         self.attempt = attempt
         if self.checkpoint:
             self.checkpoint.rows.clear()
@@ -111,13 +111,13 @@ class JobLine:
         self.seen.clear()
 
     def progress(self, done: int, total: int, stage: str, now: float) -> None:
-        """Note how far the attempt is."""
+        """Record the attempt's progress."""
         self.tasks_done, self.tasks_total, self.stage = done, total, stage
         self.seen.append((now, done))
         self._forget(now)
 
     def rate(self, now: float) -> float | None:
-        """Return tasks a second over the last seconds; None while it cannot be told."""
+        """Return tasks per second within ``RATE_S``; None while it is unknown."""
         self._forget(now)
         if not self.seen or now <= self.seen[0][0]:
             return None
@@ -127,14 +127,14 @@ class JobLine:
         return max(0.0, (self.tasks_done - done) / (now - since))
 
     def _forget(self, now: float) -> None:
-        """Drop what was before the last seconds, but for one, to count from."""
+        """Drop entries older than ``RATE_S``, except the newest of them, the base of the rate."""
         while len(self.seen) > 1 and self.seen[1][0] <= now - RATE_S:
             self.seen.popleft()
 
 
 @dataclass
 class Story:
-    """What has happened so far."""
+    """The events of a run so far, condensed."""
 
     wall: Callable[[], float]
     now: Callable[[], float] = time.monotonic
@@ -148,14 +148,14 @@ class Story:
     jobs: dict[str, JobLine] = field(default_factory=dict)
     takeovers: int = 0
     last_takeover: Event | None = None
-    """It names every job: of a thousand takeovers only one is kept."""
+    """Only the last, because a takeover event names every job."""
     finished: Event | None = None
     taking_over: bool = False
-    """Another one leads, and has not told yet what became of the jobs."""
+    """A new leader has not yet reported the outcome of its takeover."""
     _told: set[tuple[Any, ...]] = field(default_factory=set)
 
     def hear(self, event: Event) -> Event | None:
-        """Take in an event; return it numbered and timed, None where it was told before."""
+        """Process an event; return it numbered and timed, None if it is a repetition."""
         if not self._is_new(event):
             return None
         self._note(event)
@@ -165,7 +165,7 @@ class Story:
         return {"seq": self.seq, "time": round(self.wall(), 6), **event}
 
     def _is_new(self, event: Event) -> bool:
-        """A new leader tells again what the old one may have told: each thing counts once."""
+        """Return whether an event is new: a new leader repeats what the old one may have sent."""
         match event["event"]:
             case "application-finished":
                 key: tuple[Any, ...] = ("finished",)
@@ -225,7 +225,7 @@ class Story:
         if event["rows"]:
             rows.append((now, event["rows"]))
         if before and event["number"] < before.number:
-            return  # Of several queries, one was told a little later.
+            return  # A late event of another query.
         line.checkpoint = LastCheckpoint(event["number"], of_what(event), now, rows=rows)
 
     def _note_failed(self, line: JobLine, event: Event) -> None:
@@ -240,7 +240,7 @@ class Story:
 
 
 def of_what(checkpoint: Event) -> str:
-    """Say for people what a checkpoint is of."""
+    """Return a checkpoint's kind and name for people."""
     words = str(checkpoint["kind"])
     if checkpoint["batch_id"] is not None:
         words += f" {checkpoint['batch_id']}"

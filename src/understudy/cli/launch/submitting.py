@@ -1,4 +1,4 @@
-"""From what a person types to what is submitted: scripts and functions, with their files."""
+"""Turning the command line into a submission: script or function, with its files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def application_spec(app: str, args: Iterable[str], said: SparkSubmit) -> ApplicationSpec:
-    """Check what was typed, and return it complete; raises `UsageError`."""
+    """Return the complete application from the command line. Raises `UsageError`."""
     if _is_function(app):
         target, title = app, app.rpartition(":")[2]
     else:
@@ -36,12 +36,12 @@ def application_spec(app: str, args: Iterable[str], said: SparkSubmit) -> Applic
     settings["spark.app.name"] = title
     learn_secrets(settings)
     spec = ApplicationSpec(target, tuple(args), str(Path.cwd()), title, said.py_files, settings)
-    source_files(spec)  # Refuse now what could not be stored later.
+    source_files(spec)  # Refuse now files that could not be stored later.
     return spec
 
 
 def _checked_title(title: str) -> str:
-    """Return what an application may be called: it is shown in tables, logs and pages."""
+    """Return a valid application name: it appears in tables, logs and pages."""
     if not title.isprintable() or not title.strip() or len(title.encode()) > NAME_BYTES_MAX:
         raise UsageError(
             f"the application's name is {quoted(title)}: use up to {NAME_BYTES_MAX:,} bytes of "
@@ -51,7 +51,7 @@ def _checked_title(title: str) -> str:
 
 
 def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submission:
-    """Gather what is to be stored."""
+    """Return the submission to store."""
     is_function = _is_function(spec.app)
     return Submission(
         name=spec.name,
@@ -68,12 +68,12 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
 
 
 def target_of(spec: ApplicationSpec) -> str:
-    """Return what is executed: the script's name, or the function."""
+    """Return the target: the script's file name, or ``module:function``."""
     return spec.app if _is_function(spec.app) else Path(spec.app).name
 
 
 def source_files(spec: ApplicationSpec) -> list[SourceFile]:
-    """Return the application's files; raises `UsageError`."""
+    """Return the application's files. Raises `UsageError`."""
     given = [*code.py_files(spec.py_files), *given_files.gathered(spec.conf)]
     if not _is_function(spec.app):
         return [*code.beside(Path(spec.app)), *given]

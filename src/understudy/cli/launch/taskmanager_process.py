@@ -1,4 +1,4 @@
-"""A TaskManager's process.
+"""The entry point of a TaskManager process.
 
 Run as ``python -m understudy.cli.launch.taskmanager_process`` under a guardian.
 """
@@ -25,7 +25,7 @@ from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManag
 
 
 async def run(parts: Parts) -> int:
-    """Be a TaskManager until told to close."""
+    """Run a TaskManager until it is asked to close."""
     spec, configuration = parts.spec, parts.configuration
     lease_s = Timing.of(configuration).lease_s
     host = configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()

@@ -1,7 +1,7 @@
-"""What a worker process, a JobManager or a TaskManager, is put together from, and how it ends.
+"""Assembly and shutdown of a worker process (JobManager or TaskManager).
 
-It runs under a guardian. SIGTERM, SIGINT and SIGHUP close it in
-order: what it started is ended and reaped, what it holds is given up, no data is deleted.
+A worker runs under a guardian. SIGTERM, SIGINT and SIGHUP close the worker in order: its child
+processes are ended and reaped, its locks and leases released, and no data is deleted.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from understudy.process.reporter import LogFiles, Reporter, ThreadedReporter, to
 from understudy.process.worker import GuardianLink
 
 CLOSED = 143
-"""Exit code of a worker that was told to close."""
+"""Exit code of a worker that was asked to close (128 + SIGTERM)."""
 
 THREADS_MAX = 32
-"""So many may wait for storage at a time: savepoints that are copied, a store that hangs."""
+"""Threads that may wait for storage at a time: savepoint copies, a store that hangs."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Parts:
-    """What both kinds of workers are made of."""
+    """The parts that both kinds of worker share."""
 
     spec: WorkerSpec
     configuration: Configuration
@@ -67,11 +67,11 @@ class Parts:
 
 
 Role = Callable[[Parts], Awaitable[int]]
-"""What a worker does until it is cancelled; returns its exit code."""
+"""A worker's work until it is cancelled; returns the exit code."""
 
 
 def assemble(spec: WorkerSpec) -> Parts:
-    """Open everything, and refuse what does not keep its promises."""
+    """Open all parts; raise if storage or locks do not keep their promises."""
     configuration = Configuration(spec.settings)
     services = open_services(
         configuration, spec.cluster_id, as_jobmanager=spec.role == "jobmanager"
@@ -86,12 +86,12 @@ def assemble(spec: WorkerSpec) -> Parts:
     if isinstance(services.backend, Releasable):
         services.backend.on_release(lambda what: guardian.release_by(what.argv, what.told))
     logs = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
-    # What happens in a cluster of run-application is posted by the launcher, who hears of all.
+    # In a cluster of run-application, the launcher hears and posts all events.
     posts: Notifier | NoNotifier = NoNotifier()
     if spec.events is not None:
         tell = to_pipe(spec.events)
     else:
-        # At the end the guardian hears nothing of this process any more, for a lease at most.
+        # Closing stops the heartbeats to the guardian, which tolerates that for a lease at most.
         posts = notifier(configuration, _log.warning, Timing.of(configuration).lease_s / 3)
         tell = _to_console_and(posts)
         if spec.ready is not None:
@@ -110,7 +110,7 @@ def assemble(spec: WorkerSpec) -> Parts:
 
 
 def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
-    """Return a teller of events to the console, and to whom they are to be posted."""
+    """Return an event sink that prints to the console and posts to ``notify.url``."""
     story = Story(time.time)
 
     def tell(event: Event) -> None:
@@ -156,7 +156,7 @@ def _learn_secrets(spec: WorkerSpec, configuration: Configuration) -> None:
 
 
 def main(role: Role) -> None:
-    """Run the worker that the environment describes; does not return."""
+    """Run the worker described in the environment; does not return."""
     spec = received()
     configuration = Configuration(spec.settings)
     _learn_secrets(spec, configuration)
@@ -177,4 +177,4 @@ def main(role: Role) -> None:
         _log.error("%s", error)
         code = 70
     sys.stderr.flush()
-    os._exit(code)  # Threads that wait for locks of the living must not keep this process.
+    os._exit(code)  # Threads waiting for locks must not delay the exit.
