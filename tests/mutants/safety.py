@@ -78,6 +78,25 @@ SAFETY = (
         "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
+        "main is told of a document that is gone", 9, "runtime/application_jobs.py",
+        "raise LostDataError(str(error)) from error",
+        "raise",
+        "tests/ha/test_awaited_results.py",
+    ),
+    mutant(
+        "what a successor has removed is damage", 9, "runtime/dispatcher.py",
+        "            if highest > term:",
+        "            if False:",
+        "tests/ha/test_late_leader.py",
+    ),
+    mutant(
+        "a write that was sent twice on the way is another's", 8, "ha/documents.py",
+        "                known = await self._load()\n                return known",
+        "                known = await self._load() if attempt else None\n"
+        "                return known",
+        "tests/ha/test_documents.py",
+    ),
+    mutant(
         "a sweep believes what an older term may still change", 7, "ha/registry.py",
         "segment = await segment_document(self._register, key).claim(term)",
         "segment = await segment_document(self._register, key).read()",

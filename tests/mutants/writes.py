@@ -8,6 +8,10 @@ PUBLISHING = "process/publishing.py"
 WRITES = "driver/safe_writes.py"
 
 ON_FAULTS = "tests/process/test_publishing.py"
+ON_KILLS = f"{ON_FAULTS}::test_whoever_is_killed_at_whatever_call_each_row_is_there_once"
+ON_TWO_KILLS = f"{ON_FAULTS}::test_whoever_is_killed_twice_each_row_is_there_once"
+ON_OTHERS_ADD = f"{ON_FAULTS}::test_what_another_adds_at_whatever_call_is_there_once"
+ON_OTHERS_APPEND = f"{ON_FAULTS}::test_what_another_job_appends_at_whatever_call_is_there_once"
 ON_WRITES = "tests/driver/test_safe_writes.py"
 
 SAFE_WRITES = (
@@ -25,7 +29,7 @@ SAFE_WRITES = (
         PUBLISHING,
         'return f"{MARK}{job}-{write}-{name}"',
         "return MARK",
-        ON_FAULTS,
+        ON_OTHERS_APPEND,
     ),
     mutant(
         "what others add meanwhile is lost",
@@ -33,7 +37,7 @@ SAFE_WRITES = (
         PUBLISHING,
         "if linked.files.get(path) != inode",
         "if False",
-        ON_FAULTS,
+        ON_OTHERS_ADD,
     ),
     mutant(
         "what others remove meanwhile comes back",
@@ -41,7 +45,7 @@ SAFE_WRITES = (
         PUBLISHING,
         "removed = frozenset() if only_new else",
         "removed = frozenset() if True else",
-        ON_FAULTS,
+        ON_OTHERS_ADD,
     ),
     mutant(
         "an unfinished build passes for swapped in",
@@ -51,7 +55,7 @@ SAFE_WRITES = (
         "        self._disk.remove_tree(self.path / name)",
         "        self._disk.remove_tree(self.path / name)\n"
         '        self._disk.remove(self.path / f"{name}.json")',
-        ON_FAULTS,
+        ON_TWO_KILLS,
     ),
     mutant(
         "a zombie keeps its area",
@@ -60,7 +64,7 @@ SAFE_WRITES = (
         "                self._disk.rename(path, self.path)\n                return True",
         "                return path.exists() and not __import__('shutil').copytree("
         "path, self.path, symlinks=True) is None",
-        ON_FAULTS,
+        ON_TWO_KILLS,
     ),
     mutant(
         "a published write is not passed over",
@@ -69,8 +73,7 @@ SAFE_WRITES = (
         "if known and note_of(known).state is WriteState.PUBLISHED:\n            return\n"
         "        taken",
         "if known and note_of(known).state is WriteState.DONE:\n            return\n        taken",
-        ON_FAULTS,
-        ON_WRITES,
+        ON_KILLS,
     ),
     mutant(
         "a loop forgets at which step it goes on",
@@ -102,7 +105,6 @@ SAFE_WRITES = (
         WRITES,
         'if path.name.rpartition("-")[2] not in needed:',
         "if True:",
-        ON_FAULTS,
-        ON_WRITES,
+        ON_KILLS,
     ),
 )
