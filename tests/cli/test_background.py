@@ -119,7 +119,7 @@ def test_what_cannot_be_started_leaves_no_record(start: Started) -> None:
 
 def test_two_commands_do_not_look_at_the_records_at_once(tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom pathlib import Path\nfrom understudy.cli import background\n"
+        "import sys\nfrom pathlib import Path\nfrom understudy.cli.launch import background\n"
         "with background.alone(Path(sys.argv[1])):\n    print('in', flush=True)"
     )
     with background.alone(tmp_path):
