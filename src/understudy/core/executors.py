@@ -8,8 +8,9 @@ asks a cluster: `spark.managers` does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 CORES_MAX = "spark.cores.max"
 EXECUTOR_CORES = "spark.executor.cores"
@@ -25,8 +26,7 @@ HOLDERS_SHOWN = 3
 """A sentence names this many applications that hold cores: the largest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(Struct, frozen=True):
     """Marks a Spark application as ours; the cluster manager stores the tag with it."""
 
     cluster: str
@@ -49,8 +49,7 @@ class Tag:
         return Tag(parts[0], parts[1], parts[2], int(parts[3]))
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """The attempt that a session is opened for."""
 
     tag: Tag
@@ -75,8 +74,7 @@ class Assignment:
         return f"{self.tag.job_id}#{self.tag.attempt}"
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """What a driver's session is started with."""
 
     conf: Mapping[str, str]
@@ -92,8 +90,7 @@ class Launch:
     """Which cluster and run the driver is of; no job yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A Spark application, and how many cores the cluster has given it."""
 
     application_id: str
@@ -101,8 +98,7 @@ class Holder:
     cores: int
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Struct, frozen=True):
     """What a Spark cluster has."""
 
     cores: int
@@ -115,8 +111,7 @@ class Capacity:
         return sum(one.cores for one in self.holders if one.application_id == application_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(Struct, frozen=True):
     """A Spark application of ours that a cluster manager believes to be alive."""
 
     application_id: str

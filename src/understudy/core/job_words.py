@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from understudy.core.slots import Placement
 from understudy.model import JobStatus, Pointer, Restarts
@@ -10,50 +10,42 @@ from understudy.model import JobStatus, Pointer, Restarts
 # --- events ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Struct, frozen=True):
     """``main`` called execute for this job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(Struct, frozen=True):
     """``main`` is executed again, and has not reached this job yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """The job was reached and nothing holds it back: run it, if it does not run already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(Struct, frozen=True):
     """A slot was given to the job."""
 
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
-class IntentStored:
+class IntentStored(Struct, frozen=True):
     """The intent of the attempt is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """The TaskManager says that it runs the attempt."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The TaskManager did not take the attempt: it never started."""
 
     attempt: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """The attempt ended by itself, and its outcome is staged."""
 
     attempt: int
@@ -67,8 +59,7 @@ class Ended:
     """Nothing of the attempt lives any more: neither its process, nor what that has started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """The attempt is known dead, and has reported nothing."""
 
     attempt: int
@@ -76,8 +67,7 @@ class Lost:
     ran_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(Struct, frozen=True):
     """The staged outcome of a dead attempt, or None."""
 
     found: Ended | None
@@ -85,46 +75,39 @@ class Looked:
     """It had completed a checkpoint that says more than what it began with."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffOver:
+class BackoffOver(Struct, frozen=True):
     """The pause before the next attempt is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True):
     """Somebody wants the job to end as CANCELED."""
 
     reason: str = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Somebody wants the job to end like this once a savepoint of it is durable."""
 
     status: JobStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """The savepoint with which the job was to end is durable, or has failed."""
 
     durable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unrestorable:
+class Unrestorable(Struct, frozen=True):
     """What the job was to begin with cannot be had."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Displace:
+class Displace(Struct, frozen=True):
     """The job gives way to another one: stop it, keep what it needs to go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """The result (or the displacement) is durable."""
 
 
@@ -152,18 +135,15 @@ Event = (
 # --- commands -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSlot:
+class RequestSlot(Struct, frozen=True):
     """Ask the ResourceManager for a slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnSlot:
+class ReturnSlot(Struct, frozen=True):
     """Take back the request, or give back the slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreIntent:
+class StoreIntent(Struct, frozen=True):
     """Make the attempt's intent durable."""
 
     attempt: int
@@ -171,43 +151,37 @@ class StoreIntent:
     restarts: Restarts
 
 
-@dataclass(frozen=True, slots=True)
-class Deploy:
+class Deploy(Struct, frozen=True):
     """Send the attempt to its TaskManager."""
 
     attempt: int
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
-class StopAttempt:
+class StopAttempt(Struct, frozen=True):
     """End the attempt, and say ``Ended`` or ``Lost`` when it is proved dead."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookForOutcome:
+class LookForOutcome(Struct, frozen=True):
     """Look in storage for what the dead attempt staged."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Wait before the next attempt."""
 
     delay_s: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSavepoint:
+class TakeSavepoint(Struct, frozen=True):
     """The job stands still: write the savepoint with which it is to end, and say ``Saved``."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordResult:
+class RecordResult(Struct, frozen=True):
     """Commit the result: from a staged outcome, or (source None) as ``status`` with a reason."""
 
     status: JobStatus
@@ -215,8 +189,7 @@ class RecordResult:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordDisplaced:
+class RecordDisplaced(Struct, frozen=True):
     """Note durably that the attempt was stopped and the job may be resumed."""
 
 

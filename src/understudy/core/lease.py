@@ -12,8 +12,8 @@ by it. The lease keeps two leaders from working at once; the term keeps the olde
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as change
 
 from understudy.config import Configuration, options, zookeeper
@@ -35,8 +35,7 @@ JITTER_FACTOR = 1.2
 """A standby's retry period is stretched by up to this, so that standbys do not run in step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """The three periods of an election, in seconds (client-go's defaults)."""
 
     lease_s: float = 15.0
@@ -81,8 +80,7 @@ class Timing:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Leading:
+class Leading(Struct, frozen=True):
     """This process holds a term: until when it may act, and what it has written."""
 
     term: Term
@@ -91,16 +89,14 @@ class Leading:
     plus the renew deadline."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """The record of somebody else (or of nobody), and when it was first seen like this."""
 
     record: LeaderRecord
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """What one contender knows."""
 
     me: Incarnation
@@ -111,16 +107,14 @@ class State:
     """Holders of whose death there is proof: they need not be waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Put this record in place of the one that was seen."""
 
     record: LeaderRecord
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Look again at this local time, or when the record changes."""
 
     until: float

@@ -9,7 +9,9 @@ and ``grace > orphan × 1.05 + kill margin``, the drivers are dead by then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from understudy.model import Incarnation
 
@@ -27,8 +29,7 @@ def leader_hold(deadline: float, lease_s: float, renew_deadline_s: float) -> flo
     return deadline + (lease_s - renew_deadline_s) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Struct, frozen=True):
     """When each TaskManager was last answered, by a leader's own clock."""
 
     grace_s: float

@@ -8,13 +8,13 @@ reached; then they give way: they are stopped, and the held jobs begin once they
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from understudy.model import JobId
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """Who runs unreached, who waits for that, and since when somebody waits."""
 
     grace_s: float
@@ -26,15 +26,13 @@ class State:
     deadline: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """Nothing holds these jobs back any longer."""
 
     jobs: tuple[JobId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GiveWay:
+class GiveWay(Struct, frozen=True):
     """Stop these unreached jobs, with proof of death."""
 
     jobs: tuple[JobId, ...]

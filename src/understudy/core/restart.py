@@ -21,7 +21,7 @@ a job may be given up early, never restarted for ever.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from understudy.config import Configuration, options
 from understudy.config.option import INFINITE
@@ -40,8 +40,7 @@ GROWTH_MAX = 1e300
 """What stands for a growth beyond what a float can hold; every pause is bounded far below."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(Struct, frozen=True):
     """A restart strategy of Flink's: none, fixed-delay, failure-rate or exponential-delay."""
 
     kind: str = "exponential-delay"
@@ -80,16 +79,14 @@ class Strategy:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """Try again after ``delay_s``, with this count from then on."""
 
     delay_s: float
     restarts: Restarts
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """Do not try again; ``reason`` ends the sentence "not restarted: …"."""
 
     reason: str

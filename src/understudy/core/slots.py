@@ -8,21 +8,21 @@ given out after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from understudy.model import Incarnation, JobId
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """A slot of a TaskManager: the driver that is in it."""
 
     taskmanager: Incarnation
     driver: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """Warm slots, what was given out, and who waits."""
 
     warm: Mapping[Incarnation, tuple[Incarnation, ...]] = field(default_factory=dict)
@@ -33,8 +33,7 @@ class Ledger:
     """How many jobs the Spark cluster can carry at once; None where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """Give this slot to that job."""
 
     job_id: JobId
