@@ -20,6 +20,7 @@ from benchmarks import (
     noise,
     nth_job,
     report,
+    starts,
     streaming,
     takeover,
     writes,
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 ALL: dict[str, Callable[[Effort], Chapter]] = {
     "empty-job": empty_job.run,
     "takeover": takeover.run,
+    "starts": starts.run,
     "driver-start": driver_start.run,
     "first-stage": first_stage.run,
     "writes": writes.run,

@@ -13,6 +13,7 @@ import msgspec
 from tests.api.test_metrics import Manager, manager
 from tests.support.memory_storage import MemoryStorage
 from understudy.api import rest
+from understudy.api.endpoint import bind
 from understudy.clock import SystemClock
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.services import HighAvailabilityServices, Locations
@@ -50,7 +51,7 @@ async def endpoint(
 ) -> AsyncIterator[int]:
     """Serve a standby's REST; gives the port."""
     found = one or manager(settings, services(), SystemClock())
-    listening = rest.bind("127.0.0.1", (0,))
+    listening = bind("127.0.0.1", (0,))
     async with rest.serving(cast("JobManager", found), listening):
         yield int(listening.getsockname()[1])
 

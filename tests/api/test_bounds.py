@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from tests.api import serving
 from tests.api.serving import Said, answer, exchange, request
-from understudy.api import bounds, rest, server
+from understudy.api import bounds, endpoint, server
 from understudy.api.bounds import Bounds
 from understudy.rpc import accepting, complaints
 
@@ -198,7 +198,7 @@ def test_nonsense_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> Non
 @contextlib.asynccontextmanager
 async def answering(*routes: Route) -> AsyncIterator[int]:
     """Serve an application behind the bounds."""
-    listening = rest.bind("127.0.0.1", (0,))
+    listening = endpoint.bind("127.0.0.1", (0,))
     one = server.server(Bounds(Starlette(routes=list(routes))), None)
     task = asyncio.create_task(one.serve(sockets=[listening]))
     try:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from tests.api import serving
 from tests.api.test_bounds import run
 from tests.api.test_metrics import manager
-from understudy.api import forwarder, own_headers, rest, server
+from understudy.api import endpoint, forwarder, own_headers, server
 from understudy.clock import SystemClock
 from understudy.model import Incarnation, LeaderRecord
 
@@ -53,8 +53,8 @@ def through_a_standby(path: str, answer: Any, **asked: Any) -> httpx.Response:
     """Ask a standby, whose leader answers with this."""
 
     async def story() -> httpx.Response:
-        listening = rest.bind("127.0.0.1", (0,))
-        url = rest.url_of(listening, "127.0.0.1")
+        listening = endpoint.bind("127.0.0.1", (0,))
+        url = endpoint.url_of(listening, "127.0.0.1")
         routes = [Route(path, answer, methods=["GET", "POST", "PATCH"])]
         leading = server.server(Starlette(routes=routes), None)
         task = asyncio.create_task(leading.serve(sockets=[listening]))

@@ -24,8 +24,9 @@ from tests.support.virtual_time import run_virtual
 from tests.taskmanager.test_task_manager import HEARTBEAT_S, Scene
 from understudy.api import metrics_taskmanager
 from understudy.api.metrics import ProcessMetrics
+from understudy.api.metrics_endpoint import bind
 from understudy.api.metrics_jobmanager import JobManagerMetrics
-from understudy.api.metrics_taskmanager import TaskManagerMetrics, bind, serving
+from understudy.api.metrics_taskmanager import TaskManagerMetrics, serving
 from understudy.config import Configuration
 from understudy.errors import ConfigurationError
 from understudy.rpc import messages

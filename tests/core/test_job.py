@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -166,7 +164,7 @@ def test_after_a_loss_the_job_starts_anew_once_nothing_was_found() -> None:
 def test_a_loss_is_the_first_again_where_the_attempt_had_brought_the_job_further(
     advanced: bool, expected: int
 ) -> None:
-    state = dataclasses.replace(running(), restarts=Restarts(losses=7))
+    state = replace(running(), restarts=Restarts(losses=7))
 
     actual = after(state, lost(1), Looked(None, advanced))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace as replace_event
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
+from msgspec.structs import replace as replace_event
 
 from tests.core.job_words import MIDDLE, J, P, failed, finished, killed, raised, source
 from understudy.core import job

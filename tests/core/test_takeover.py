@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from understudy.core.takeover import Report, Takeover, report, settled
 from understudy.model import JobId

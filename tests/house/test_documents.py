@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import understudy
 from tests.house.repository import ROOT, modules, texts
 from understudy import errors
-from understudy.cli.app import app
+from understudy.cli.commands.group import app
 from understudy.config.docs import render
 
 DOCUMENTS = ("README", "ARCHITECTURE", "GLOSSARY", "CONTRIBUTING", "CHANGELOG")

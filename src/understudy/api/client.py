@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from understudy.api import checkpoints, directory, ended, own_headers, views
 from understudy.api.authentication import OPEN, RestSecurity
@@ -34,6 +32,9 @@ from understudy.ha.retrieval import serving_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.standalone import WHOEVER, ConfiguredLeader
 from understudy.model import LeaderRecord, Tombstone
+
+if TYPE_CHECKING:
+    import httpx
 
 TRIES_MAX = 50
 PAUSE_S = 0.2
@@ -61,11 +62,24 @@ class ClusterClient:
         self._tell = tell
         self._told = False
         self._directory = Directory(services, SystemClock())
-        self._http = security.client(httpx.Timeout(timeout_s, connect=QUICK_S))
+        self._security = security
+        self._timeout_s = timeout_s
+        self._client: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
         """Close connections."""
-        await self._http.aclose()
+        if self._client:
+            await self._client.aclose()
+
+    @property
+    def _http(self) -> httpx.AsyncClient:
+        """Connections to leaders; made, and their library imported, once there is a leader."""
+        import httpx
+
+        if self._client is None:
+            timeout = httpx.Timeout(self._timeout_s, connect=QUICK_S)
+            self._client = self._security.client(timeout)
+        return self._client
 
     async def get(self, path: str, *, awaits_leader: bool = False) -> Json:
         """Return the leader's answer; raises `NoLeaderError` without a leader.
@@ -129,6 +143,8 @@ class ClusterClient:
                 if await self._is_followed(None):
                     continue
                 raise NoLeaderError("nobody leads this cluster just now")
+            import httpx  # Where nobody leads, nobody is asked.
+
             try:
                 answer = await self._request(method, path, leader, body)
             except httpx.ConnectError as refused:
@@ -151,6 +167,8 @@ class ClusterClient:
         self, method: str, path: str, leader: LeaderRecord, body: Json | None
     ) -> httpx.Response:
         """Ask this leader; an answer of another process at its address does not count."""
+        import httpx
+
         if leader.holder == WHOEVER:
             return await self._http.request(method, leader.rest + path, json=body)
         meant = {own_headers.MEANT_FOR: leader.holder}

@@ -32,8 +32,6 @@ from understudy.ha.services import HighAvailabilityServices
 from understudy.rpc.messages import DriverReport
 from understudy.version import VERSION
 
-PATH = "/metrics"
-
 SLOT_STATES = {"warm": "free", "busy": "busy", "starting": "starting", "ending": "ending"}
 """A driver's state → the state of its slot."""
 

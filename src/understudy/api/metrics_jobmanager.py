@@ -18,6 +18,7 @@ from starlette.routing import Route
 from understudy.api import metrics, views
 from understudy.api.leading import Leading
 from understudy.api.metrics import counter, counters, gauge, gauges, histogram
+from understudy.api.metrics_endpoint import PATH
 from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
 from understudy.config import options
 from understudy.core import job
@@ -47,7 +48,7 @@ def routes(leading: Leading) -> list[Route]:
     async def endpoint(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    return [Route(metrics.PATH, endpoint, methods=["GET"])]
+    return [Route(PATH, endpoint, methods=["GET"])]
 
 
 class JobManagerMetrics(Collector):

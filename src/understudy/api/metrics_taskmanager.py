@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -25,18 +24,14 @@ from starlette.types import ASGIApp
 
 from understudy.api import metrics
 from understudy.api import server as api_server
-from understudy.api.authentication import RestSecurity, rest_security
 from understudy.api.bounds import Bounds
 from understudy.api.doorkeeper import Doorkeeper
 from understudy.api.gate import Gate
-from understudy.api.hosts import Hosts
 from understudy.api.metrics import counter, counters, gauge, gauges
-from understudy.config import Configuration, options
-from understudy.config.security import is_everywhere
-from understudy.errors import ConfigurationError
+from understudy.api.metrics_endpoint import PATH, Endpoint
+from understudy.ha.services import HighAvailabilityServices
 from understudy.model import JobStatus
 from understudy.process.closing import Closing
-from understudy.rpc import addresses
 from understudy.taskmanager.counts import LOST, DriverCounts, DriverEnd
 from understudy.taskmanager.task_manager import TaskManager
 
@@ -129,44 +124,6 @@ def _of_counts(counts: DriverCounts) -> Iterator[Metric]:
 # --- the server -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """A listening socket, its published address, and its security settings."""
-
-    listening: socket.socket
-    url: str
-    security: RestSecurity
-    hosts: Hosts
-
-
-def bind(configuration: Configuration, name: str) -> Endpoint | None:
-    """Return the endpoint for metrics; None if switched off, or (with a warning) no port is free.
-
-    ``name`` is the name of this host for others. Raises `ConfigurationError` for a bad secret or
-    certificate.
-    """
-    if options.PROMETHEUS not in configuration.get(options.REPORTERS):
-        return None
-    security = rest_security(configuration)
-    if security.files and security.files.keystore is None:
-        _log.warning("no metrics are served: %s is not set", options.REST_KEYSTORE.key)
-        return None
-    host, ports = (
-        configuration.get(options.TASKMANAGER_BIND_HOST),
-        configuration.get(options.METRICS_PORT),
-    )
-    keys = (options.TASKMANAGER_BIND_HOST.key, options.METRICS_PORT.key)
-    try:
-        listening = addresses.bind(host, ports, keys)
-    except ConfigurationError as error:
-        _log.warning("no metrics are served: %s", error)
-        return None
-    called = addresses.bracketed(name if is_everywhere(host) else host)
-    port = listening.getsockname()[1]
-    url = f"{security.scheme}://{called}:{port}{metrics.PATH}"
-    return Endpoint(listening, url, security, Hosts.of(configuration, name, host))
-
-
 @contextlib.asynccontextmanager
 async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> AsyncIterator[None]:
     """Serve metrics during the block; a failure of the server is only logged.
@@ -196,11 +153,19 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
                 endpoint.listening.close()
 
 
+def serving_manager(
+    manager: TaskManager, name: str, services: HighAvailabilityServices, endpoint: Endpoint
+) -> AbstractAsyncContextManager[None]:
+    """Serve the metrics of a TaskManager's process."""
+    registry = metrics.registry_of("taskmanager", name, services, TaskManagerMetrics(manager))
+    return serving(registry, endpoint)
+
+
 def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:
     async def scraped(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    app: ASGIApp = Bounds(Starlette(routes=[Route(metrics.PATH, scraped, methods=["GET"])]))
+    app: ASGIApp = Bounds(Starlette(routes=[Route(PATH, scraped, methods=["GET"])]))
     if (token := endpoint.security.token) is not None:
         app = Doorkeeper(app, token, "")
     return Gate(app, endpoint.hosts)

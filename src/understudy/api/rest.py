@@ -46,7 +46,6 @@ from understudy.errors import (
 )
 from understudy.jobmanager.job_manager import JobManager
 from understudy.process.closing import Closing
-from understudy.rpc import addresses
 
 if TYPE_CHECKING:
     from understudy.api.forwarder import Forwarder
@@ -179,17 +178,6 @@ class Rest:
             if name in HANDED_BACK or name.startswith("x-understudy-")
         }
         return Response(answer.content, answer.status_code, headers)
-
-
-def bind(address: str, ports: tuple[int, ...]) -> socket.socket:
-    """Return a socket that listens at the first free port, or raise `ConfigurationError`."""
-    return addresses.bind(address, ports, ("rest.bind-address", "rest.bind-port"))
-
-
-def url_of(listening: socket.socket, host: str, security: RestSecurity = OPEN) -> str:
-    """Return the endpoint's address for clients that reach this host under the name ``host``."""
-    port = listening.getsockname()[1]
-    return f"{security.scheme}://{addresses.bracketed(host)}:{port}"
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from understudy.core import restart
 from understudy.core.restart import Again, Strategy
@@ -26,8 +28,7 @@ class Main(enum.Enum):
     ENDED = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(Struct, frozen=True):
     """A job as the application sees it."""
 
     reached: bool
@@ -40,8 +41,7 @@ class JobView:
     """Cancelled because ``main`` or the application ended, not by a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The complete state of one application."""
 
     main: Main = Main.IDLE
@@ -55,20 +55,17 @@ class State:
 # --- events ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(Struct, frozen=True):
     """The application may begin: it is new, or an earlier leader left it unfinished."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobReached:
+class JobReached(Struct, frozen=True):
     """``main`` called execute for this job."""
 
     job_id: JobId
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnded:
+class JobEnded(Struct, frozen=True):
     """The job's result is durable."""
 
     job_id: JobId
@@ -76,20 +73,17 @@ class JobEnded:
     failure: Failure | None
 
 
-@dataclass(frozen=True, slots=True)
-class ResultDelivered:
+class ResultDelivered(Struct, frozen=True):
     """``main`` received the job's result or its exception."""
 
     job_id: JobId
 
 
-@dataclass(frozen=True, slots=True)
-class MainReturned:
+class MainReturned(Struct, frozen=True):
     """``main`` returned, or called ``sys.exit(0)``."""
 
 
-@dataclass(frozen=True, slots=True)
-class MainRaised:
+class MainRaised(Struct, frozen=True):
     """``main`` raised, or exited with another code."""
 
     failure: Failure
@@ -97,28 +91,24 @@ class MainRaised:
     """``main`` did not catch that one of its jobs was cancelled, which is not a failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class MainLost:
+class MainLost(Struct, frozen=True):
     """The process of ``main`` died without reporting its end, and is reaped."""
 
     failure: Failure
     ran_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """The application cannot continue: no driver starts with its settings."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffOver:
+class BackoffOver(Struct, frozen=True):
     """The pause before the next execution of ``main`` is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(Struct, frozen=True):
     """A person requested that the application end as CANCELED."""
 
 
@@ -139,33 +129,28 @@ Event = (
 # --- commands -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RunMain:
+class RunMain(Struct, frozen=True):
     """Execute ``main`` from the top; no job counts as reached."""
 
 
-@dataclass(frozen=True, slots=True)
-class PauseMain:
+class PauseMain(Struct, frozen=True):
     """Wait, then answer ``BackoffOver``."""
 
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StopMain:
+class StopMain(Struct, frozen=True):
     """Stop the process of ``main``, and answer ``MainLost`` when it is reaped."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelJobs:
+class CancelJobs(Struct, frozen=True):
     """Cancel these jobs."""
 
     jobs: tuple[JobId, ...]
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conclude:
+class Conclude(Struct, frozen=True):
     """The application has ended with this status: write its result."""
 
     status: ApplicationStatus

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from understudy.model import Incarnation
 
@@ -30,8 +31,7 @@ class DriverState(enum.Enum):
     ENDING = "ending"
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(Struct, frozen=True):
     """A driver, its slot (from 1; None for a spare) and its state."""
 
     driver: Incarnation
@@ -39,16 +39,14 @@ class Seat:
     state: DriverState
 
 
-@dataclass(frozen=True, slots=True)
-class Promote:
+class Promote(Struct, frozen=True):
     """Move a spare into a slot."""
 
     driver: Incarnation
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Start a driver for a slot, or as a spare."""
 
     slot: int | None
@@ -76,8 +74,7 @@ def arrange(seats: Iterable[Seat], slots: int, spares: int) -> list[Promote | St
     return actions
 
 
-@dataclass(frozen=True, slots=True)
-class Starts:
+class Starts(Struct, frozen=True):
     """Failed driver starts since a driver was last warm."""
 
     failed: int = 0

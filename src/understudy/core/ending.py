@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from understudy.model import ApplicationDocument, JobEntry, JobId
 
@@ -27,15 +28,13 @@ class Kind(enum.Enum):
     BURY = "unlink the application"
 
 
-@dataclass(frozen=True, slots=True)
-class CleanJob:
+class CleanJob(Struct, frozen=True):
     """Remove the plan and the staged outcomes of a job whose result is dirty."""
 
     job_id: JobId
 
 
-@dataclass(frozen=True, slots=True)
-class EndApplication:
+class EndApplication(Struct, frozen=True):
     """Execute one step of the application's end."""
 
     kind: Kind

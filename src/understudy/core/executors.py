@@ -8,8 +8,9 @@ queries no cluster: `spark.managers` does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 CORES_MAX = "spark.cores.max"
 EXECUTOR_CORES = "spark.executor.cores"
@@ -25,8 +26,7 @@ HOLDERS_SHOWN = 3
 """A message names this many applications that hold cores: the largest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(Struct, frozen=True):
     """A label that marks a Spark application as ours; the cluster manager stores it."""
 
     cluster: str
@@ -51,8 +51,7 @@ class Tag:
         return Tag(parts[0], parts[1], parts[2], int(parts[3]), parts[4])
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """The attempt for which a session opens."""
 
     tag: Tag
@@ -79,8 +78,7 @@ class Assignment:
         return f"{self.tag.job_id}#{self.tag.attempt}"
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """The parameters that a driver's session starts with."""
 
     conf: Mapping[str, str]
@@ -96,8 +94,7 @@ class Launch:
     """The driver's cluster and run, still without a job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A Spark application and the number of cores that it holds."""
 
     application_id: str
@@ -105,8 +102,7 @@ class Holder:
     cores: int
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Struct, frozen=True):
     """The cores of a Spark cluster and who holds them."""
 
     cores: int
@@ -119,8 +115,7 @@ class Capacity:
         return sum(one.cores for one in self.holders if one.application_id == application_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(Struct, frozen=True):
     """A Spark application of ours that a cluster manager believes to be alive."""
 
     application_id: str

@@ -15,7 +15,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from understudy.core import restart
 from understudy.core.job_words import (
@@ -112,8 +114,7 @@ class Phase(enum.Enum):
     DONE = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class JobState:
+class JobState(Struct, frozen=True):
     """The complete state of one job's JobMaster."""
 
     job_id: JobId

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from understudy.core.slots import Placement
 from understudy.model import JobStatus, Pointer, Restarts
@@ -10,50 +10,42 @@ from understudy.model import JobStatus, Pointer, Restarts
 # --- events ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Struct, frozen=True):
     """``main`` called execute for this job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(Struct, frozen=True):
     """``main`` is executed again, and has not reached this job yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """The job was reached and nothing holds it back: run it if it does not run already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(Struct, frozen=True):
     """A slot was given to the job."""
 
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
-class IntentStored:
+class IntentStored(Struct, frozen=True):
     """The intent of the attempt is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """The TaskManager reports that it runs the attempt."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The TaskManager rejected the attempt, which never started."""
 
     attempt: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """The attempt ended by itself, and its outcome is staged."""
 
     attempt: int
@@ -67,8 +59,7 @@ class Ended:
     """The attempt's process and all processes that it started are dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """The attempt is known dead and has reported no outcome."""
 
     attempt: int
@@ -76,8 +67,7 @@ class Lost:
     ran_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(Struct, frozen=True):
     """The search for a dead attempt's staged outcome is over: the outcome, or None."""
 
     found: Ended | None
@@ -85,46 +75,39 @@ class Looked:
     """The attempt had completed a checkpoint that goes beyond the one it started from."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffOver:
+class BackoffOver(Struct, frozen=True):
     """The pause before the next attempt is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True):
     """Somebody requested that the job end as CANCELED."""
 
     reason: str = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Somebody requested that the job end with this status once a savepoint is durable."""
 
     status: JobStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """The savepoint with which the job ends is durable, or has failed."""
 
     durable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unrestorable:
+class Unrestorable(Struct, frozen=True):
     """The job cannot be restored from its checkpoint or savepoint."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Displace:
+class Displace(Struct, frozen=True):
     """The job gives way to another one: stop it, keep what it needs to resume."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """The result (or the displacement) is durable."""
 
 
@@ -152,18 +135,15 @@ Event = (
 # --- commands -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSlot:
+class RequestSlot(Struct, frozen=True):
     """Ask the ResourceManager for a slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnSlot:
+class ReturnSlot(Struct, frozen=True):
     """Withdraw the request, or release the slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreIntent:
+class StoreIntent(Struct, frozen=True):
     """Make the attempt's intent durable."""
 
     attempt: int
@@ -171,43 +151,37 @@ class StoreIntent:
     restarts: Restarts
 
 
-@dataclass(frozen=True, slots=True)
-class Deploy:
+class Deploy(Struct, frozen=True):
     """Send the attempt to its TaskManager."""
 
     attempt: int
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
-class StopAttempt:
+class StopAttempt(Struct, frozen=True):
     """Stop the attempt, and answer ``Ended`` or ``Lost`` when it is proved dead."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class LookForOutcome:
+class LookForOutcome(Struct, frozen=True):
     """Look in storage for the dead attempt's staged outcome, and answer ``Looked``."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Wait before the next attempt, and answer ``BackoffOver``."""
 
     delay_s: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSavepoint:
+class TakeSavepoint(Struct, frozen=True):
     """Write the savepoint with which the stopped job ends, and answer ``Saved``."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordResult:
+class RecordResult(Struct, frozen=True):
     """Commit the result: the staged outcome, or without a source ``status`` and a reason."""
 
     status: JobStatus
@@ -215,8 +189,7 @@ class RecordResult:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordDisplaced:
+class RecordDisplaced(Struct, frozen=True):
     """Store that the attempt was stopped and that the job may be resumed."""
 
 

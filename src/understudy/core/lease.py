@@ -12,8 +12,8 @@ fenced by it. The lease avoids two active leaders; the term stops the older one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as change
 
 from understudy.config import Configuration, options, zookeeper
@@ -35,8 +35,7 @@ JITTER_FACTOR = 1.2
 """A standby's retry period is stretched by up to this factor, so that standbys desynchronise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """The three periods of an election, in seconds (client-go's defaults)."""
 
     lease_s: float = 15.0
@@ -81,8 +80,7 @@ class Timing:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Leading:
+class Leading(Struct, frozen=True):
     """This process holds a term, and may act until a deadline."""
 
     term: Term
@@ -91,16 +89,14 @@ class Leading:
     plus the renew deadline."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """The record in the register, and when this process first saw it in this form."""
 
     record: LeaderRecord
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The state of one contender."""
 
     me: Incarnation
@@ -111,16 +107,14 @@ class State:
     """Holders that are proven dead: nobody waits for their leases."""
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Replace the observed record with this one."""
 
     record: LeaderRecord
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Decide again at this local time, or when the record changes."""
 
     until: float

@@ -9,7 +9,9 @@ answer to that TaskManager (or after the grant of its term): the answer came aft
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from understudy.model import Incarnation
 
@@ -27,8 +29,7 @@ def leader_hold(deadline: float, lease_s: float, renew_deadline_s: float) -> flo
     return deadline + (lease_s - renew_deadline_s) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Struct, frozen=True):
     """When this leader last answered each TaskManager, by its own clock."""
 
     grace_s: float

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from understudy.core.ids import job_id
 from understudy.errors import JobNameError
@@ -13,8 +15,7 @@ NAME_BYTES_MAX = 1_000
 """Longest job name: names appear in tables and paths of the UI."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """The jobs that one execution of ``main`` has submitted so far, counted by name.
 
     A configured id belongs to the first job that any execution stored, and stays with the first
@@ -28,8 +29,7 @@ class Assignment:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(Struct, frozen=True):
     """The identity of one submission."""
 
     job_id: JobId

@@ -9,13 +9,13 @@ the attempts are proved dead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from understudy.model import JobId
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The unreached jobs that run, the jobs that wait for them, and the deadline."""
 
     grace_s: float
@@ -27,15 +27,13 @@ class State:
     deadline: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """Start these jobs: nothing holds them back any longer."""
 
     jobs: tuple[JobId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GiveWay:
+class GiveWay(Struct, frozen=True):
     """Stop these unreached jobs, and prove their attempts dead."""
 
     jobs: tuple[JobId, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from understudy.model import (
     ApplicationId,
@@ -19,31 +20,27 @@ from understudy.model import (
 # --- which run ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(Struct, frozen=True):
     """An unfinished run exists: execute its application again."""
 
     application_id: ApplicationId
     run_id: RunId
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The run has ended: return its result, execute nothing."""
 
     tombstone: Tombstone
 
 
-@dataclass(frozen=True, slots=True)
-class Bygone:
+class Bygone(Struct, frozen=True):
     """The run has ended and its result is gone: return its status, execute nothing."""
 
     run_id: RunId
     status: ApplicationStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(Struct, frozen=True):
     """The run is new: submit it."""
 
     run_id: RunId
@@ -129,8 +126,7 @@ def chosen_directory(chosen: str, entry: JobEntry) -> str:
     return f"{chosen.rstrip('/')}/{lineage(entry)}" if chosen else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """What a registering TaskManager reports about one attempt."""
 
     job_id: JobId
@@ -138,8 +134,7 @@ class Inventory:
     running: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What a registration means for the attempts that this leader knows."""
 
     running: tuple[JobId, ...]

@@ -20,7 +20,7 @@ the window can only be too long, so a job may be given up early but is never res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from understudy.config import Configuration, options
 from understudy.config.option import INFINITE
@@ -39,8 +39,7 @@ GROWTH_MAX = 1e300
 """Replaces a growth that overflows a float; every pause is bounded far below."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(Struct, frozen=True):
     """One of Flink's restart strategies: none, fixed-delay, failure-rate or exponential-delay."""
 
     kind: str = "exponential-delay"
@@ -79,16 +78,14 @@ class Strategy:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """Retry after ``delay_s``, with these new counters."""
 
     delay_s: float
     restarts: Restarts
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """Do not retry; ``reason`` ends the sentence "not restarted: …"."""
 
     reason: str

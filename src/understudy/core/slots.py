@@ -8,21 +8,21 @@ after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from understudy.model import Incarnation, JobId
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """A slot, named by its TaskManager and driver."""
 
     taskmanager: Incarnation
     driver: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """Warm slots, allocated slots and waiting jobs."""
 
     warm: Mapping[Incarnation, tuple[Incarnation, ...]] = field(default_factory=dict)
@@ -33,8 +33,7 @@ class Ledger:
     """How many jobs the Spark cluster can run at once; None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """Allocate this slot to that job."""
 
     job_id: JobId

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from understudy.model import JobId
 
 
-@dataclass(frozen=True, slots=True)
-class Takeover:
+class Takeover(Struct, frozen=True):
     """The jobs that ran when the old leader was lost, and what has happened to them so far."""
 
     lost_at: float
@@ -22,8 +23,7 @@ class Takeover:
     displaced: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """The report of a completed takeover."""
 
     seconds: float
@@ -36,7 +36,7 @@ def settled(takeover: Takeover, job_id: JobId, how: str) -> Takeover:
         return takeover
     names = (*getattr(takeover, how), takeover.names[job_id])
     takeover = replace(takeover, open=takeover.open - {job_id})
-    return replace(takeover, **{how: names})  # type: ignore[arg-type]
+    return replace(takeover, **{how: names})
 
 
 def report(takeover: Takeover, now: float) -> Report | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import random
 import uuid
@@ -162,7 +161,7 @@ class Election:
     def _keep_time(self, timing: Timing) -> None:
         """Replace the periods and deadlines, between two leaderships."""
         self._timing = timing
-        self._state = dataclasses.replace(self._state, timing=timing)
+        self._state = replace(self._state, timing=timing)
 
     async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
         """Contend, lead, lose and contend again, until a body returns by itself or raises.

@@ -13,10 +13,11 @@ import socket
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_struct
 
 from understudy.clock import Clock

@@ -12,12 +12,9 @@ import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from understudy.api.authentication import rest_security
 from understudy.api.client import ClusterClient
@@ -30,7 +27,6 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.commands.tail import follow
 from understudy.cli.launch.compose import EXIT_CODES, open_services
 from understudy.config import Configuration, options
 from understudy.errors import (
@@ -44,6 +40,9 @@ from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
 from understudy.process.reporter import printable, printable_lines
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 KEPT = ("checkpoint", "savepoint")
 """What a job may leave behind."""
@@ -92,6 +91,12 @@ def list_applications(
 
 
 def _print_applications(applications: list[JsonObject]) -> None:
+    if not applications:
+        typer.echo("no applications")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table("application", "run", "name", "status", "started", "duration", "jobs", "cluster")
     for one in applications:
         counts = ", ".join(f"{count} {state}" for state, count in one["jobs"].items())
@@ -105,7 +110,7 @@ def _print_applications(applications: list[JsonObject]) -> None:
             counts,
             one["cluster-id"],
         )
-    Console().print(table if applications else "no applications")
+    Console().print(table)
 
 
 SPARK = {"id": "application", "ui": "UI", "event-log": "event log"}
@@ -125,6 +130,9 @@ def info(
     if as_json:
         print_json(found)
         return
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console()
     console.print(
         cell(
@@ -157,7 +165,7 @@ def info(
     _print_attention(found["attention"])
     failure = found.get("failure")
     if failure:
-        console.print(Text(printable_lines(failure["stack-trace"])))
+        console.print(_text(printable_lines(failure["stack-trace"])))
 
 
 def cancel(
@@ -232,6 +240,8 @@ def logs(
     if len(found) > 1:
         names = ", ".join(path.stem for path in found)
         raise NotFoundError(f"{wanted!r} begins several logs: {names}")
+    from understudy.cli.commands.tail import follow
+
     try:
         asyncio.run(follow(found[0], for_ever=follow_log))
     except KeyboardInterrupt:
@@ -415,7 +425,13 @@ def _print_attention(attention: list[JsonObject]) -> None:
 
 def cell(text: str) -> Text:
     """Return literal text: neither control characters nor markup take effect."""
-    return Text(printable(text))
+    return _text(printable(text))
+
+
+def _text(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text)
 
 
 def _mark(job: JsonObject) -> str:

@@ -14,7 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
-from understudy.api import rest
+from understudy.api import endpoint
 from understudy.api.authentication import rest_security
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import shared_settings
@@ -47,10 +47,11 @@ async def _run_jobmanager(parts: Parts) -> int:
     listening = bind_rest(configuration)
     security = rest_security(configuration)
     warn_of_open_token(configuration, security)
+    security.server()  # Bad certificates are refused at the start, not at the first request.
     network: Network[LinkMessage] = network_of(
         configuration, spec.cluster_id, channels.link_codec, is_jobmanager=True
     )
-    url = rest.url_of(listening, rest_host(configuration), security)
+    url = endpoint.url_of(listening, rest_host(configuration), security)
     me = _leader_record(parts, url, network.address_of(spec.incarnation))
     identity = {
         "id": spec.name,
@@ -74,8 +75,13 @@ async def _run_jobmanager(parts: Parts) -> int:
         main_changed,
     )
     manager = _job_manager(parts, me, mains, network)
+    serving = endpoint.served_once_asked(
+        listening,
+        "understudy.api.rest",
+        lambda rest: rest.serving(manager, listening, security),
+    )
     try:
-        async with rest.serving(manager, listening, security), _running(mains.run()):
+        async with serving, _running(mains.run()):
             parts.reporter.event("jobmanager-started", **identity)
             ended = await manager.run()
             await _tell_end(parts, ended)

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from understudy.api import rest
+from understudy.api import endpoint
 from understudy.cli.launch.compose import locks_directory, open_services, standalone_rest
 from understudy.cli.launch.securing import bind_links, listens_on_tcp
 from understudy.config import Configuration, options
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def bind_rest(configuration: Configuration) -> socket.socket:
     """Return a JobManager's listening REST socket. Raises `ConfigurationError`."""
-    return rest.bind(configuration.get(options.REST_BIND_ADDRESS), _rest_ports(configuration))
+    return endpoint.bind(configuration.get(options.REST_BIND_ADDRESS), _rest_ports(configuration))
 
 
 def check_places(configurations: Sequence[Configuration]) -> None:

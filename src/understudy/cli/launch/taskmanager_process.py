@@ -5,12 +5,15 @@ Run as ``python -m understudy.cli.launch.taskmanager_process`` under a guardian.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from understudy.api import metrics, metrics_taskmanager
+from understudy.api.endpoint import served_once_asked
+from understudy.api.metrics_endpoint import Endpoint, bind
 from understudy.cli.launch.securing import network_of
 from understudy.cli.launch.worker import Parts, main
 from understudy.config import Configuration, options
@@ -29,7 +32,9 @@ async def run(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
     lease_s = Timing.of(configuration).lease_s
     host = configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()
-    endpoint = metrics_taskmanager.bind(configuration, host)
+    endpoint = bind(configuration, host)
+    if endpoint:
+        endpoint.security.server()  # Bad certificates are refused at the start.
     me = Identity(
         spec.incarnation,
         spec.name,
@@ -63,12 +68,6 @@ async def run(parts: Parts) -> int:
         parts.reporter,
         leaders,
     )
-    registry = metrics.registry_of(
-        "taskmanager",
-        spec.name,
-        parts.services,
-        metrics_taskmanager.TaskManagerMetrics(manager),
-    )
     parts.reporter.event(
         "taskmanager-started",
         id=spec.name,
@@ -77,7 +76,7 @@ async def run(parts: Parts) -> int:
         rest=None,
         metrics=me.metrics or None,
     )
-    async with metrics_taskmanager.serving(registry, endpoint):
+    async with _scraped(manager, parts, endpoint):
         try:
             await manager.run()
         finally:
@@ -98,6 +97,19 @@ def _pool(configuration: Configuration, storage: str, scratch: Path) -> PoolSett
         configuration.get(options.EXECUTORS_KEEP_IDLE),
         configuration.find(options.EXECUTORS_WAIT),
         configuration.get(options.DRIVER_REUSE),
+    )
+
+
+def _scraped(
+    manager: TaskManager, parts: Parts, endpoint: Endpoint | None
+) -> AbstractAsyncContextManager[None]:
+    """Serve metrics from the first scrape on, where they are to be served."""
+    if endpoint is None:
+        return contextlib.nullcontext()
+    return served_once_asked(
+        endpoint.listening,
+        "understudy.api.metrics_taskmanager",
+        lambda found: found.serving_manager(manager, parts.spec.name, parts.services, endpoint),
     )
 
 
