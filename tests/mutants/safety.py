@@ -78,16 +78,16 @@ SAFETY = (
         "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
-        "main is told of a document that is gone", 9, "runtime/application_jobs.py",
+        "main is told of a document that is gone", 9, "jobmanager/application_jobs.py",
         "raise LostDataError(str(error)) from error",
         "raise",
-        "tests/ha/test_awaited_results.py",
+        "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
-        "what a successor has removed is damage", 9, "runtime/dispatcher.py",
+        "what a successor has removed is damage", 9, "jobmanager/dispatcher.py",
         "            if highest > term:",
         "            if False:",
-        "tests/ha/test_late_leader.py",
+        "tests/jobmanager/test_late_leader.py",
     ),
     mutant(
         "a write that was sent twice on the way is another's", 8, "ha/documents.py",
