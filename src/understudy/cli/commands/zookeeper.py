@@ -87,8 +87,8 @@ def start(
 ) -> None:
     """Start the server in the background, and return when it serves.
 
-    Start the members of a quorum on each host: a member runs but does not serve until a majority
-    runs. $SERVER_JVMFLAGS holds JVM options, for instance for memory or TLS.
+    Start each member of a quorum on its host: until a majority runs, a member does not serve.
+    $SERVER_JVMFLAGS holds JVM options, for instance for memory or TLS.
     """
     config = _read(config_file, my_id, write=True)
     _prepare_data(config)
