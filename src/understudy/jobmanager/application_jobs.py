@@ -61,7 +61,7 @@ class Marks:
 
 
 class ApplicationJobs:
-    """All jobs of one application; see the module's docstring."""
+    """All jobs of one application (`Jobs`, `Tenant` and `Supervisor`)."""
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ async def deploy(
     )
     # The ids of the existing jobs are derived from the first job's id.
     record = replace(record, first_job_id=old.first_job_id)
-    record = replace(record, savepoints=old.savepoints)  # A run is started from them only once.
+    record = replace(record, savepoints=old.savepoints)  # A run starts from them only once.
     await persist("deploy other code", lambda: services.applications.redeploy(stored, term, record))
     return True
 
@@ -112,7 +112,7 @@ async def discard(
         entry = plans.entries.get(job_id)
         if entry is None or entry.result is None or entry.result.source.digest != source:
             continue
-        # Before the result is discarded: it names the checkpoints. Retained checkpoints stay.
+        # Before the discard: it clears the checkpoints' address. Retained checkpoints stay.
         await once(
             "remove what a discarded result has left",
             functools.partial(remove_checkpoints, services.storage, entry),
