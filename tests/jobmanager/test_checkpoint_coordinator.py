@@ -413,7 +413,7 @@ def test_a_cancelled_job_waits_for_no_repair() -> None:
         assert isinstance(refused, CheckpointsRefused)
         await successor.coordinator.finish()
 
-    run_virtual(main())
+    run_virtual(main(), limit_s=3600.0)
 
 
 def test_a_result_does_not_wait_for_the_repair_of_what_nobody_needs_any_more() -> None:
@@ -427,4 +427,4 @@ def test_a_result_does_not_wait_for_the_repair_of_what_nobody_needs_any_more() -
         await asyncio.sleep(10)
         await successor.coordinator.finish()
 
-    run_virtual(main())
+    run_virtual(main(), limit_s=3600.0)
