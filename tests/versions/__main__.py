@@ -1,4 +1,4 @@
-"""``python -m tests.versions [--keep] [4.0/17/cluster …]``: travel on each version, and write it.
+"""``python -m tests.versions [--keep] [4.0/17 …]``: travel on each version, write the table.
 
 With names of combinations only those are tried, and nothing is written. ``--keep`` keeps what was
 fetched, in ``out/versions``.
@@ -22,8 +22,7 @@ PAGE = ground.ROOT / "docs" / "versions.md"
 
 HEAD = """# Versions
 
-Each line is one journey on a PySpark and a Java: SQL, a Python function in tasks, micro-batches;
-with a local master, or on a standalone cluster whose Master and Workers are of the same PySpark.
+Each line is one journey on a PySpark and a Java: SQL, a Python function in tasks, micro-batches.
 The leader is killed under the second, a driver within the third. The figures must be right, what
 was running must run on, committed batches must not run again, nothing may be left.
 
@@ -31,8 +30,8 @@ was running must run on, committed batches must not run again, nothing may be le
 another Java than the rest of the tests, are part of `make test`. Python was {python}. Seconds hold
 every start of Spark, and depend on what else the machine does: they are no benchmark.
 
-| PySpark | Java | Spark runs | passed | seconds | date |
-|---|---|---|---|---|---|
+| PySpark | Java | passed | seconds | date |
+|---|---|---|---|---|
 """
 
 
@@ -49,10 +48,7 @@ class Row:
     def line(self, date: str) -> str:
         """Return it as a line of the table."""
         passed = f"no: {self.fault}" if self.fault else "yes"
-        where = "on a standalone cluster" if self.combination.cluster else "in the driver"
-        return (
-            f"| {self.pyspark} | {self.java} | {where} | {passed} | {self.seconds:.0f} | {date} |\n"
-        )
+        return f"| {self.pyspark} | {self.java} | {passed} | {self.seconds:.0f} | {date} |\n"
 
 
 def main(arguments: list[str]) -> int:
@@ -83,7 +79,7 @@ def _row(combination: Combination, overlay: Path | None) -> Row:
     fault, pyspark, java = "", combination.pyspark, str(combination.java)
     with tempfile.TemporaryDirectory(prefix="understudy-versions-") as place:
         try:
-            found = travel(Path(place), home, overlay, on_a_cluster=combination.cluster)
+            found = travel(Path(place), home, overlay)
             pyspark, java = found["spark"], found["java"]
         except AssertionError as error:
             print(error, file=sys.stderr)

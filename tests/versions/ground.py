@@ -29,12 +29,10 @@ class Combination:
 
     pyspark: str
     java: int
-    cluster: bool = False
-    """On a standalone cluster of the same PySpark and Java; else with a local master."""
 
     def __str__(self) -> str:
-        """Return how it is named on the command line: ``4.0/17``, ``4.0/17/cluster``."""
-        return f"{self.pyspark}/{self.java}{'/cluster' if self.cluster else ''}"
+        """Return how it is named on the command line: ``4.0/17``."""
+        return f"{self.pyspark}/{self.java}"
 
 
 def pins() -> dict[str, Path]:
@@ -48,11 +46,7 @@ def pins() -> dict[str, Path]:
 
 def all_combinations() -> list[Combination]:
     """Return all that there are, the oldest first."""
-    return [
-        Combination(minor, java, cluster=cluster)
-        for minor in (*pins(), INSTALLED)
-        for java, cluster in (*((one, False) for one in SUPPORTED), (SUPPORTED[0], True))
-    ]
+    return [Combination(minor, java) for minor in (*pins(), INSTALLED) for java in SUPPORTED]
 
 
 def few_combinations() -> list[Combination]:
