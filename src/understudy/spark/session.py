@@ -26,8 +26,9 @@ from understudy.spark.jvm_state import JvmState, Seen
 PROGRESS_JOBS_MAX = 50
 """Of a job group with more Spark jobs, the latest are counted: each costs a call to the JVM."""
 
-SETTLE_S, SETTLE_POLL_S = 0.5, 0.02
-"""How long threads of the JVM have to end by themselves once their job has."""
+SETTLE_S, SETTLE_POLL_S = 5.0, 0.02
+"""How long threads of the JVM have to end by themselves once their job has. Only who has left one
+waits, and the driver of that is retired anyway."""
 
 JVM_END_S = 2.0
 """How long to wait, after a broken connection, for the kernel to say that the JVM is gone."""
