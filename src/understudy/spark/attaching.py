@@ -23,6 +23,8 @@ from py4j.finalizer import ThreadSafeFinalizer
 from py4j.java_gateway import GatewayParameters, JavaGateway, JavaMember, JavaObject
 from py4j.protocol import (
     END_COMMAND_PART,
+    ENTRY_POINT_OBJECT_ID,
+    GATEWAY_SERVER_OBJECT_ID,
     MEMORY_COMMAND_NAME,
     MEMORY_DEL_SUBCOMMAND_NAME,
     STATIC_PREFIX,
@@ -238,6 +240,8 @@ def release_all(gateway: JavaGateway) -> None:
     ids = [key.removeprefix(prefix) for key in list(ThreadSafeFinalizer.finalizers)]
     pending = list(getattr(client, "finalizer_deque", None) or ())
     ids += [task[1] for task in pending if isinstance(task, tuple)]
+    # The gateway's own objects have names, not numbers, and every later process needs them.
+    ids = [one for one in ids if one not in {ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID}]
     connection = client._get_connection()
     connection.socket.settimeout(RELEASE_S)
     for first in range(0, len(ids), RELEASED_AT_ONCE):

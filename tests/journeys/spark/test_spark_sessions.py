@@ -153,3 +153,7 @@ def test_what_is_attached_has_all_that_pyspark_gives_it(told: dict[str, Any]) ->
     (context, session), (own_context, own_session) = told["as PySpark has them"], told["attributes"]
 
     assert (context, session) == (own_context, own_session)
+
+
+def test_the_jvm_calls_back_each_process_and_nothing_of_that_is_left(told: dict[str, Any]) -> None:
+    assert [[[2], []], [[2], []]] == told["batches"]

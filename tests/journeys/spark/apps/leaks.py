@@ -6,6 +6,7 @@ Not an application: it drives the session as a driver does, so that one start of
 import json
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,23 @@ def ask(key: str, value: str) -> str:
     return ""
 
 
+def name_of(handover: Handover) -> str:
+    return handover.label.partition(" #")[0]
+
+
+def batches(spark: SparkSession) -> list[int]:
+    """Have the JVM call this process back: once for each batch of a stream."""
+    place = Path(tempfile.mkdtemp(dir=sys.argv[1]))
+    (place / "in").mkdir()
+    (place / "in" / "one.txt").write_text("1\n2\n")
+    seen: list[int] = []
+    rows = spark.readStream.schema("value STRING").text(str(place / "in"))
+    sink = rows.writeStream.foreachBatch(lambda df, _: seen.append(df.count()))
+    sink = sink.option("checkpointLocation", str(place / "points")).trigger(availableNow=True)
+    sink.start().awaitTermination()
+    return seen
+
+
 def in_process(end: socket.socket) -> None:
     """Be the process of one job: told by the handover's label what to do."""
     with end.makefile("rb") as lines:
@@ -145,13 +163,15 @@ def in_process(end: socket.socket) -> None:
     session = AttachedSession()
     spark = session.open(handover)
     told: Any = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
-    name, _, what = handover.label.partition(" #")[0].partition(": ")
+    if name_of(handover).startswith("batches"):
+        told = batches(spark)
+    name, _, what = name_of(handover).partition(": ")
     if name in LEAKS:
         LEAKS[name][what == "clear"](spark)
     elif name == "attributes":
         _ = spark.sparkContext._javaAccumulator
         told = [sorted(vars(spark.sparkContext)), sorted(vars(spark))]
-    else:
+    elif name == "asks":
         told = {key: ask(key, value) for key, value in SETTINGS.items()}
     session.close()
     end.sendall(json.dumps(told).encode() + b"\n")
@@ -191,6 +211,7 @@ def main() -> None:
         jobs.run(f"{name}: clear")
     told["asked"], told["after"] = jobs.run("asks")
     told["attributes"], _ = jobs.run("attributes")
+    told["batches"] = [jobs.run(f"batches {number}") for number in range(2)]
     root = jobs.sessions._root
     assert root is not None
     told["as PySpark has them"] = [sorted(vars(root.sparkContext)), sorted(vars(root))]
