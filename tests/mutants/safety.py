@@ -42,8 +42,8 @@ SAFETY = (
         "tests/driver/test_driver.py",
     ),
     mutant(
-        "an interrupt before its attempt is forgotten", 3, "driver/driver.py",
-        "            if self._is_interrupted(deploy):\n                raise Interrupted",
+        "an interrupt before its attempt is forgotten", 3, "driver/interrupts.py",
+        "            if self.has(deploy):\n                raise Interrupted",
         "            if False:\n                raise Interrupted",
         "tests/driver/test_driver.py",
     ),

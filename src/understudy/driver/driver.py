@@ -15,13 +15,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import NoReturn
 
 from understudy.clock import Clock
 from understudy.core.handover import Handover
 from understudy.driver.attempt import Attempt, Interrupted
 from understudy.driver.checkpointing import LinkRecorder
+from understudy.driver.interrupts import Interrupts
 from understudy.driver.job_line import Attach, Beat, GiveUp, Line, LineMessage
 from understudy.driver.job_session import JobSession
 from understudy.errors import ExecutorsUnavailable, SessionLost, UnreachableError
@@ -30,7 +30,7 @@ from understudy.process.channels import APPLICATION_LOST, JVM_LOST
 from understudy.process.printed import flush_output
 from understudy.process.pulse import BEATS
 from understudy.rpc import messages
-from understudy.rpc.messages import Deploy, Interrupt, RunAttempt
+from understudy.rpc.messages import Interrupt, RunAttempt
 
 
 class JobProcess:
@@ -43,10 +43,7 @@ class JobProcess:
         self._session = session
         self._storage = storage
         self._clock = clock
-        self._running = ""
-        """The job whose function the main thread is in."""
-        self._interrupted: set[tuple[str, int]] = set()
-        """Attempts that are to end, those that have not begun here yet included."""
+        self._interrupts = Interrupts()
         self._handover: Handover | None = None
         self._recorder: LinkRecorder | None = None
         self._given_up: ExecutorsUnavailable | None = None
@@ -54,7 +51,7 @@ class JobProcess:
 
     def serve(self, timeout_s: float) -> None:
         """Run one attempt; be heard of within ``timeout_s`` all the time."""
-        signal.signal(signal.SIGUSR1, self._raise_in_job)
+        self._interrupts.listen()
         # Whoever sends it from outside ends this process: that is no exception of a job.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         order = self._await_order()
@@ -70,7 +67,7 @@ class JobProcess:
         deploy = order.deploy
         attempt = Attempt(deploy, order.term, self._storage, self._clock)
         try:
-            with self._interruptible(deploy):
+            with self._interrupts.working_for(deploy):
                 session = self._session.open(self._handover)
                 recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, self._clock)
                 self._recorder = recorder
@@ -93,7 +90,7 @@ class JobProcess:
             self._end_queries(attempt)
             if self._given_up:
                 attempt.failed(self._given_up)
-            elif self._is_interrupted(deploy):
+            elif self._interrupts.has(deploy):
                 attempt.interrupted()
             else:
                 attempt.failed(error)
@@ -129,24 +126,6 @@ class JobProcess:
         except UnreachableError:
             os._exit(0)
 
-    @contextlib.contextmanager
-    def _interruptible(self, deploy: Deploy) -> Iterator[None]:
-        self._running = deploy.job_id
-        try:
-            if self._is_interrupted(deploy):
-                raise Interrupted
-            yield
-        finally:
-            self._running = ""
-
-    def _is_interrupted(self, deploy: Deploy) -> bool:
-        return (deploy.job_id, deploy.attempt) in self._interrupted
-
-    def _raise_in_job(self, *_: object) -> None:
-        if self._running and any(job_id == self._running for job_id, _ in self._interrupted):
-            self._running = ""  # Once: what follows is our own.
-            raise Interrupted
-
     def _await_order(self) -> RunAttempt:
         while (envelope := self._line.receive()) is not None:
             match envelope.message:
@@ -172,15 +151,14 @@ class JobProcess:
         os._exit(0)  # The driver is gone; its guardian is about to end us anyway.
 
     def _interrupt(self, wish: Interrupt) -> None:
-        # It may come before its attempt is begun, or after the end of it.
-        self._interrupted.add((wish.job_id, wish.attempt))
-        if self._running != wish.job_id:
+        self._interrupts.add(wish.job_id, wish.attempt)
+        if not self._interrupts.reaches(wish.job_id):
             return
         try:
             self._session.interrupt()
         except Exception:
             logging.getLogger(__name__).exception("interrupting %s", wish.job_id)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        self._interrupts.strike()
 
     def _beat(self, timeout_s: float) -> None:
         while True:

@@ -19,7 +19,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,11 +26,12 @@ from understudy.clock import SystemClock
 from understudy.core.executors import Assignment, Launch, Tag
 from understudy.core.handover import Handover
 from understudy.driver import fork_server
-from understudy.driver.attempt import Attempt, Interrupted
+from understudy.driver.attempt import Attempt
 from understudy.driver.driver import JobProcess
 from understudy.driver.driver_session import Session, open_session
 from understudy.driver.executor_watch import ExecutorWatch
 from understudy.driver.fork_server import Child, ForkServer
+from understudy.driver.interrupts import Interrupts
 from understudy.driver.job_line import Attach, Beat, GiveUp, Line, line_over
 from understudy.driver.job_session import job_session
 from understudy.driver.surroundings import left_behind
@@ -89,20 +89,17 @@ class Driver:
         self._turn = threading.Lock()
         self._line: Line | None = None
         """To the process in which an attempt runs."""
-        self._opening = ""
-        """The job that the main thread opens a session for."""
+        self._interrupts = Interrupts()
         self._running = ""
         """The job that has this driver."""
         self._attempt = 0
-        self._interrupted: set[tuple[str, int]] = set()
-        """Attempts that are to end, those that have not begun here yet included."""
         self._executors = ExecutorWatch(session, link.send, self._clock, start.wait_s)
         self._given_up: ExecutorsUnavailable | None = None
         """Why the attempt is interrupted, if nobody has asked for it."""
 
     def serve(self) -> None:
         """Run attempts until the driver must be retired, or its TaskManager is gone."""
-        signal.signal(signal.SIGUSR1, self._raise_in_open)
+        self._interrupts.listen()
         # PySpark takes it with its first context.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._pulse.expect(_SERVER)
@@ -148,7 +145,7 @@ class Driver:
         deploy = order.deploy
         attempt = Attempt(deploy, order.term, open_storage(self._storage), self._clock)
         try:
-            with self._interruptible(deploy):
+            with self._interrupts.working_for(deploy):
                 return self._session.open(_assignment(deploy))
         except SessionLost as error:
             self._lose_application(str(error))
@@ -159,7 +156,7 @@ class Driver:
                 self._lose_application(lost)
             if self._given_up:
                 attempt.failed(self._given_up)
-            elif self._is_interrupted(deploy):
+            elif self._interrupts.has(deploy):
                 attempt.interrupted()
             else:
                 attempt.failed(error)
@@ -174,7 +171,7 @@ class Driver:
         self._pulse.expect(_JOB)
         with contextlib.suppress(UnreachableError), self._turn:
             self._line = line
-            if self._is_interrupted(deploy):
+            if self._interrupts.has(deploy):
                 line.send(Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
             if handover:
                 line.send(Attach(handover=handover))
@@ -243,24 +240,6 @@ class Driver:
         except UnreachableError:
             os._exit(0)
 
-    @contextlib.contextmanager
-    def _interruptible(self, deploy: Deploy) -> Iterator[None]:
-        self._opening = deploy.job_id
-        try:
-            if self._is_interrupted(deploy):
-                raise Interrupted
-            yield
-        finally:
-            self._opening = ""
-
-    def _is_interrupted(self, deploy: Deploy) -> bool:
-        return (deploy.job_id, deploy.attempt) in self._interrupted
-
-    def _raise_in_open(self, *_: object) -> None:
-        if self._opening and any(job_id == self._opening for job_id, _ in self._interrupted):
-            self._opening = ""  # Once: what follows is our own.
-            raise Interrupted
-
     def _receive(self) -> None:
         while (envelope := self._link.receive()) is not None:
             match envelope.message:
@@ -273,12 +252,11 @@ class Driver:
         os._exit(0)  # The TaskManager is gone; our guardian is about to end us anyway.
 
     def _interrupt(self, wish: Interrupt | GiveUp) -> None:
-        # It may come before its attempt is begun, or after the end of it.
         with self._turn:
-            self._interrupted.add((wish.job_id, wish.attempt))
+            self._interrupts.add(wish.job_id, wish.attempt)
         self._say(wish)
-        if self._opening == wish.job_id:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        if self._interrupts.reaches(wish.job_id):
+            self._interrupts.strike()
 
     def _say(
         self,
