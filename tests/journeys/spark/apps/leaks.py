@@ -63,6 +63,12 @@ def set_checkpoints(spark: SparkSession) -> None:
     spark.sparkContext.setCheckpointDir(str(Path(sys.argv[1]) / "points"))
 
 
+def leave_thread(spark: SparkSession) -> None:
+    timer = jvm(spark).java.util.Timer("left")
+    # A timer to which nothing refers is collected, and ends its thread.
+    jvm(spark).java.lang.System.getProperties().put("left", timer)
+
+
 def leave_its_own(spark: SparkSession) -> None:
     spark.range(5).createTempView("seen")
     spark.conf.set("spark.sql.shuffle.partitions", "7")
@@ -106,7 +112,7 @@ LEAKS: dict[str, tuple[Callable[[SparkSession], Any], Callable[[SparkSession], A
     ),
     "a checkpoint directory": (set_checkpoints, lambda spark: None),
     "an added file": (add_file, lambda spark: None),
-    "a thread of Java": (lambda spark: jvm(spark).java.util.Timer("left"), lambda spark: None),
+    "a thread of Java": (leave_thread, lambda spark: None),
     "what is its own": (
         leave_its_own,
         lambda spark: None,
