@@ -31,11 +31,19 @@ def _kill_the_taskmanager(run: Run) -> None:
     os.kill(run.get("/taskmanagers")["taskmanagers"][0]["pid"], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("meanwhile", [_nothing, _kill_the_leader, _kill_the_taskmanager])
+@pytest.mark.parametrize(
+    ("stopped", "meanwhile"),
+    [
+        ("fork server stopped", _nothing),
+        ("guardian stopped", _nothing),
+        ("guardian stopped", _kill_the_leader),
+        ("guardian stopped", _kill_the_taskmanager),
+    ],
+)
 def test_no_process_of_the_last_attempt_writes_beside_the_next_one(
-    start: Start, nothing_left: Callable[[], None], meanwhile: Callable[[Run], None]
+    start: Start, nothing_left: Callable[[], None], stopped: str, meanwhile: Callable[[Run], None]
 ) -> None:
-    run = start("beside.py", "guardian stopped", options=OPTIONS)
+    run = start("beside.py", stopped, options=OPTIONS)
     run.grown("failing.txt", 1)
     meanwhile(run)
     code = run.finish()
@@ -43,7 +51,8 @@ def test_no_process_of_the_last_attempt_writes_beside_the_next_one(
 
     assert code == 0, run.story()
     assert "1 writes" in written
-    assert ["2 begins"] == written[written.index("2 begins") :]
+    # The death of the TaskManager may find attempt 2 on the way: then attempt 3 begins.
+    assert "1 writes" not in written[written.index("2 begins") :]
     nothing_left()
 
 

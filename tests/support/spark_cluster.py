@@ -85,11 +85,16 @@ class State:
     """ALIVE, STANDBY, RECOVERING …"""
     cores: int
     cores_used: int
-    workers: int
-    """Number of living Workers."""
+    living: frozenset[str]
+    """Ids of the Workers that the Master holds for alive: a killed one too, until it notices."""
     active: tuple[Application, ...]
     completed: tuple[Application, ...]
     """The newest last; the Master keeps 200."""
+
+    @property
+    def workers(self) -> int:
+        """Return the number of living Workers."""
+        return len(self.living)
 
     @property
     def names(self) -> list[str]:
@@ -298,7 +303,7 @@ class SparkCluster:
 
     def start_worker(self, *, wait: bool = True) -> Worker:
         """Start one more Worker; return when the leading Master knows it."""
-        before = self.state().workers if wait else 0
+        before = self.state().living if wait else frozenset()
         self._started += 1
         name = f"worker-{self._started}"
         directory = self.directory / name
@@ -309,7 +314,7 @@ class SparkCluster:
         self.workers.append(worker)
         self._daemons.append(worker)
         if wait:
-            self.await_state(lambda state: state.workers > before, what=name)
+            self.await_state(lambda state: bool(state.living - before), what=name)
         return worker
 
     def kill_worker(self, worker: Worker | None = None) -> Worker:
@@ -455,9 +460,8 @@ def _state(told: dict[str, Any]) -> State:
         tuple(Application(one["id"], one["name"], one["cores"], one["state"]) for one in told[kind])
         for kind in ("activeapps", "completedapps")
     )
-    return State(
-        told["status"], told["cores"], told["coresused"], told["aliveworkers"], active, completed
-    )
+    living = frozenset(one["id"] for one in told["workers"] if one["state"] == "ALIVE")
+    return State(told["status"], told["cores"], told["coresused"], living, active, completed)
 
 
 def _without_vector_module(java: Java, home: Path) -> Java:
