@@ -460,8 +460,10 @@ def _state(told: dict[str, Any]) -> State:
         tuple(Application(one["id"], one["name"], one["cores"], one["state"]) for one in told[kind])
         for kind in ("activeapps", "completedapps")
     )
-    living = frozenset(one["id"] for one in told["workers"] if one["state"] == "ALIVE")
-    return State(told["status"], told["cores"], told["coresused"], living, active, completed)
+    # The Master writes its sums before the list, and a Worker may be lost in between.
+    living = {one["id"]: one["cores"] for one in told["workers"] if one["state"] == "ALIVE"}
+    cores = sum(living.values())
+    return State(told["status"], cores, told["coresused"], frozenset(living), active, completed)
 
 
 def _without_vector_module(java: Java, home: Path) -> Java:
