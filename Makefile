@@ -15,7 +15,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster test test-all forget check unit zookeeper failure journeys journeys-all scale s3 s3a spark resume versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup demo demo-cluster test test-all forget check unit zookeeper failure journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -42,7 +42,7 @@ test: forget check unit zookeeper journeys spark
 	@$(BIN)/python -m tests.support.durations
 
 # ... and what takes long: all journeys on each backend, many of everything, one kill after the other.
-test-all: test journeys-all scale resume yarn
+test-all: test journeys-all scale long yarn
 	@$(BIN)/python -m tests.support.durations
 
 forget: $(READY)
@@ -60,7 +60,7 @@ UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "not zookeeper" $(UNITS)
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "not zookeeper and not long" $(UNITS)
 
 # The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
 # its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on
@@ -102,9 +102,12 @@ spark: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/spark/test_spark_streaming.py \
 		tests/journeys/spark/test_spark_writes.py
 
-# Of these, the jobs that go on after one kill after the other: checkpoints, queries, savepoints, safe
-# writes.
-resume: $(READY)
+# What is marked long: the rest of what the other parts sample, every write as a crash point, and the
+# jobs that resume after one kill after the other.
+long: $(READY)
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "long and not zookeeper" $(UNITS)
+	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/crash/test_crash_points.py --writes all
+	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 1000 --worlds 4000
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
 
 # A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"

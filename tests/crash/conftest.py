@@ -1,4 +1,5 @@
-"""How many crashes, and which: ``pytest tests/crash --pairs all``, ``… --point 1-failed-kept:7/…``.
+"""How many crashes, and which: ``pytest tests/crash --writes all``, ``… --pairs all``, ``… --point
+1-failed-kept:7/…``.
 
 All pairs are some 400,000 runs: two hours of one core.
 """
@@ -18,6 +19,9 @@ HERE = Path(__file__).parent
 PAIRS = 900
 """Every so-manieth pair is tried unless asked otherwise: as many as fit into a few seconds."""
 
+WRITES = 3
+"""Every so-manieth write is crashed at unless asked otherwise, others with each combination."""
+
 COUNTED = {
     "crash_points": "crash points",
     "crash_pairs": "pairs of crash points",
@@ -29,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the enumeration."""
     group = parser.getgroup("crash", "crashes at every write")
     group.addoption("--point", default=None, help="strike only so, and tell the story")
+    group.addoption("--writes", default=str(WRITES), help=f"every N-th write, or all ({WRITES})")
     group.addoption("--pairs", default=str(PAIRS), help=f"every so-manieth pair, or all ({PAIRS})")
 
 

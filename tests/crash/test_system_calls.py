@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from tests.crash.formats import DONE, OPERATIONS, UNKNOWN, Ground, Operation, sweep
 from tests.support import system_calls, zygote
+from tests.support.sampling import quickly
 from tests.support.zygote import Zygote
 
 Record = Callable[[str, object], None]
@@ -45,8 +47,9 @@ def processes(breeder: Zygote) -> Iterator[Zygote]:
 
 
 @needs_strace
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    ("name", "fault"), quickly(product(OPERATIONS, FAULTS), tuple(zip(OPERATIONS, cycle(FAULTS))))
+)
 def test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_can_be_repeated(
     name: str, fault: str, processes: Zygote, tmp_path: Path, record_property: Record
 ) -> None:
