@@ -66,7 +66,7 @@ unit: $(READY)
 # its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on
 # loopback.
 zookeeper: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m zookeeper tests/contract tests/ha tests/failure
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "zookeeper and not long" tests/contract tests/ha tests/failure
 
 # ... and hundreds of them, two at a time; SEED=7 says which.
 failure: $(READY)
@@ -74,12 +74,12 @@ failure: $(READY)
 
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, and with all data on S3, those that can fail differently there.
-ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py drivers.py destroy.py retention.py \
-	standing_cluster.py zookeeper_command.py)
+ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py)
 
 journeys: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark"
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile $(ON_ZOOKEEPER) --backend zookeeper
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
+		-m "not spark and not long"
+	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/journeys/test_ending.py tests/journeys/test_leader.py tests/journeys/test_drivers.py \
 		-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when" --backend zookeeper --storage s3
 
@@ -99,13 +99,11 @@ s3: $(READY)
 # ... and with real Spark: local, and on standalone clusters of two workers.
 spark: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys/spark/test_spark_streaming.py \
-		tests/journeys/spark/test_spark_writes.py
 
 # What is marked long: the rest of what the other parts sample, every write as a crash point, and the
 # jobs that resume after one kill after the other.
 long: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "long and not zookeeper" $(UNITS)
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m long $(UNITS) tests/failure
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/crash/test_crash_points.py --writes all
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 1000 --worlds 4000
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run, command, stored
+from tests.support.sampling import quickly
 
 AGAIN_SOON = (
     *("-D", "restart-strategy.type=fixed-delay"),
@@ -260,8 +262,10 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("retention", KEPT)
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize(
+    ("scheme", "retention"),
+    quickly(product(["", "file://"], KEPT), [*zip(["", "file://"], KEPT, strict=False)]),
+)
 def test_after_the_end_only_what_is_retained_is_left_and_the_results_name_it(
     start: Start, place: Path, retention: str, scheme: str
 ) -> None:

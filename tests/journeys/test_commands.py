@@ -13,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import command
+from tests.support.sampling import quickly
 
 NAMED = ("-D", "high-availability.cluster-id=flights")
 
@@ -190,8 +192,13 @@ def test_commands_keep_working_while_the_leader_changes(start: Start, place: Pat
     assert 0 == run.finish()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("whom", ["application", "job"])
+@pytest.mark.parametrize(
+    ("whom", "number"),
+    quickly(
+        product(["application", "job"], [signal.SIGKILL, signal.SIGTERM]),
+        [("job", signal.SIGKILL)],
+    ),
+)
 def test_cancel_waits_for_the_next_leader(
     start: Start, place: Path, number: signal.Signals, whom: str
 ) -> None:

@@ -13,12 +13,16 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import LASTING, Run, impatient
+from tests.support.sampling import quickly
 
 KILLS = {
     "the driver": ("driver_pid",),
     "its guardian": ("guardian_pid",),
     "both": ("guardian_pid", "driver_pid"),
 }
+TASKMANAGERS = [["pid"], ["pid", "guardian_pid"]]
+DRIVERS = [["driver_pid"], ["driver_pid", "guardian_pid"]]
+"""What is frozen."""
 
 
 def _end(run: Run, attempts: int) -> None:
@@ -31,7 +35,7 @@ def _end(run: Run, attempts: int) -> None:
     assert expected == run.lines("jobs.txt")
 
 
-@pytest.mark.parametrize("whom", KILLS)
+@pytest.mark.parametrize("whom", quickly(KILLS, ["its guardian"]))
 def test_a_job_runs_again_at_once_when_its_driver_is_killed(
     start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:
@@ -46,7 +50,7 @@ def test_a_job_runs_again_at_once_when_its_driver_is_killed(
     nothing_left()
 
 
-@pytest.mark.parametrize("whom", KILLS)
+@pytest.mark.parametrize("whom", quickly(KILLS, ["both"]))
 def test_what_a_killed_driver_had_forked_is_dead_before_the_job_runs_again(
     start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:
@@ -78,7 +82,7 @@ def test_a_job_runs_again_on_the_next_taskmanager(
     nothing_left()
 
 
-@pytest.mark.parametrize("keys", [("driver_pid",), ("driver_pid", "guardian_pid")])
+@pytest.mark.parametrize("keys", quickly(DRIVERS, DRIVERS[-1:]))
 def test_a_frozen_driver_is_ended_and_the_job_runs_again(
     start: Start, keys: tuple[str, ...]
 ) -> None:
@@ -92,7 +96,7 @@ def test_a_frozen_driver_is_ended_and_the_job_runs_again(
     _end(run, attempts=2)
 
 
-@pytest.mark.parametrize("keys", [("pid",), ("pid", "guardian_pid")])
+@pytest.mark.parametrize("keys", quickly(TASKMANAGERS, TASKMANAGERS[-1:]))
 def test_a_frozen_taskmanager_loses_its_drivers_and_the_job_runs_again(
     start: Start, nothing_left: Callable[[], None], keys: tuple[str, ...]
 ) -> None:

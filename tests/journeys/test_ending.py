@@ -16,11 +16,19 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import SESSION_LESS, command, stored
 from tests.journeys.members import until
+from tests.support.sampling import quickly
+
+CLOSINGS = [
+    ((signal.SIGINT, signal.SIGINT), 130),
+    ((signal.SIGTERM,), 143),
+    ((signal.SIGHUP,), 129),
+]
+"""The signals that close a run, and its exit code."""
 
 NAMED = ("-D", "high-availability.cluster-id=flights")
 
 
-@pytest.mark.parametrize("how", ["exit-0", "raise", "no-jobs"])
+@pytest.mark.parametrize("how", quickly(["exit-0", "raise", "no-jobs"], ["exit-0"]))
 def test_a_cluster_without_a_name_leaves_nothing(
     start: Start, place: Path, nothing_left: Callable[[], None], how: str
 ) -> None:
@@ -31,7 +39,9 @@ def test_a_cluster_without_a_name_leaves_nothing(
 
 
 @pytest.mark.local_storage  # An object store has no directories.
-@pytest.mark.parametrize("how", ["exit-0", "raise", "no-jobs", "same-name"])
+@pytest.mark.parametrize(
+    "how", quickly(["exit-0", "raise", "no-jobs", "same-name"], ["exit-0", "raise"])
+)
 def test_a_named_cluster_leaves_its_registry_and_one_tombstone(
     start: Start, place: Path, nothing_left: Callable[[], None], how: str
 ) -> None:
@@ -126,7 +136,7 @@ def test_a_standby_does_not_run_again_what_ended_normally(place: Path, start: St
     assert 1 == len((place / "main.txt").read_text().splitlines())
 
 
-@pytest.mark.parametrize("host", [[], ["--host", "127.0.0.1"]])
+@pytest.mark.parametrize("host", quickly([[], ["--host", "127.0.0.1"]], [[]]))
 def test_single_processes_form_a_cluster_and_survive_their_leader(
     place: Path, host: list[str]
 ) -> None:
@@ -207,11 +217,7 @@ def test_a_run_whose_cancellation_is_durable_is_not_said_to_go_on(
 
 @pytest.mark.parametrize(
     ("signals", "code"),
-    [
-        ((signal.SIGINT, signal.SIGINT), 130),
-        ((signal.SIGTERM,), 143),
-        ((signal.SIGHUP,), 129),
-    ],
+    quickly(CLOSINGS, CLOSINGS[:1]),
 )
 def test_a_closed_run_keeps_its_data_and_is_resumed_by_the_printed_command(
     start: Start,

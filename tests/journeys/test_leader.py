@@ -12,11 +12,12 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import BY_PROOF_S, LASTING, impatient
+from tests.support.sampling import quickly
 
 KILLS = 8
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", quickly([signal.SIGKILL, signal.SIGTERM], [signal.SIGKILL]))
 def test_a_job_runs_on_while_its_leader_is_lost_again_and_again(
     start: Start, nothing_left: Callable[[], None], number: signal.Signals
 ) -> None:
@@ -55,7 +56,9 @@ def test_guardian_and_worker_of_the_leader_are_killed_together(start: Start) -> 
     assert run.lines("jobs.txt") == ["first 1", "long 1", "third 1"]
 
 
-@pytest.mark.parametrize("whom", ["worker", "guardian and worker"])
+@pytest.mark.parametrize(
+    "whom", quickly(["worker", "guardian and worker"], ["guardian and worker"])
+)
 def test_a_frozen_leader_is_deposed_and_its_main_is_dead_before_the_next_one_runs(
     start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:

@@ -23,6 +23,7 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import COMMAND, SESSION_LESS
 from tests.support import namespaces
+from tests.support.sampling import quickly
 
 pytestmark = pytest.mark.filesystem  # With a backend of its own.
 
@@ -79,7 +80,9 @@ def published(place: Path) -> set[str]:
 # --- on one host ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("secured", ["the secret", "the secret and TLS"])
+@pytest.mark.parametrize(
+    "secured", quickly(["the secret", "the secret and TLS"], ["the secret and TLS"])
+)
 def test_a_job_runs_on_over_tcp_while_its_leader_is_lost(
     start: Start, place: Path, nothing_left: Callable[[], None], secured: str
 ) -> None:

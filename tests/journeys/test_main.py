@@ -11,6 +11,16 @@ import pytest
 
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, command
+from tests.support.sampling import quickly
+
+ENDS = [
+    ("exit-0", 0, "FINISHED"),
+    ("exit-3", 1, "FAILED"),
+    ("raise", 1, "FAILED"),
+    ("uncaught", 1, "FAILED"),
+    ("unawaited", 1, "FAILED"),
+]
+"""How it ends, the exit code, and the application's status."""
 
 QUICK = ("-D", "restart-strategy.exponential-delay.initial-backoff=50ms")
 
@@ -22,16 +32,7 @@ def test_a_main_without_jobs_is_finished(start: Start) -> None:
     assert run.of("application-finished")[0]["jobs"] == []
 
 
-@pytest.mark.parametrize(
-    ("how", "code", "status"),
-    [
-        ("exit-0", 0, "FINISHED"),
-        ("exit-3", 1, "FAILED"),
-        ("raise", 1, "FAILED"),
-        ("uncaught", 1, "FAILED"),
-        ("unawaited", 1, "FAILED"),
-    ],
-)
+@pytest.mark.parametrize(("how", "code", "status"), quickly(ENDS, [ENDS[0], ENDS[-1]]))
 def test_how_main_ends_is_how_the_application_ends(
     start: Start, how: str, code: int, status: str
 ) -> None:
@@ -136,7 +137,7 @@ def test_two_jobs_run_at_once(start: Start) -> None:
     assert sorted(run.lines("jobs.txt")) == ["left 1", "right 1"]
 
 
-@pytest.mark.parametrize("slots", ["1", "2"])
+@pytest.mark.parametrize("slots", quickly(["1", "2"], ["2"]))
 def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) -> None:
     run = start(
         "mains.py",
@@ -193,7 +194,7 @@ def test_a_job_that_ends_while_nobody_leads_is_not_run_again(start: Start) -> No
     assert len(run.lines("main.txt")) == 2
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"])
+@pytest.mark.parametrize("name", quickly(["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"], ["SIGTERM"]))
 def test_a_signal_to_main_is_its_loss_and_the_job_is_adopted(start: Start, name: str) -> None:
     run = start("three.py")
     run.running("second job")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, Run, stored
+from tests.support.sampling import quickly
 
 FEW = ("--master", "local[1]", "--jobmanagers", "1", "--slots", "1")
 ONE_JOB = """
@@ -32,7 +33,7 @@ JAVAS = {
 }
 
 
-@pytest.mark.parametrize("how", JAVAS)
+@pytest.mark.parametrize("how", quickly(JAVAS, ["exits"]))
 def test_a_java_that(tmp_path: Path, how: str) -> None:
     script, timeout, why = JAVAS[how]
     run = _run(tmp_path, script, timeout)

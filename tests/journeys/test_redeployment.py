@@ -15,6 +15,7 @@ from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import SESSION_LESS, command, stored
 from tests.journeys.members import Begin, members, until
+from tests.support.sampling import quickly
 
 NAMED = ("-D", "high-availability.cluster-id=flights", "--run-id", "monday")
 
@@ -158,7 +159,7 @@ def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deploye
     assert "has been deployed anew since this process was started" in told
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", quickly([False, True], [True]))
 def test_a_discarded_result_is_made_again_once(start: Start, place: Path, kill: bool) -> None:
     closed(start, place, "three.py", 2)
     run = start("three.py", options=(*NAMED, "--rerun", "first job"))
@@ -176,7 +177,10 @@ def test_a_discarded_result_is_made_again_once(start: Start, place: Path, kill: 
     assert "result of job 'first job' (attempt 1) is discarded" in run.log.read_text()
 
 
-@pytest.mark.parametrize("retention", ["DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"])
+@pytest.mark.parametrize(
+    "retention",
+    quickly(["DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"], ["DELETE_ON_CANCELLATION"]),
+)
 def test_a_failed_job_is_run_anew_from_nothing_and_what_was_retained_stays(
     start: Start, place: Path, retention: str
 ) -> None:

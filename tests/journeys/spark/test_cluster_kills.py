@@ -29,8 +29,9 @@ pytestmark = pytest.mark.spark
 FEW = ("--slots", "1", "--name", "held")
 KEYS, EACH, FIRST = 40, 25, 100
 
-ATTEMPTS = 4
-"""The driver's Python, its JVM and the TaskManager are lost; all else costs no attempt."""
+LOST = (("jvm_pid",), ("driver_pid", "jvm_pid", "pid"))
+"""A JVM; or a driver's Python, its JVM and the TaskManager, each costs one attempt. All else costs
+none."""
 
 SHORT_SESSIONS = "minSessionTimeout=1000\nmaxSessionTimeout=10000\n"
 """Spark asks for 60 s, and so long nobody would lead; a busy machine stalls for seconds."""
@@ -41,6 +42,7 @@ class Story:
     """What was seen of the run."""
 
     run: Run
+    lost: tuple[str, ...]
     takeovers: list[Event] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
     """The last line of ``jobs.txt`` after the death of leader, executor, Worker and Master."""
@@ -70,9 +72,9 @@ class Killing:
             kill()
             self._ticks()
             self._story.adopted.append(self._run.lines("jobs.txt")[-1])
-        for whom in ("driver_pid", "jvm_pid"):
-            self._lose(self._run.busy()[1][whom])
-        self._lose(self._run.busy()[0]["pid"])
+        for whom in self._story.lost:
+            taskmanager, slot = self._run.busy()
+            self._lose({**slot, "pid": taskmanager["pid"]}[whom])
         (self._run.place / f"go-{self._job}").touch()
 
     def _ticks(self) -> None:
@@ -152,10 +154,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield cluster
 
 
-def _tell(begin: Begin, place: Path, cluster: SparkCluster, job: str) -> Story:
+def _tell(
+    begin: Begin, place: Path, cluster: SparkCluster, job: str, lost: tuple[str, ...]
+) -> Story:
     place.mkdir()
     run = begin("held_on_a_cluster.py", job, options=(*on(cluster), *FEW), place=place)
-    story = Story(run)
+    story = Story(run, lost)
     Killing(story, cluster, job).all()
     story.code = run.finish(WHOLE_S)
     story.after = cluster.await_idle()
@@ -168,13 +172,19 @@ def _tell(begin: Begin, place: Path, cluster: SparkCluster, job: str) -> Story:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param("shuffles", marks=pytest.mark.long), "writes"],
+    params=[
+        pytest.param(("shuffles", LOST[1]), marks=pytest.mark.long),
+        ("writes", LOST[0]),
+        pytest.param(("writes", LOST[1]), marks=pytest.mark.long),
+    ],
+    ids=lambda param: f"{param[0]}-{len(param[1])}",
 )
 def story(
     request: pytest.FixtureRequest, begin: Begin, ground: Path, cluster: SparkCluster
 ) -> Story:
     """Kill everything under a job that returns what it has shuffled, or writes it."""
-    return _tell(begin, ground / request.param, cluster, request.param)
+    job, lost = request.param
+    return _tell(begin, ground / f"{job}-{len(lost)}", cluster, job, lost)
 
 
 def test_the_result_is_right_and_each_row_is_there_once(story: Story) -> None:
@@ -198,7 +208,7 @@ def test_each_lost_driver_costs_one_attempt_with_a_spark_application_of_its_own(
     story: Story,
 ) -> None:
     job = next(iter(story.values), "")
-    attempts = range(1, ATTEMPTS + 1)
+    attempts = range(1, len(story.lost) + 2)
 
     assert [f"{job} {number}" for number in attempts] == story.run.lines("jobs.txt")
     assert [[f"held / {job} #{number}"] for number in attempts[1:]] == story.names

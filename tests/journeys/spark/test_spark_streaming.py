@@ -15,7 +15,10 @@ from tests.journeys.harness import Event, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind, put
 from tests.support.feed import Feed
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
+
+LOST = (("jvm_pid",), ("driver_pid", "jvm_pid", "taskmanager"))
+"""What is killed, one after the other; at last Python and JVM of a driver are frozen."""
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
 
@@ -26,6 +29,7 @@ class Story:
 
     run: Run
     feed: Feed
+    lost: tuple[str, ...]
     before: list[str] = field(default_factory=list)
     """How often the query had been started when the leaders were dead."""
     first: Event = field(default_factory=dict)
@@ -36,36 +40,44 @@ class Story:
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def story(begin: Begin, ground: Path) -> Iterator[Story]:
-    """Lose the leader twice, a driver's Python, a JVM, a TaskManager; freeze Python and JVM."""
-    run = begin("live.py", options=FEW)
+@pytest.fixture(
+    scope="module",
+    params=[LOST[0], pytest.param(LOST[1], marks=pytest.mark.long)],
+    ids=" ".join,
+)
+def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Iterator[Story]:
+    """Lose the leader twice, then what is to be lost; freeze Python and JVM."""
+    lost: tuple[str, ...] = request.param
+    place = ground / lost[0]
+    place.mkdir()
+    run = begin("live.py", options=FEW, place=place)
     run.running("live")
-    feed = Feed(ground)
-    story = Story(run, feed)
+    feed = Feed(place)
+    story = Story(run, feed, lost)
     story.first = run.wait("checkpoint-completed")
     for _ in range(2):
         os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
         run.wait("takeover")
         story.after_leaders = run.wait("checkpoint-completed")
     story.before = run.lines("runs.txt")
-    for attempt, key in enumerate(("driver_pid", "jvm_pid", "taskmanager"), start=1):
+    for attempt, key in enumerate(lost, start=1):
         taskmanager, slot = _where(run, attempt)
         os.kill(taskmanager["pid"] if key == "taskmanager" else slot[key], signal.SIGKILL)
         run.grown("runs.txt", attempt + 1)
         run.wait("checkpoint-completed", attempt=attempt + 1)
-    _, slot = _where(run, 4)
+    frozen = len(lost) + 1
+    _, slot = _where(run, frozen)
     story.zombies = [slot["driver_pid"], slot["jvm_pid"]]
     for pid in story.zombies:
         os.kill(pid, signal.SIGSTOP)
-    run.grown("runs.txt", 5)
-    run.wait("checkpoint-completed", attempt=5)
+    run.grown("runs.txt", frozen + 1)
+    run.wait("checkpoint-completed", attempt=frozen + 1)
     harness.thaw(story.zombies)
     story.zombies_left = [pid for pid in story.zombies if Path(f"/proc/{pid}").exists()]
     feed.end()
     run.release()
     story.code = run.finish()
-    story.left = left_behind(ground)
+    story.left = left_behind(place)
     yield story
     feed.end()
 
@@ -103,8 +115,10 @@ def test_the_query_does_not_notice_that_leaders_die(story: Story) -> None:
 def test_each_lost_driver_is_followed_by_one_attempt(story: Story) -> None:
     runs = [line.split() for line in story.run.lines("runs.txt")]
 
-    assert ["1", "2", "3", "4", "5"] == [attempt for attempt, _, _ in runs]
-    assert 5 == len({run_id for _, run_id, _ in runs})
+    attempts = [str(number) for number in range(1, len(story.lost) + 3)]
+
+    assert attempts == [attempt for attempt, _, _ in runs]
+    assert len(attempts) == len({run_id for _, run_id, _ in runs})
 
 
 def test_no_batch_is_left_out_of_the_record(story: Story) -> None:
@@ -124,8 +138,8 @@ def test_a_zombie_is_gone_before_the_next_attempt_commits(story: Story) -> None:
     assert [] == story.zombies_left
 
 
-def test_nothing_is_left(story: Story, ground: Path) -> None:
-    assert ({}, []) == (story.left, stored(ground))
+def test_nothing_is_left(story: Story) -> None:
+    assert ({}, []) == (story.left, stored(story.run.place))
 
 
 def test_a_streaming_job_runs_in_one_process(tmp_path: Path) -> None:

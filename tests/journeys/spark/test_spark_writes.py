@@ -18,12 +18,13 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import PATIENCE_S, WHOLE_S, GoneError, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind
+from tests.support.sampling import quickly
 from tests.support.sights import names_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
-KILLS = 3
+KILLS = (1, 3)
 """So often each job loses its driver to SIGKILL; then all of the driver is stopped."""
 
 LATE_S = 0.6
@@ -40,6 +41,7 @@ class Story:
     """What was seen of the run."""
 
     run: Run
+    kills: int
     moments: list[str] = field(default_factory=list)
     """What lay beside the target when the driver was killed."""
     sights: set[int] = field(default_factory=set)
@@ -48,32 +50,35 @@ class Story:
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def story(begin: Begin, ground: Path) -> Story:
+@pytest.fixture(scope="module", params=quickly(KILLS, KILLS[:1]))
+def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Story:
     """Kill the driver of each job in the middle of a write, and stop one past its timeout."""
     dice = random.Random(5)
-    run = begin("writes.py", options=FEW)
-    story = Story(run)
-    with _looking(ground / "appended", story.sights):
+    kills: int = request.param
+    place = ground / str(kills)
+    place.mkdir()
+    run = begin("writes.py", str(kills + 2), options=FEW, place=place)
+    story = Story(run, kills)
+    with _looking(place / "appended", story.sights):
         for job, target in (("appends", "appended"), ("batches", "batched")):
-            for attempt in range(1, KILLS + 2):
+            for attempt in range(1, kills + 2):
                 run.grown(f"{job}.txt", attempt)
                 slot = _slot(run, job, attempt)
-                (ground / f"{job}-{attempt}.go").touch()
-                _in_a_write(run, ground, target, ground / f"{job}-{attempt}.held")
+                (place / f"{job}-{attempt}.go").touch()
+                _in_a_write(run, place, target, place / f"{job}-{attempt}.held")
                 time.sleep(dice.uniform(0, LATE_S))  # A random moment, and no event.
-                story.moments += [path.name for path in ground.glob(f".{target}.*")]
-                if attempt <= KILLS:
+                story.moments += [path.name for path in place.glob(f".{target}.*")]
+                if attempt <= kills:
                     os.kill(slot["driver_pid"], signal.SIGKILL)
                     continue
                 zombie = [slot[key] for key in ("guardian_pid", "driver_pid", "jvm_pid")]
                 for pid in zombie:
                     os.kill(pid, signal.SIGSTOP)
                 run.grown(f"{job}.txt", attempt + 1)
-                (ground / f"{job}-{attempt + 1}.go").touch()
+                (place / f"{job}-{attempt + 1}.go").touch()
                 harness.thaw(zombie)
         story.code = run.finish(WHOLE_S)
-    story.left = left_behind(ground)
+    story.left = left_behind(place)
     return story
 
 
@@ -107,22 +112,22 @@ def _slot(run: Run, job: str, attempt: int) -> dict[str, int]:
             raise GoneError(f"{job} {attempt}: the run is over\n{run.story()}")
 
 
-def _in_a_write(run: Run, ground: Path, target: str, held: Path) -> None:
+def _in_a_write(run: Run, place: Path, target: str, held: Path) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not held.exists() and not list(ground.glob(f".{target}.understudy-*")):
+    while not held.exists() and not list(place.glob(f".{target}.understudy-*")):
         if time.monotonic() > deadline or run.process.poll() is not None:
             raise GoneError(f"nothing is written to {target}\n{run.story()}")
 
 
-def test_each_row_is_there_once(story: Story, ground: Path) -> None:
+def test_each_row_is_there_once(story: Story) -> None:
     expected = {name: [rows, rows] for name, rows in ROWS.items()}
 
     assert 0 == story.code, story.run.story()
-    assert expected == json.loads((ground / "counted.json").read_text())
+    assert expected == json.loads((story.run.place / "counted.json").read_text())
 
 
 def test_the_drivers_were_lost(story: Story) -> None:
-    attempts = [str(number) for number in range(1, KILLS + 3)]
+    attempts = [str(number) for number in range(1, story.kills + 3)]
 
     assert [attempts, attempts] == [story.run.lines(f"{job}.txt") for job in ("appends", "batches")]
     assert story.moments
@@ -133,7 +138,7 @@ def test_what_was_published_is_not_computed_again(story: Story) -> None:
     again = [line.split()[1] for line in story.run.lines("kept.txt")]
 
     assert WRITES == len({step for _, step in steps})
-    assert len(again) <= WRITES + KILLS + 1
+    assert len(again) <= WRITES + story.kills + 1
 
 
 def test_a_reader_never_sees_half_of_a_write(story: Story) -> None:
@@ -141,6 +146,8 @@ def test_a_reader_never_sees_half_of_a_write(story: Story) -> None:
     assert [] == [count for count in sorted(story.sights) if count % 2]
 
 
-def test_nothing_is_left(story: Story, ground: Path) -> None:
-    assert ({}, []) == (story.left, stored(ground))
-    assert [] == [path.name for path in ground.rglob("*understudy-*")]
+def test_nothing_is_left(story: Story) -> None:
+    place = story.run.place
+
+    assert ({}, []) == (story.left, stored(place))
+    assert [] == [path.name for path in place.rglob("*understudy-*")]

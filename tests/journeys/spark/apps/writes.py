@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from understudy import JobContext
 STEPS = 20
 FILES = 20
 ROWS = 100
-LAST = 5
+LAST = int(sys.argv[1])
 """The attempt that nobody kills."""
 
 
