@@ -18,7 +18,9 @@ from tests.support.spark_cluster import SparkCluster, State
 
 pytestmark = pytest.mark.spark
 
-WAVES = (2, 4, 8)
+WAVES = ((2, 4), (2, 4, 8))
+"""So many jobs at once, one wave after the other."""
+
 NAMED = ("--name", "flights", "--run-id", "monday")
 CLUSTER_ID = ("-D", "high-availability.cluster-id=flights")
 WAITS = "waits for executors"
@@ -30,6 +32,7 @@ class Story:
     """What was seen of the run."""
 
     run: Run
+    waves: tuple[int, ...]
     idle: State
     """What the Master said while all drivers were warm and none had a job."""
     counted: int = 0
@@ -42,33 +45,47 @@ class Story:
     """What each view said of the job that waited."""
     code: int = -1
     after: State | None = None
+    names: list[str] = field(default_factory=list)
+    """The Spark applications that have ended since the run began."""
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def story(begin: Begin, ground: Path, spark_cluster: SparkCluster) -> Story:
+@pytest.fixture(
+    scope="module", params=[WAVES[0], pytest.param(WAVES[1], marks=pytest.mark.long)], ids=str
+)
+def story(
+    request: pytest.FixtureRequest, begin: Begin, ground: Path, spark_cluster: SparkCluster
+) -> Story:
     """Run all waves, then a foreign application, then a job for which that leaves no core."""
-    run = begin("waves_of_jobs.py", options=(*on(spark_cluster), *NAMED, *CLUSTER_ID))
-    run.grown("waves.txt", len(WAVES), WHOLE_S)
+    waves: tuple[int, ...] = request.param
+    place = ground / str(len(waves))
+    place.mkdir()
+    sizes = map(str, waves)
+    options = (*on(spark_cluster), *NAMED, *CLUSTER_ID)
+    before = {one.id for one in spark_cluster.state().completed}
+    run = begin("waves_of_jobs.py", *sizes, options=options, place=place)
+    run.grown("waves.txt", len(waves), WHOLE_S)
     run.until("/taskmanagers", _all_warm)
-    story = Story(run, spark_cluster.await_state(lambda state: state.idle))
-    with ForeignApplication(spark_cluster.url, HOLDER, ground) as nightly:
+    story = Story(run, waves, spark_cluster.await_state(lambda state: state.idle))
+    with ForeignApplication(spark_cluster.url, HOLDER, place) as nightly:
         story.counted = nightly.counted()
         story.foreign = spark_cluster.state()
         run.release()
         job_id = run.running("late")["job_id"]
         story.told["REST"] = json.dumps(run.until(f"/jobs/{job_id}", _waits))
-        story.told["info"] = harness.command(ground, "info", "monday", *CLUSTER_ID).stdout
+        story.told["info"] = harness.command(place, "info", "monday", *CLUSTER_ID).stdout
         story.told["an event"] = _event_that_says(run, WAITS)
         story.starved = spark_cluster.state()
     story.code = run.finish(WHOLE_S)
     story.after = spark_cluster.await_idle()
-    story.left = left_behind(ground)
+    ours = (one for one in story.after.completed if one.id not in before)
+    story.names = [one.name for one in ours]
+    story.left = left_behind(place)
     return story
 
 
-def test_two_four_and_eight_jobs_at_once_all_end(story: Story) -> None:
-    expected = [f"{wave} {wave * ROWS}" for wave in WAVES]
+def test_many_jobs_at_once_all_end(story: Story) -> None:
+    expected = [f"{wave} {wave * ROWS}" for wave in story.waves]
     finished = story.run.of("application-finished")[0]
 
     assert expected == story.run.lines("waves.txt")
@@ -89,13 +106,11 @@ def test_a_foreign_application_gets_all_cores_at_once(story: Story) -> None:
 
 
 def test_each_spark_application_is_called_after_application_job_and_attempt(story: Story) -> None:
-    jobs = [f"{wave}.{number}" for wave in WAVES for number in range(wave)]
+    jobs = [f"{wave}.{number}" for wave in story.waves for number in range(wave)]
     expected = sorted(f"flights / {job} #1" for job in [*jobs, "late"])
 
-    assert story.after is not None
-    names = [one.name for one in story.after.completed]
-    assert expected == sorted(name for name in names if name.startswith("flights"))
-    assert [] == [name for name in names if "understudy" in name]
+    assert expected == sorted(name for name in story.names if name.startswith("flights"))
+    assert [] == [name for name in story.names if "understudy" in name]
 
 
 @pytest.mark.parametrize("view", ["REST", "info", "an event"])

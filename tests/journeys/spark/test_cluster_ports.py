@@ -14,7 +14,7 @@ from tests.journeys.spark.conftest import Begin, left_behind, on
 from tests.support.spark_cluster import SparkCluster
 from tests.support.zookeeper import free_port
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 JOBS = ("one", "two")
 KEYS, EACH = 40, 25

@@ -13,7 +13,7 @@ import pytest
 from tests.support.foreign_application import ROWS, ForeignApplication
 from tests.support.spark_cluster import PATIENCE_S, SparkCluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 HOLD = """
 import pathlib, sys
@@ -61,7 +61,6 @@ def test_a_cluster_bears_the_loss_of_its_master_and_of_a_worker(tmp_path: Path) 
     assert {} == cluster.processes()
 
 
-@pytest.mark.long
 def test_a_cluster_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     cluster = SparkCluster(tmp_path / "cluster")
     holder = subprocess.Popen(

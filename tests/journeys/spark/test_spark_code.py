@@ -74,6 +74,7 @@ def test_modules_beside_the_script_and_given_ones_are_there_in_every_process(
     assert ({}, []) == (left, stored(ground))
 
 
+@pytest.mark.long
 def test_the_same_script_runs_in_one_process(tmp_path: Path) -> None:
     script = put(tmp_path, *MODULES)
     (tmp_path / "brought.py").write_text('WORD = "brought along"\n')

@@ -9,7 +9,7 @@ import pytest
 from tests.journeys.scale.idleness import quiet_window, settled
 from tests.journeys.spark.conftest import Begin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 PERCENT_MAX = 1.0
 JVM_PERCENT_MAX = 2.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.run import Plan, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_whatever_signals_hit_nothing_is_violated(tmp_path: Path) -> None:

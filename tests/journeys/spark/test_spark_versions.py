@@ -9,7 +9,7 @@ import pytest
 from tests.versions import ground
 from tests.versions.journey import travel
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["the oldest PySpark", "another Java"])

@@ -1,5 +1,9 @@
-"""Two jobs at once, four, eight, each with a shuffle; then main waits, and executes one more."""
+"""Waves of jobs at once, each with a shuffle; then main waits, and executes one more.
 
+Arguments: the sizes of the waves.
+"""
+
+import sys
 import time
 from operator import add
 from pathlib import Path
@@ -8,7 +12,6 @@ import understudy
 from understudy import JobContext
 
 ROWS = 1000
-WAVES = (2, 4, 8)
 LONG_S = 2.0
 """Of every second job: as long as it takes a cluster to give executors to the next one."""
 
@@ -28,7 +31,7 @@ def slowly(pair: tuple[int, int]) -> tuple[int, int]:
 
 
 env = understudy.get_environment()
-for wave in WAVES:
+for wave in map(int, sys.argv[1:]):
     numbers = range(wave)
     clients = [env.execute_async(count, number, name=f"{wave}.{number}") for number in numbers]
     counts = [client.result().value for client in clients]
