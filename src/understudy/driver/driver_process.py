@@ -110,8 +110,8 @@ class Driver:
             (self._tell_progress, "understudy-progress"),
         ):
             threading.Thread(target=work, name=name, daemon=True).start()
+        child = self._server.fork()
         while True:
-            child = self._server.fork()
             self._link.send(
                 messages.Warm(jvm_pid=self._session.jvm_pid, spark=self._session.facts())
             )
@@ -120,7 +120,9 @@ class Driver:
                 return
             if child.ended.is_set():  # Somebody has killed it before it had a job.
                 child = self._server.fork()
-            reasons = self._run(order, child)
+            # The next job's process gets ready while this one runs.
+            this, child = child, self._server.fork()
+            reasons = self._run(order, this)
             reasons = reasons or self._why_not_again()
             if reasons:
                 self._link.send(messages.Retiring(reason="; ".join(reasons)))
