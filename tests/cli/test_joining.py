@@ -13,6 +13,7 @@ from tests.support.faulty_register import Durable, Fault, Faults
 from understudy.cli.launch.joining import check_joinable
 from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError, ForeignDataError, UsageError
+from understudy.ha.backends.zookeeper import options as zk
 
 BOUND_S, PATIENT_S = 3, 30
 
@@ -21,15 +22,15 @@ def bound_by(seconds: float) -> Configuration:
     return Configuration(
         {
             options.HA_TYPE.key: "zookeeper",
-            options.ZK_QUORUM.key: "zk1:2181",
-            options.ZK_CONNECTION_TIMEOUT.key: f"{seconds} s",
+            zk.ZK_QUORUM.key: "zk1:2181",
+            zk.ZK_CONNECTION_TIMEOUT.key: f"{seconds} s",
         }
     )
 
 
 CONFIGURATION = bound_by(BOUND_S)
 ON_FILES = Configuration({})
-TRIED = rf"tried for {BOUND_S} s \({options.ZK_CONNECTION_TIMEOUT.key}\)"
+TRIED = rf"tried for {BOUND_S} s \({zk.ZK_CONNECTION_TIMEOUT.key}\)"
 
 
 def join(faults: Faults, configuration: Configuration = CONFIGURATION) -> None:

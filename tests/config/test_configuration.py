@@ -8,7 +8,10 @@ import pytest
 
 from understudy.config import Configuration, flink, options
 from understudy.config.configuration import load_configuration
+from understudy.config.known import known_with
 from understudy.errors import ConfigurationError
+
+KNOWN = known_with({})
 
 
 def refusal(settings: dict[str, str]) -> str:
@@ -150,7 +153,7 @@ FITTING = {
 """Values that options take whose keys end so."""
 
 
-@pytest.mark.parametrize(("key", "successor"), list(flink.SUCCESSORS.items()))
+@pytest.mark.parametrize(("key", "successor"), list(KNOWN.successors.items()))
 def test_a_deprecated_key_acts_as_its_successor_and_is_warned_of(key: str, successor: str) -> None:
     text = next((text for end, text in FITTING.items() if successor.endswith(end)), "none")
     needed = {"high-availability.type": "zookeeper"} if successor.endswith("quorum") else {}
@@ -194,7 +197,7 @@ def test_a_bad_value_beside_its_successor_is_not_even_read() -> None:
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        *flink.WITHOUT_MEANING.items(),
+        *KNOWN.without_meaning.items(),
         *((f"{prefix}x", why) for prefix, why in flink.PREFIXES_WITHOUT_MEANING.items()),
     ],
 )

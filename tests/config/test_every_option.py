@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from understudy.config import Configuration, Option, flink, option, options
+from understudy.config import Configuration, Option, backends, option, options
 from understudy.config.configuration import load_configuration
+from understudy.config.known import known_with
 from understudy.errors import ConfigurationError
 
-ALL = pytest.mark.parametrize("subject", options.OPTIONS, ids=lambda one: one.key)
+KNOWN = known_with({})
+EVERY = [*options.OPTIONS, *(one for _, backend in backends.ours() for one in backend.options)]
+
+ALL = pytest.mark.parametrize("subject", EVERY, ids=lambda one: one.key)
 
 LETTERED = {
     "an empty text": "",
@@ -105,7 +109,7 @@ def test_a_key_that_is_almost_right_is_answered_with_the_right_one(subject: Opti
 
     assert said.startswith(f"unknown option '{subject.key}x'; did you mean ")
     nearest = said.rpartition("did you mean ")[2].strip("'?")
-    assert nearest in {*(one.key for one in options.OPTIONS), *flink.SUCCESSORS}
+    assert nearest in {*(one.key for one in EVERY), *KNOWN.successors}
 
 
 @pytest.mark.parametrize("key", ["spark.x", "spark.\ud800", "spark.\0"])
@@ -155,7 +159,7 @@ def test_a_value_may_be_as_large_as_one_message_can_carry() -> None:
 
 def test_defaults_do_not_contradict_each_other_in_pairs() -> None:
     """Each option set to its own default, alone or with another, is what holds anyway."""
-    defaults = {one.key: one.default for one in options.OPTIONS if one.default is not None}
+    defaults = {one.key: one.default for one in EVERY if one.default is not None}
     pairs = itertools.combinations(defaults.items(), 2)
 
     actual = [pair for pair in pairs if refusal(dict(pair)) is not None]

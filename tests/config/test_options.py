@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from understudy.config import Configuration, Option, docs, flink, options
+from understudy.config import Configuration, Option, backends, docs, flink, options
 from understudy.config.configuration import REDACTED, redact
+from understudy.config.known import known_with
 from understudy.config.option import INFINITE
 
+KNOWN = known_with({})
+EVERY = [*options.OPTIONS, *(one for _, backend in backends.ours() for one in backend.options)]
+
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
-KEYS = [option.key for option in options.OPTIONS]
+KEYS = [option.key for option in EVERY]
 
 
 def test_every_option_is_declared_once() -> None:
@@ -25,7 +29,7 @@ def test_every_option_is_declared_once() -> None:
     assert len(actual) > 40
 
 
-@pytest.mark.parametrize("option", options.OPTIONS, ids=KEYS)
+@pytest.mark.parametrize("option", EVERY, ids=KEYS)
 def test_every_option_has_a_key_a_meaning_and_a_default_that_can_be_read(
     option: Option[object],
 ) -> None:
@@ -149,14 +153,14 @@ def test_of_our_own_options_only_passwords_are_taken_for_secrets() -> None:
 
 
 def test_a_key_has_one_fate() -> None:
-    fates = [set(KEYS), set(flink.SUCCESSORS), set(flink.WITHOUT_MEANING)]
+    fates = [set(KEYS), set(KNOWN.successors), set(KNOWN.without_meaning)]
 
     actual = [one & other for one, other in combinations(fates, 2)]
 
     assert [set()] * 3 == actual
 
 
-@pytest.mark.parametrize(("key", "successor"), list(flink.SUCCESSORS.items()))
+@pytest.mark.parametrize(("key", "successor"), list(KNOWN.successors.items()))
 def test_a_successor_is_an_option(key: str, successor: str) -> None:
     assert successor in KEYS
     assert key != successor
@@ -171,14 +175,14 @@ def test_a_family_without_a_meaning_ends_in_a_dot(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("heartbeat.timeout", flink.WITHOUT_MEANING["heartbeat.timeout"]),
-        ("zookeeper.sasl.disable", flink.WITHOUT_MEANING["zookeeper.sasl.disable"]),
+        ("heartbeat.timeout", KNOWN.without_meaning["heartbeat.timeout"]),
+        ("zookeeper.sasl.disable", KNOWN.without_meaning["zookeeper.sasl.disable"]),
         ("heartbeat.timeouts", None),
         ("zookeeper", None),
     ],
 )
 def test_a_reason_is_given_for_what_does_nothing(key: str, expected: str | None) -> None:
-    actual = flink.reason_without_meaning(key)
+    actual = KNOWN.reason_without_meaning(key)
 
     assert expected == actual
 
@@ -196,7 +200,7 @@ def test_the_page_is_what_the_options_say() -> None:
 
 def test_the_page_names_every_key() -> None:
     page = docs.render()
-    keys = [*KEYS, *flink.SUCCESSORS, *flink.WITHOUT_MEANING]
+    keys = [*KEYS, *KNOWN.successors, *KNOWN.without_meaning]
     families = [f"{prefix}*" for prefix in flink.PREFIXES_WITHOUT_MEANING]
 
     actual = [key for key in [*keys, *families] if page.count(f"\n| `{key}` |") != 1]

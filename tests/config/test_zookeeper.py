@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.config import Configuration, options
+from understudy.config import Configuration
 from understudy.config.configuration import load_configuration
 from understudy.errors import ConfigurationError
+from understudy.ha.backends.zookeeper import options as zk
 
 CHOSEN = {"high-availability.type": "zookeeper", "high-availability.zookeeper.quorum": "one,two"}
 CLIENT = "high-availability.zookeeper.client"
@@ -31,7 +32,7 @@ def given(tmp_path: Path, written: str) -> Configuration:
 def test_who_we_are_is_a_text_a_list_or_a_mapping_as_in_flink(tmp_path: Path, written: str) -> None:
     found = given(tmp_path, written)
 
-    assert ("digest:me:secret",) == found.find(options.ZK_AUTHORIZATION)
+    assert ("digest:me:secret",) == found.find(zk.ZK_AUTHORIZATION)
 
 
 def test_a_path_behind_the_servers_is_refused_with_where_it_goes() -> None:

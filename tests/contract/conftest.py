@@ -21,6 +21,7 @@ from understudy.config import options
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.backends.filesystem import FilesystemRegister
+from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.register import Register
 from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 
@@ -54,8 +55,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         server: Server = request.getfixturevalue("zookeeper")
         settings = {
             options.HA_TYPE.key: "zookeeper",
-            options.ZK_QUORUM.key: server.connect_string,
-            options.ZK_SESSION_TIMEOUT.key: "10 s",
+            zk.ZK_QUORUM.key: server.connect_string,
+            zk.ZK_SESSION_TIMEOUT.key: "10 s",
         }
         cluster = uuid.uuid4().hex
         return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))

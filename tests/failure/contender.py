@@ -30,6 +30,7 @@ from understudy.config import options
 from understudy.core import liveness
 from understudy.core.lease import Timing
 from understudy.errors import ConfigurationError, DataError, LeadershipLost, NotFoundError
+from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.backends.zookeeper.register import ZooKeeperRegister, open_register
 from understudy.ha.documents import Document
 from understudy.ha.election import Leadership, NoProofs
@@ -323,8 +324,8 @@ def open_cluster(quorum: str, session_s: float) -> ZooKeeperRegister:
     """Open the register of all that takes part."""
     settings = {
         options.HA_TYPE.key: "zookeeper",
-        options.ZK_QUORUM.key: quorum,
-        options.ZK_SESSION_TIMEOUT.key: f"{int(session_s * 1000)} ms",
+        zk.ZK_QUORUM.key: quorum,
+        zk.ZK_SESSION_TIMEOUT.key: f"{int(session_s * 1000)} ms",
     }
     return open_register(CLUSTER, settings)
 

@@ -47,9 +47,9 @@ def test_a_backend_of_ours_is_opened_by_its_name(kind: str, tmp_path: object) ->
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("carrier-pigeon", "known here: NONE, filesystem, zookeeper, or module:factory$"),
-        ("embedded", "several processes; choose NONE, filesystem, zookeeper, or module:factory$"),
-        ("understudy.ha.backends.embedded:open_register", "several processes; choose NONE"),
+        ("carrier-pigeon", "known here: NONE, filesystem, zookeeper, or module:name$"),
+        ("embedded", "several processes; choose NONE, filesystem, zookeeper, or module:name$"),
+        ("understudy.ha.backends.embedded:BACKEND", "several processes; choose NONE"),
         ("no_such_module:factory", "no_such_module"),
         ("somebody_elses_backend:nothing", "nothing"),
         ("somebody_elses_backend:", "high-availability.type"),

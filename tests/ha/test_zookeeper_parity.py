@@ -20,6 +20,7 @@ from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.core.lease import Timing
 from understudy.errors import ConfigurationError, Conflict, LostDataError
+from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.backends.zookeeper.register import open_register
 from understudy.ha.backends.zookeeper.session import Session, SessionSettings
 from understudy.ha.election import Leadership, NoProofs
@@ -283,7 +284,7 @@ def test_a_server_that_is_silent_in_the_middle_of_a_start_and_comes_back_costs_n
         one.getMessage() for one in caplog.records if one.name == "understudy.cli.launch.joining"
     ]
     assert 1 == len(told)
-    assert f" for up to {PATIENCE_S:g} s ({options.ZK_CONNECTION_TIMEOUT.key})" in told[0]
+    assert f" for up to {PATIENCE_S:g} s ({zk.ZK_CONNECTION_TIMEOUT.key})" in told[0]
 
 
 # --- stores ---------------------------------------------------------------------------------------
@@ -352,9 +353,9 @@ def test_each_answer_is_refused_unknown_or_for_a_person(
     "text", ["zk1:2181,zk2:2182", " zk1 , zk2:2182 ", "zk1:2181;zk2:2182", "zk1:2181, ,zk2:2182,"]
 )
 def test_a_quorum_is_read_however_it_is_spaced(text: str) -> None:
-    settings = {options.HA_TYPE.key: "zookeeper", options.ZK_QUORUM.key: text}
+    settings = {options.HA_TYPE.key: "zookeeper", zk.ZK_QUORUM.key: text}
 
-    assert (("zk1", 2181), ("zk2", 2182)) == Configuration(settings).get(options.ZK_QUORUM)
+    assert (("zk1", 2181), ("zk2", 2182)) == Configuration(settings).get(zk.ZK_QUORUM)
 
 
 @pytest.mark.parametrize(
@@ -369,8 +370,8 @@ def test_a_quorum_is_read_however_it_is_spaced(text: str) -> None:
 def test_the_path_of_a_cluster_has_no_slash_too_many(root: str, name: str, expected: str) -> None:
     settings = {
         options.HA_TYPE.key: "zookeeper",
-        options.ZK_QUORUM.key: "zk1",
-        options.ZK_ROOT.key: root,
+        zk.ZK_QUORUM.key: "zk1",
+        zk.ZK_ROOT.key: root,
     }
 
     assert expected == open_register(name, settings).status()["path"]

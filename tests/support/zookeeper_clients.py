@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from tests.support.zookeeper import Server
 from understudy.config import options
+from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.backends.zookeeper.register import ZooKeeperRegister, open_register
 
 PATIENCE_S = 30.0
@@ -32,14 +33,14 @@ class Cluster:
         self.path = f"{ROOT}/{self.name}"
         self.settings: Mapping[str, str] = {
             options.HA_TYPE.key: "zookeeper",
-            options.ZK_QUORUM.key: quorum,
-            options.ZK_SESSION_TIMEOUT.key: "10 s",
-            **{getattr(options, name).key: value for name, value in settings.items()},
+            zk.ZK_QUORUM.key: quorum,
+            zk.ZK_SESSION_TIMEOUT.key: "10 s",
+            **{getattr(zk, name).key: value for name, value in settings.items()},
         }
 
     def open(self, **settings: str) -> ZooKeeperRegister:
         """Open the register again, as another process would; ``settings`` by option names."""
-        more = {getattr(options, name).key: value for name, value in settings.items()}
+        more = {getattr(zk, name).key: value for name, value in settings.items()}
         return open_register(self.name, {**self.settings, **more})
 
     def entry(self, key: str) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from understudy.config import flink, options, secrets, security, zookeeper
+from understudy.config import backends, options, secrets, security
+from understudy.config.backends import NONE, Backend
+from understudy.config.known import Known, known_with
 from understudy.config.option import Option, local_path
 from understudy.config.secrets import HIDDEN, masked
 from understudy.errors import ConfigurationError
@@ -21,9 +23,6 @@ CONFIG_FILE = "config.yaml"
 REDACTED = HIDDEN
 KILL_MARGIN_S = 2.0
 """How long a guardian may need to kill and reap a process tree."""
-
-STANDALONE = "NONE"
-"""The ``high-availability.type`` of a cluster without high availability."""
 
 _STANDALONE_ONLY = (
     options.RPC_PORT,
@@ -63,8 +62,6 @@ _SECRET_PARTS = (
 _USERINFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*@")
 """The beginning of a URL that contains credentials: ``https://user:password@host``."""
 
-_BY_KEY = {option.key: option for option in options.OPTIONS}
-
 
 class Configuration:
     """Settings that are checked as a whole; immutable."""
@@ -74,6 +71,7 @@ class Configuration:
         self.warnings: list[str] = []
         self._written: dict[str, str] = {}
         """Key → the deprecated spelling that the user wrote."""
+        self._known = known_with(settings or {})
         self.settings = self._resolved(dict(settings or {}))
         self._values = {key: self._parsed(key, text) for key, text in self.settings.items()}
         self._check_relations()
@@ -107,7 +105,12 @@ class Configuration:
     @property
     def is_standalone(self) -> bool:
         """Return whether the cluster has one JobManager without standbys."""
-        return self.get(options.HA_TYPE).upper() == STANDALONE
+        return self.get(options.HA_TYPE).upper() == NONE
+
+    @property
+    def backend(self) -> Backend:
+        """Return what ``high-availability.type`` names; raises `ConfigurationError`."""
+        return backends.declared(self.get(options.HA_TYPE))
 
     @property
     def storage_dir(self) -> str:
@@ -123,9 +126,9 @@ class Configuration:
     def _resolved(self, settings: dict[str, str]) -> dict[str, str]:
         resolved: dict[str, str] = {}
         for key, text in settings.items():
-            if key in _BY_KEY or key.startswith(options.PASSED_ON):
+            if key in self._known.options or key.startswith(options.PASSED_ON):
                 resolved[key] = text
-            elif successor := flink.SUCCESSORS.get(key):
+            elif successor := self._known.successors.get(key):
                 self.warnings.append(
                     f"{key} is deprecated: use {successor}"
                     + (", which is set too and wins" if successor in settings else "")
@@ -133,14 +136,23 @@ class Configuration:
                 if successor not in settings:
                     self._written.setdefault(successor, key)
                     resolved.setdefault(successor, text)
-            elif reason := flink.reason_without_meaning(key):
+            elif reason := self._known.reason_without_meaning(key):
                 self.warnings.append(f"{key} does nothing here: {reason}")
             else:
-                raise ConfigurationError(f"unknown option {quoted(key)}{_nearest(key)}")
+                raise ConfigurationError(f"unknown option {quoted(key)}{self._nearest(key)}")
         return resolved
 
+    def _nearest(self, key: str) -> str:
+        if len(key) > SHOWN_CHARS_MAX:
+            return "; docs/configuration.md lists all options"
+        known = [*self._known.options, *self._known.successors]
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+        return (
+            f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all options"
+        )
+
     def _parsed(self, key: str, text: str) -> object:
-        option = _BY_KEY.get(key)
+        option = self._known.options.get(key)
         if option is None:
             _check_passed_on(key, text)
             return text
@@ -197,7 +209,9 @@ class Configuration:
             )
         self._check_failure_rate()
         self._check_standalone()
-        zookeeper.check(self)
+        for backend in self._known.backends:
+            if backend.check:
+                backend.check(self)
         security.check(self)
 
     def _check_standalone(self) -> None:
@@ -244,13 +258,12 @@ def load_configuration(directory: Path | None, overrides: Iterable[str]) -> Conf
         if not separator or not key.strip():
             raise ConfigurationError(f"-D {quoted(masked(override))}: expected key=value")
         given[key.strip()] = text
-    settings = {} if directory is None else _read_file(directory / CONFIG_FILE)
+    settings = {} if directory is None else _read_file(directory / CONFIG_FILE, given)
     # An override wins over the file, in either spelling.
-    overridden = {flink.SUCCESSORS.get(key, key) for key in given}
+    successors = known_with({**settings, **given}).successors
+    overridden = {successors.get(key, key) for key in given}
     kept = {
-        key: text
-        for key, text in settings.items()
-        if flink.SUCCESSORS.get(key, key) not in overridden
+        key: text for key, text in settings.items() if successors.get(key, key) not in overridden
     }
     return Configuration({**kept, **given})
 
@@ -321,15 +334,7 @@ def _is_no_text(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _nearest(key: str) -> str:
-    if len(key) > SHOWN_CHARS_MAX:
-        return "; docs/configuration.md lists all options"
-    known = [*_BY_KEY, *flink.SUCCESSORS]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all options"
-
-
-def _read_file(path: Path) -> dict[str, str]:
+def _read_file(path: Path, overrides: Mapping[str, str]) -> dict[str, str]:
     from understudy.config import yaml_text  # Only commands read files, and some of them.
 
     try:
@@ -345,8 +350,10 @@ def _read_file(path: Path) -> dict[str, str]:
         return {}
     if not isinstance(loaded, dict):
         raise ConfigurationError(f"{path}: expected keys and values, found {type(loaded).__name__}")
+    first = dict(_flattened("", loaded, path, NESTED_MAX, known_with(overrides)))
+    known = known_with({**first, **overrides})  # The chosen backend may have maps and lists.
     settings: dict[str, str] = {}
-    for key, text in _flattened("", loaded, path, NESTED_MAX):
+    for key, text in _flattened("", loaded, path, NESTED_MAX, known):
         if key in settings:
             raise ConfigurationError(f"{path}: {key} is there twice")
         settings[key] = text
@@ -354,17 +361,17 @@ def _read_file(path: Path) -> dict[str, str]:
 
 
 def _flattened(
-    prefix: str, node: Mapping[object, object], path: Path, deeper: int
+    prefix: str, node: Mapping[object, object], path: Path, deeper: int, known: Known
 ) -> Iterable[tuple[str, str]]:
     if not deeper:
         raise ConfigurationError(f"{path}: {quoted(prefix)} is nested deeper than {NESTED_MAX}")
     for name, value in node.items():
         key = f"{prefix}{name}"
-        option = _BY_KEY.get(flink.SUCCESSORS.get(key, key))
+        option = known.options.get(known.successors.get(key, key))
         if isinstance(value, dict) and option and option.kind.takes_maps:
             yield key, ",".join(f"{name}:{text}" for name, text in value.items())
         elif isinstance(value, dict):
-            yield from _flattened(f"{key}.", value, path, deeper - 1)
+            yield from _flattened(f"{key}.", value, path, deeper - 1, known)
         elif isinstance(value, list):
             if option and not option.kind.takes_lists:
                 raise ConfigurationError(f"{path}: {key} must be one value, not a list")

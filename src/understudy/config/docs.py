@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from understudy.config import flink, options
-from understudy.config.option import SAME
+from understudy.config import backends, flink, options
+from understudy.config.known import known_with
+from understudy.config.option import SAME, Option
 
 _HEAD = """# Configuration
 
@@ -16,6 +19,13 @@ Flink), sizes `256 kb`. Keys that begin with `spark.` go to Spark as they are. A
 refused, with the nearest known one.
 
 This page is generated from `src/understudy/config`; change it there.
+
+| key | type | default | meaning | Flink |
+|---|---|---|---|---|
+"""
+
+_OF_BACKEND = """
+## With `high-availability.type: {name}`
 
 | key | type | default | meaning | Flink |
 |---|---|---|---|---|
@@ -42,27 +52,37 @@ They do nothing, and a warning says why.
 
 def render() -> str:
     """Return the page as Markdown."""
-    rows = [
-        f"| `{option.key}` | {option.kind.name} | {_default(option.default)} | {option.meaning} "
-        f"| {_flink(option.flink)} |"
-        for option in options.OPTIONS
-    ]
-    deprecated = [f"| `{old}` | `{new}` |" for old, new in sorted(flink.SUCCESSORS.items())]
+    known = known_with({})
+    deprecated = [f"| `{old}` | `{new}` |" for old, new in sorted(known.successors.items())]
     nothing = sorted(
-        [*flink.WITHOUT_MEANING.items()]
-        + [(f"{prefix}*", why) for prefix, why in flink.PREFIXES_WITHOUT_MEANING.items()]
+        [
+            *known.without_meaning.items(),
+            *((f"{prefix}*", why) for prefix, why in flink.PREFIXES_WITHOUT_MEANING.items()),
+        ]
     )
     without = [f"| `{key}` | {why} |" for key, why in nothing]
     return (
         _HEAD
-        + "\n".join(rows)
-        + "\n"
+        + _rows(options.OPTIONS)
+        + "".join(
+            _OF_BACKEND.format(name=name) + _rows(backend.options)
+            for name, backend in backends.ours()
+            if backend.options
+        )
         + _DEPRECATED
         + "\n".join(deprecated)
         + "\n"
         + _NOTHING
         + "\n".join(without)
         + "\n"
+    )
+
+
+def _rows(declared: Iterable[Option[Any]]) -> str:
+    return "".join(
+        f"| `{option.key}` | {option.kind.name} | {_default(option.default)} | {option.meaning} "
+        f"| {_flink(option.flink)} |\n"
+        for option in declared
     )
 
 

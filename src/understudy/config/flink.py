@@ -1,26 +1,13 @@
-"""Flink's keys that are not options here: deprecated keys, and keys without a meaning."""
+"""Flink's keys that are not options here: deprecated keys, and keys without a meaning.
+
+Those of a backend are declared with it (`backends`).
+"""
 
 from __future__ import annotations
 
 SUCCESSORS = {
     "high-availability": "high-availability.type",
     "recovery.mode": "high-availability.type",
-    "high-availability.zookeeper.path.namespace": "high-availability.cluster-id",
-    "recovery.zookeeper.path.namespace": "high-availability.cluster-id",
-    "high-availability.zookeeper.storageDir": "high-availability.storageDir",
-    "recovery.zookeeper.storageDir": "high-availability.storageDir",
-    "recovery.zookeeper.quorum": "high-availability.zookeeper.quorum",
-    "recovery.zookeeper.path.root": "high-availability.zookeeper.path.root",
-    "recovery.zookeeper.client.session-timeout": (
-        "high-availability.zookeeper.client.session-timeout"
-    ),
-    "recovery.zookeeper.client.connection-timeout": (
-        "high-availability.zookeeper.client.connection-timeout"
-    ),
-    "recovery.zookeeper.client.retry-wait": "high-availability.zookeeper.client.retry-wait",
-    "recovery.zookeeper.client.max-retry-attempts": (
-        "high-availability.zookeeper.client.max-retry-attempts"
-    ),
     "job-result-store.delete-on-commit": "application-result-store.delete-on-commit",
     "cleanup-strategy": "cleanup-strategy.type",
     "restart-strategy": "restart-strategy.type",
@@ -48,8 +35,6 @@ _PEM_ONLY = "certificates are PEM files, without a type and a password as a whol
 _ONE_FAMILY = "use security.ssl.internal.* and security.ssl.rest.* keys"
 _OPENSSL = "OpenSSL and Python choose what is safe, TLS 1.2 or newer"
 _NO_BLOB_SERVER = "artifacts are files in high-availability.storageDir, there is no blob server"
-_OWN_LAYOUT = "the register has its own layout below high-availability.zookeeper.path.root"
-_NO_JAAS = "use high-availability.zookeeper.client.sasl.*"
 _NO_HISTORY = "ended applications stay readable through tombstones, there is no history server"
 _FIXED_METRICS = "which metrics there are, and their names, is not set"
 _NO_REPORTER = "Prometheus scrapes /metrics, there is no other reporter"
@@ -70,16 +55,6 @@ WITHOUT_MEANING = {
     "heartbeat.timeout": "taskmanager.orphan-timeout and jobmanager.adoption-grace decide it",
     "metrics.reporter.prom.factory.class": "prom is built in: metrics.reporters names it",
     "metrics.reporter.prom.filterLabelValueCharacters": _FIXED_METRICS,
-    "high-availability.zookeeper.client.max-close-wait": "a session is closed within a second",
-    "high-availability.zookeeper.client.max-retry-wait": (
-        "use high-availability.zookeeper.client.retry-wait"
-    ),
-    "high-availability.zookeeper.client.simulated-session-expiration-percent": (
-        "a session's end is judged by the clock of its owner"
-    ),
-    "high-availability.zookeeper.path.applications": _OWN_LAYOUT,
-    "high-availability.zookeeper.path.execution-plans": _OWN_LAYOUT,
-    "high-availability.zookeeper.path.jobgraphs": _OWN_LAYOUT,
     "metrics.system-resource": _FIXED_METRICS,
     "metrics.system-resource-probing-interval": _FIXED_METRICS,
     "parallelism.default": _SPARK,
@@ -92,8 +67,6 @@ WITHOUT_MEANING = {
     "client.heartbeat.timeout": "run-application is the parent of its cluster",
     "env.java.home": "set JAVA_HOME",
     "env.java.opts": _JAVA_OPTS,
-    "zookeeper.sasl.disable": _NO_JAAS,
-    "zookeeper.sasl.login-context-name": _NO_JAAS,
     **dict.fromkeys(
         (
             f"security.ssl.{family}.{store}-{what}"

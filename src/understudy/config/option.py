@@ -64,12 +64,7 @@ _SIZE_DIGITS_MAX = 18
 _TEXT_CHARS_MAX = 4096
 """Longest text: the kernel accepts no longer path."""
 
-ZOOKEEPER_PORT = 2181
-"""The default port of a ZooKeeper server."""
-
 _WORD = re.compile(r"[!-~]+")
-_SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])(?::([0-9]{1,5}))?")
-_ZNODE_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _HEX_32 = re.compile(r"[0-9a-f]{32}")
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)")
@@ -132,7 +127,7 @@ def _shared_place(text: str) -> str:
 
 
 def _shared_places(text: str) -> tuple[str, ...]:
-    found = tuple(_shared_place(word) for word in _words(text))
+    found = tuple(_shared_place(word) for word in words(text))
     if not all(word.startswith("/") or "://" in word for word in found):
         raise ValueError("absolute paths or URLs, with commas between")
     if any(".." in word.split("/") or "::" in word for word in found):
@@ -265,29 +260,8 @@ def _http_url(text: str) -> str:
     return text
 
 
-def _quorum(text: str) -> tuple[tuple[str, int], ...]:
-    servers = []
-    if "/" in text:
-        raise ValueError("servers only: a path goes into high-availability.zookeeper.path.root")
-    for word in _words(text):
-        match = _SERVER.fullmatch(word)
-        port = int(match[2] or ZOOKEEPER_PORT) if match else 0
-        if not match or not 0 < port < 65536:
-            raise ValueError("servers such as 'zk1:2181,zk2:2181,zk3:2181'")
-        servers.append((match[1].strip("[]"), port))
-    if not servers:
-        raise ValueError("at least one server, such as 'zk1:2181'")
-    return tuple(servers)
-
-
-def _znode(text: str) -> str:
-    names = text.strip("/").split("/")
-    if not text.startswith("/") or not all(_ZNODE_NAME.fullmatch(name) for name in names):
-        raise ValueError("a path such as '/understudy', of letters, digits, '_', '-' and '.'")
-    return "/" + "/".join(names)
-
-
-def _words(text: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
+    """Return the parts of a list, which is separated by commas or semicolons."""
     return tuple(word.strip() for word in re.split("[;,]", text) if word.strip())
 
 
@@ -309,10 +283,8 @@ LONG_PERIOD = Kind("Duration (1 s or more)", _long_period)
 SIZE = Kind("MemorySize", _size)
 PORTS = Kind("Ports", _ports, takes_lists=True)
 HTTP_URL = Kind("URL (http or https)", _http_url)
-QUORUM = Kind("List of host:port", _quorum, takes_lists=True)
-ZNODE = Kind("Path of a znode", _znode)
-WORDS = Kind("List<String>", _words, takes_lists=True)
-PAIRS = Kind("Map", _words, takes_lists=True, takes_maps=True)
+WORDS = Kind("List<String>", words, takes_lists=True)
+PAIRS = Kind("Map", words, takes_lists=True, takes_maps=True)
 
 
 def bounded(lowest: int, highest: int) -> Kind[int]:

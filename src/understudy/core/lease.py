@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from msgspec.structs import replace as change
 
-from understudy.config import Configuration, options, zookeeper
+from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError
 from understudy.model import Incarnation, LeaderRecord, Term
 
@@ -71,8 +71,8 @@ class Timing(Struct, frozen=True):
     @staticmethod
     def of(configuration: Configuration) -> Timing:
         """Return the configured periods; raises `ConfigurationError` if they contradict."""
-        if zookeeper.is_chosen(configuration):
-            return Timing.of_session(configuration.get(options.ZK_SESSION_TIMEOUT))
+        if session_s := configuration.backend.session_s:
+            return Timing.of_session(session_s(configuration))
         return Timing(
             configuration.get(options.LEASE_DURATION),
             configuration.get(options.RENEW_DEADLINE),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from understudy.errors import Conflict
 
@@ -26,8 +26,6 @@ __all__ = [
     "Releasable",
     "Release",
     "SelfProving",
-    "is_of_one_process",
-    "of_one_process",
     "status_of",
 ]
 
@@ -75,26 +73,6 @@ class Register(Protocol):
         A wake-up is only a hint: wake-ups can be merged or spurious, so the caller loads again.
         """
         ...
-
-
-F = TypeVar("F")
-
-
-def of_one_process(factory: F) -> F:
-    """Declare that a factory's registers are visible to one process only, so unfit for a cluster.
-
-    Two JobManagers, each with a register of its own, would both lead.
-    """
-    setattr(factory, _OF_ONE_PROCESS, True)
-    return factory
-
-
-def is_of_one_process(factory: object) -> bool:
-    """Return whether `of_one_process` marks a factory."""
-    return getattr(factory, _OF_ONE_PROCESS, False) is True
-
-
-_OF_ONE_PROCESS = "of_one_process"
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ from understudy.cli.commands.run import (
     continued_run,
     read_registry,
 )
-from understudy.cli.launch.compose import open_services, register_in_storage
+from understudy.cli.launch.compose import open_services
 from understudy.cli.launch.hosts import (
     MASTERS,
     WORKERS,
@@ -67,7 +67,8 @@ from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.launch.spec import ApplicationSpec, check_handed_on
 from understudy.cli.launch.submitting import application_spec
 from understudy.clock import SystemClock
-from understudy.config import Configuration, options
+from understudy.config import Configuration, backends, options
+from understudy.config.backends import Serves
 from understudy.config.security import is_loopback
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
@@ -382,6 +383,14 @@ def _standing(config_dir: Path | None, overrides: list[str] | None) -> Standing:
     return Standing(configuration, cluster_id, tuple(overrides or ()), masters, workers)
 
 
+def _ways_out() -> str:
+    """Return the types that serve several hosts, as options."""
+    return ", or ".join(
+        " ".join(f"-D {key}={text}" for key, text in {options.HA_TYPE.key: name, **needed}.items())
+        for name, needed in backends.examples()
+    )
+
+
 def _check_hosts(standing: Standing) -> None:
     """Refuse hosts that cannot form one cluster; warn if their storage must be shared."""
     configuration, masters = standing.configuration, standing.masters
@@ -394,11 +403,10 @@ def _check_hosts(standing: Standing) -> None:
     if not others:
         return
     kind = configuration.get(options.HA_TYPE)
-    if configuration.is_standalone or register_in_storage(configuration):
+    if configuration.backend.serves is not Serves.HOSTS:
         raise UsageError(
             f"masters and workers name another host, {others[0]}, and {options.HA_TYPE.key} is "
-            f"{kind}, which serves the processes of one host: use "
-            f"-D {options.HA_TYPE.key}=zookeeper -D {options.ZK_QUORUM.key}=HOST:2181"
+            f"{kind}, which serves {configuration.backend.serves.value}: use {_ways_out()}"
         )
     local = [one.host for one in masters if is_loopback(one.host)]
     if local:

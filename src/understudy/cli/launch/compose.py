@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from understudy.cli.launch.securing import check_secured, standalone_rpc
-from understudy.config import Configuration, options, zookeeper
+from understudy.config import Configuration, options
 from understudy.core.checkpoints import Retention
 from understudy.errors import (
     ConfigurationError,
@@ -29,8 +29,6 @@ from understudy.ha.storage import LocalStorage, Storage, is_elsewhere, open_stor
 from understudy.model import ApplicationStatus
 from understudy.process.liveness_lock import LivenessLocks
 from understudy.rpc.addresses import bracketed
-
-FILESYSTEM = "filesystem"
 
 _PROOF = ".understudy"
 """Subdirectory for the short write test in a user's directory."""
@@ -154,7 +152,7 @@ def locks_in_storage(configuration: Configuration) -> bool:
 
 def register_in_storage(configuration: Configuration) -> bool:
     """Return whether the register lies in storage."""
-    return configuration.get(options.HA_TYPE).lower() == FILESYSTEM
+    return configuration.backend.in_storage
 
 
 def open_services(
@@ -176,9 +174,9 @@ def open_services(
     locations = Locations(cluster, jobs or usual_jobs, applications or usual_applications)
     storage = Storage(open_storage(configuration.storage_dir))
     deadline_s = REGISTER_DEADLINE_S
-    if zookeeper.is_chosen(configuration):
+    if patience := configuration.backend.patience:
         # A request without a connection waits for one, and its error says more than a timeout.
-        deadline_s += configuration.get(options.ZK_CONNECTION_TIMEOUT)
+        deadline_s += patience(configuration).bound_s
     coordination = coordination_of(configuration, cluster)
     return HighAvailabilityServices(
         register, storage, cluster_id, locations, deadline_s, coordination
@@ -191,10 +189,10 @@ def coordination_of(configuration: Configuration, cluster: str) -> Coordination 
         return None
     kind = configuration.get(options.HA_TYPE)
     kind = kind if ":" in kind else kind.lower()
-    if not zookeeper.is_chosen(configuration):
+    if not (place_of := configuration.backend.place):
         return Coordination(kind, cluster)
-    servers = (f"{bracketed(host)}:{port}" for host, port in configuration.get(options.ZK_QUORUM))
-    return Coordination(kind, cluster, tuple(sorted(servers)), configuration.get(options.ZK_ROOT))
+    place = place_of(configuration)
+    return Coordination(kind, cluster, place.servers, place.path)
 
 
 _registers: dict[tuple[str, frozenset[tuple[str, str]]], Register] = {}

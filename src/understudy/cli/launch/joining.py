@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from understudy.cli.launch.compose import check_startable, open_services
 from understudy.cli.launch.shared_storage import check_storage, lives
 from understudy.cli.launch.standalone import check_places
-from understudy.config import Configuration, options, zookeeper
+from understudy.config import Configuration, options
 from understudy.config.option import Option
 from understudy.errors import (
     Conflict,
@@ -125,16 +125,15 @@ async def _prove(services: HighAvailabilityServices) -> LeaderRecord | None:
 
 
 async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]]) -> T:
-    """Query a register; if it is a ZooKeeper, retry with backoff.
+    """Query a register; retry with backoff as long as its backend says.
 
-    Retries last for the connection timeout from the first failure; then ``TimeoutError`` names the
-    last problem. Permission errors are not retried.
+    The backend's patience counts from the first failure; then ``TimeoutError`` names the last
+    problem. Permission errors are not retried.
     """
-    if not zookeeper.is_chosen(configuration):
+    if not (patience_of := configuration.backend.patience):
         return await ask()
-    loop, longest_s = asyncio.get_running_loop(), configuration.get(options.ZK_RETRY_WAIT)
-    patience_s = configuration.get(options.ZK_CONNECTION_TIMEOUT)
-    bound = f"{patience_s:g} s ({options.ZK_CONNECTION_TIMEOUT.key})"
+    patience, loop = patience_of(configuration), asyncio.get_running_loop()
+    bound = f"{patience.bound_s:g} s ({patience.key})"
     problem, pause_s = "the register does not answer", RETRY_BACKOFF_S
     telling = loop.call_later(SILENT_S, _log.warning, "%s: waiting for up to %s", problem, bound)
     give_up_at: float | None = None
@@ -151,7 +150,7 @@ async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]
                 if give_up_at is None:
                     # A timeout has used its time already; a broken connection has not.
                     since = began if isinstance(error, TimeoutError) else loop.time()
-                    give_up_at = since + patience_s
+                    give_up_at = since + patience.bound_s
                 rest_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 -- jitter, not secrets
                 if loop.time() + rest_s >= give_up_at:
                     raise TimeoutError(f"{problem}; tried for {bound}") from error
@@ -159,7 +158,7 @@ async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]
                     telling.cancel()
                     _log.warning("%s: trying again for up to %s", problem, bound)
             await asyncio.sleep(rest_s)
-            pause_s = min(2 * pause_s, longest_s)
+            pause_s = min(2 * pause_s, patience.pause_max_s)
     finally:
         telling.cancel()
 

@@ -17,7 +17,6 @@ from understudy.config.options import (
     metrics,
     processes,
     security,
-    zookeeper,
 )
 from understudy.config.options.checkpointing import *
 from understudy.config.options.cleanup import *
@@ -28,13 +27,11 @@ from understudy.config.options.machines import *
 from understudy.config.options.metrics import *
 from understudy.config.options.processes import *
 from understudy.config.options.security import *
-from understudy.config.options.zookeeper import *
 
 OPTIONS: tuple[Option[object], ...] = tuple(
     value
     for subject in (
         high_availability,
-        zookeeper,
         jobs,
         checkpointing,
         cleanup,
@@ -47,7 +44,7 @@ OPTIONS: tuple[Option[object], ...] = tuple(
     for value in vars(subject).values()
     if isinstance(value, Option)
 )
-"""All options, in the order of declaration."""
+"""All options, in the order of declaration; those of a backend are declared with it."""
 
 PASSED_ON = ("spark.",)
 """Prefixes of keys that go to Spark unchanged."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from understudy.config.backends import OURS
 from understudy.config.option import BOOLEAN, DURATION, PLACE, SAME, TEXT, Option
 
 HA_TYPE = Option(
     "high-availability.type",
     TEXT,
     "filesystem",
-    "The coordination backend: filesystem (the processes of one host), zookeeper, the name of an "
-    "entry point in 'understudy.backends', or module:factory. NONE: one JobManager that keeps its "
-    "stores in memory; if it is lost, so is its application.",
+    f"The coordination backend: {', '.join(OURS)}, the name of an entry point in "
+    "'understudy.backends', or module:name. filesystem serves the processes of one host. NONE: one "
+    "JobManager that keeps its stores in memory; if it is lost, so is its application.",
     "default NONE there; here high availability is the purpose",
 )
 CLUSTER_ID = Option(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from understudy.ha.register import Conflict, Entry, of_one_process
+from understudy.config.backends import Backend, Serves
+from understudy.ha.register import Conflict, Entry
 
 
 class EmbeddedRegister:
@@ -52,7 +53,10 @@ class EmbeddedRegister:
             self._changed.discard(event)
 
 
-@of_one_process
 def open_register(cluster_id: str, settings: Mapping[str, str]) -> EmbeddedRegister:
     """Open a new register that is visible to this process only."""
     return EmbeddedRegister()
+
+
+BACKEND = Backend(register=open_register, serves=Serves.PROCESS)
+"""Two JobManagers, each with a register of its own, would both lead."""

@@ -26,6 +26,8 @@ from typing import Any, TypeVar
 
 from asyncinotify import Inotify, Mask
 
+from understudy.config import backends
+from understudy.config.backends import Backend, Serves
 from understudy.errors import ConfigurationError, CorruptDataError, DataError, UnreadableDataError
 from understudy.ha import drafts, plain_files
 from understudy.ha.backends.names import quoted, unquoted
@@ -59,10 +61,17 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> FilesystemReg
         raise ConfigurationError(
             f"high-availability.storageDir is {location!r}, but high-availability.type "
             "'filesystem' keeps its register in a directory of this host: give a path, or set "
-            "high-availability.type to a backend that has a register of its own, like zookeeper"
+            f"high-availability.type to a backend with servers of its own: {_others()}"
         )
     root = Path(location.removeprefix("file://"))
     return FilesystemRegister(root / cluster_id / "register")
+
+
+BACKEND = Backend(register=open_register, serves=Serves.HOST, in_storage=True)
+
+
+def _others() -> str:
+    return ", ".join(name for name, _ in backends.examples())
 
 
 class FilesystemRegister:

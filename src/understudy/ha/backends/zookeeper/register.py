@@ -28,9 +28,10 @@ from kazoo import exceptions
 from kazoo.protocol.states import WatchedEvent
 
 from understudy.clock import SystemClock
-from understudy.config import Configuration, options
+from understudy.config import Configuration
 from understudy.errors import ConfigurationError, CorruptDataError
 from understudy.ha.backends.names import quoted, unquoted
+from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.backends.zookeeper import release as zookeeper_release
 from understudy.ha.backends.zookeeper.latch import (
     Parents,
@@ -72,38 +73,36 @@ _NONCE = re.compile(r"[0-9a-f]{12}")
 def open_register(cluster_id: str, settings: Mapping[str, str]) -> ZooKeeperRegister:
     """Open the register of one cluster in the ensemble that the settings name."""
     configuration = Configuration(settings)
-    tls = configuration.get(options.ZK_SSL)
-    mechanism = configuration.get(options.ZK_SASL_MECHANISM)
-    words = configuration.find(options.ZK_AUTHORIZATION) or ()
+    tls = configuration.get(zk.ZK_SSL)
+    mechanism = configuration.get(zk.ZK_SASL_MECHANISM)
+    words = configuration.find(zk.ZK_AUTHORIZATION) or ()
     session = SessionSettings(
-        servers=configuration.get(options.ZK_QUORUM),
-        session_s=configuration.get(options.ZK_SESSION_TIMEOUT),
-        connection_s=configuration.get(options.ZK_CONNECTION_TIMEOUT),
-        retry_wait_s=configuration.get(options.ZK_RETRY_WAIT),
-        reads=configuration.get(options.ZK_RETRIES),
-        creator_only=configuration.get(options.ZK_ACL) == "creator",
+        servers=configuration.get(zk.ZK_QUORUM),
+        session_s=configuration.get(zk.ZK_SESSION_TIMEOUT),
+        connection_s=configuration.get(zk.ZK_CONNECTION_TIMEOUT),
+        retry_wait_s=configuration.get(zk.ZK_RETRY_WAIT),
+        reads=configuration.get(zk.ZK_RETRIES),
+        creator_only=configuration.get(zk.ZK_ACL) == "creator",
         authorization=tuple((word.partition(":")[0], word.partition(":")[2]) for word in words),
         sasl=None if mechanism == "none" else _sasl(configuration, mechanism),
         tls=_tls(configuration) if tls else {},
     )
-    base = f"{configuration.get(options.ZK_ROOT).rstrip('/')}/{quoted(cluster_id)}"
-    return ZooKeeperRegister(
-        base, session, tolerant=configuration.get(options.ZK_TOLERATE_SUSPENDED)
-    )
+    base = f"{configuration.get(zk.ZK_ROOT).rstrip('/')}/{quoted(cluster_id)}"
+    return ZooKeeperRegister(base, session, tolerant=configuration.get(zk.ZK_TOLERATE_SUSPENDED))
 
 
 def _sasl(configuration: Configuration, mechanism: str) -> dict[str, str]:
     for module, package in SASL_MODULES[mechanism].items():
         if importlib.util.find_spec(module) is None:
             raise ConfigurationError(
-                f"{options.ZK_SASL_MECHANISM.key} is {mechanism}, but Python's package {package} "
+                f"{zk.ZK_SASL_MECHANISM.key} is {mechanism}, but Python's package {package} "
                 f"is not installed here: pip install {package}"
             )
     given = {
         "mechanism": mechanism,
-        "service": configuration.get(options.ZK_SASL_SERVICE),
-        "username": configuration.find(options.ZK_SASL_USERNAME),
-        "password": configuration.find(options.ZK_SASL_PASSWORD),
+        "service": configuration.get(zk.ZK_SASL_SERVICE),
+        "username": configuration.find(zk.ZK_SASL_USERNAME),
+        "password": configuration.find(zk.ZK_SASL_PASSWORD),
     }
     if mechanism == "GSSAPI":
         given = {**given, "principal": given.pop("username"), "password": None}
@@ -113,14 +112,13 @@ def _sasl(configuration: Configuration, mechanism: str) -> dict[str, str]:
 def _tls(configuration: Configuration) -> dict[str, Any]:
     return {
         "use_ssl": True,
-        "ca": configuration.find(options.ZK_SSL_CA),
-        "certfile": configuration.find(options.ZK_SSL_CERTIFICATE),
+        "ca": configuration.find(zk.ZK_SSL_CA),
+        "certfile": configuration.find(zk.ZK_SSL_CERTIFICATE),
         # kazoo shows no certificate without a key; one PEM may hold both.
-        "keyfile": configuration.find(options.ZK_SSL_KEY)
-        or configuration.find(options.ZK_SSL_CERTIFICATE),
-        "keyfile_password": configuration.find(options.ZK_SSL_KEY_PASSWORD),
+        "keyfile": configuration.find(zk.ZK_SSL_KEY) or configuration.find(zk.ZK_SSL_CERTIFICATE),
+        "keyfile_password": configuration.find(zk.ZK_SSL_KEY_PASSWORD),
         "verify_certs": True,
-        "check_hostname": configuration.get(options.ZK_SSL_CHECK_HOSTNAME),
+        "check_hostname": configuration.get(zk.ZK_SSL_CHECK_HOSTNAME),
     }
 
 

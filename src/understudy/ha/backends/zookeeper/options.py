@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
+import re
+
 from understudy.config.option import (
     BOOLEAN,
     COUNT,
     PAIRS,
     PERIOD,
-    QUORUM,
     SAME,
     TEXT,
-    ZNODE,
+    Kind,
     Option,
     choice,
+    words,
 )
+
+PORT = 2181
+"""The default port of a server."""
+
+_SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])(?::([0-9]{1,5}))?")
+_ZNODE_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
+
+
+def _quorum(text: str) -> tuple[tuple[str, int], ...]:
+    servers = []
+    if "/" in text:
+        raise ValueError("servers only: a path goes into high-availability.zookeeper.path.root")
+    for word in words(text):
+        match = _SERVER.fullmatch(word)
+        port = int(match[2] or PORT) if match else 0
+        if not match or not 0 < port < 65536:
+            raise ValueError("servers such as 'zk1:2181,zk2:2181,zk3:2181'")
+        servers.append((match[1].strip("[]"), port))
+    if not servers:
+        raise ValueError("at least one server, such as 'zk1:2181'")
+    return tuple(servers)
+
+
+def _znode(text: str) -> str:
+    names = text.strip("/").split("/")
+    if not text.startswith("/") or not all(_ZNODE_NAME.fullmatch(name) for name in names):
+        raise ValueError("a path such as '/understudy', of letters, digits, '_', '-' and '.'")
+    return "/" + "/".join(names)
+
+
+QUORUM = Kind("List of host:port", _quorum, takes_lists=True)
+ZNODE = Kind("Path of a znode", _znode)
 
 ZK_QUORUM = Option(
     "high-availability.zookeeper.quorum",
