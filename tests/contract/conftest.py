@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import zygote
+from tests.support import distributions, zygote
+from tests.support.distributions import sqlite
 from tests.support.faulty_register import Faults, FaultyRegister
 from tests.support.memory_storage import MemoryStorage
 from tests.support.s3 import BUCKET, moto
@@ -25,7 +26,7 @@ from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.register import Register
 from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 
-__all__ = ["moto", "zookeeper"]
+__all__ = ["moto", "sqlite", "zookeeper"]
 
 PATIENCE_S = 60.0
 """No wait here takes a second; after this time a test hangs."""
@@ -48,7 +49,7 @@ class Backend:
         asyncio.run(patiently())
 
 
-@pytest.fixture(params=["embedded", "filesystem", "zookeeper", "faulty"])
+@pytest.fixture(params=["embedded", "filesystem", "zookeeper", "sqlite", "faulty"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """Return each backend in turn, and the fake that other tests put in front of one."""
     if request.param == "zookeeper":
@@ -60,6 +61,14 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         }
         cluster = uuid.uuid4().hex
         return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))
+    if request.param == "sqlite":
+        distributions.importable(request.getfixturevalue("sqlite"))
+        settings = {
+            options.HA_TYPE.key: "sqlite",
+            "high-availability.sqlite.directory": str(tmp_path),
+            "high-availability.sqlite.poll-interval": "1 ms",
+        }
+        return Backend("sqlite", lambda: open_register("sqlite", "contract", settings))
     if request.param == "filesystem":
         return Backend("filesystem", lambda: FilesystemRegister(tmp_path / "ha" / "register"))
     register = EmbeddedRegister()
