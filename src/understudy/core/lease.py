@@ -164,6 +164,13 @@ def written(state: State, write: Write) -> State:
     )
 
 
+def confirmed(state: State, sent_at: float) -> State:
+    """Apply the backend's confirmation of a leader's session, requested at ``sent_at``."""
+    assert state.leading is not None, "only a leader's session is confirmed"
+    deadline = sent_at + state.timing.renew_deadline_s
+    return replace(state, leading=Leading(state.leading.term, deadline))
+
+
 def leads(state: State, now: float) -> bool:
     """True while this process may act as the leader."""
     return state.leading is not None and now < state.leading.deadline
