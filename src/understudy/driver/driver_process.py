@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from understudy.clock import SystemClock
+from understudy.config.configuration import learn_secrets
+from understudy.config.secrets import log_without_secrets, masked
 from understudy.core.executors import Assignment, Launch, Tag
 from understudy.core.handover import Handover
 from understudy.driver import fork_server
@@ -338,12 +340,15 @@ def main() -> NoReturn:
     link: BlockingLink[DriverMessage] = channels.inherited(channels.driver_codec)
     guardian = GuardianLink.from_environment()
     timeout_s = float(os.environ.pop(HEARTBEAT_S, "30"))
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    log_without_secrets("%(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     envelope = link.receive()
     if envelope is None or not isinstance(envelope.message, StartSession):
         sys.exit(0)
     message = envelope.message
+    # Before the fork server is forked: the processes of jobs hide what this one does.
+    learn_secrets(message.conf, message.redacted_keys)
     own_directory.make(Path(message.scratch), levels=2)
     os.environ[IN_DRIVER] = "1"
     sys.path[:0] = [path for path in message.python_path if path not in sys.path]
@@ -359,7 +364,7 @@ def main() -> NoReturn:
         _log.warning("%s", error)
         os._exit(JVM_LOST)
     except UnderstudyError as error:
-        sys.exit(str(error))  # A sentence says more than where it was raised.
+        sys.exit(masked(str(error)))  # A sentence says more than where it was raised.
     pulse = Pulse(guardian, SystemClock(), timeout_s)
     pulse.start(session.pulse)
     Driver(link, session, server, pulse, message).serve()

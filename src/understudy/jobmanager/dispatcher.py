@@ -419,6 +419,7 @@ class Dispatcher:
             unreached_grace_s=around.configuration.get(options.UNREACHED_GRACE),
             code_root=str(directory),
             python_path=code.python_path(str(directory), record.artifacts),
+            redacted_keys=around.configuration.get(options.REDACTED_KEYS),
         )
 
     def _cleanup(self, stored: StoredApplication, plans: ExecutionPlanStore) -> Cleanup:

@@ -26,9 +26,10 @@ from understudy.spark.jvm_state import JvmState, Seen
 PROGRESS_JOBS_MAX = 50
 """Most Spark jobs of a group that count for progress, the latest ones; each costs a JVM call."""
 
-SETTLE_S, SETTLE_POLL_S = 5.0, 0.02
-"""How long threads of the JVM have to end by themselves once their job has. Only who has left one
-waits, and the driver of that is retired anyway."""
+SETTLE_S, SETTLE_POLL_S = 0.5, 0.02
+"""How long threads of the JVM have to end by themselves once their job has: as long as child
+processes. An ordinary job leaves none, even at the first look: Spark's are daemons, and Py4J's are
+left out. Of one that a job has started, no event tells whether it is about to end."""
 
 JVM_END_S = 2.0
 """How long to wait, after a broken connection, for the JVM's process to end."""

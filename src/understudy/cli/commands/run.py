@@ -134,7 +134,7 @@ def run_application(
         settings.append(f"{options.SLOTS.key}={slots}")
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
-    spec = application_spec(app, args or (), said)
+    spec = application_spec(configuration, app, args or (), said)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration)
     ephemeral = cluster_id is None
@@ -194,7 +194,7 @@ def jobmanager(
     if app is None:
         _check_without_application(configuration, said, rerun, restore)
     else:
-        spec = application_spec(app, args or (), said)
+        spec = application_spec(configuration, app, args or (), said)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
     check_handed_on(configuration, spec)

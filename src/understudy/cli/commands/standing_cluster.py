@@ -146,7 +146,7 @@ def start(
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
-    spec = application_spec(app, args or (), said)
+    spec = application_spec(configuration, app, args or (), said)
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)
     _check_hosts(standing)
