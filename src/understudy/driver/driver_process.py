@@ -222,9 +222,10 @@ class Driver:
         left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
         try:
             in_session = self._session.close()
+            is_over = self._session.is_over()
         except Exception as error:
             return [*left, f"the session could not be cleaned: {error}"]
-        if in_session and self._reuse == ALWAYS:
+        if in_session and self._reuse == ALWAYS and not is_over:
             _log.warning("a job has left this in the driver, which goes on: %s", in_session)
             return left
         return left + in_session
