@@ -174,7 +174,7 @@ class Driver:
         with contextlib.suppress(UnreachableError), self._turn:
             self._line = line
             if self._interrupts.has(deploy):
-                line.send(Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
+                line.send(self._wish(deploy.job_id))
             if handover:
                 line.send(Attach(handover=handover))
             line.send(order)
@@ -275,8 +275,17 @@ class Driver:
         os._exit(JVM_LOST)
 
     def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
+        if job_id != self._running:
+            return  # It has ended meanwhile.
         self._given_up = error
-        self._interrupt(GiveUp(job_id=JobId(job_id), attempt=self._attempt, reason=str(error)))
+        self._interrupt(self._wish(job_id))
+
+    def _wish(self, job_id: str) -> Interrupt | GiveUp:
+        """Return what ends the attempt, and says why: given up by us, or interrupted."""
+        job, attempt = JobId(job_id), self._attempt
+        if self._given_up:
+            return GiveUp(job_id=job, attempt=attempt, reason=str(self._given_up))
+        return Interrupt(job_id=job, attempt=attempt)
 
     def _tell_progress(self) -> None:
         told: tuple[str, int, int] | None = None
