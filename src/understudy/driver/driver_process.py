@@ -176,7 +176,7 @@ class Driver:
         with contextlib.suppress(UnreachableError), self._turn:
             self._line = line
             if self._interrupts.has(deploy):
-                line.send(Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
+                line.send(self._wish(deploy.job_id))
             if handover:
                 line.send(Attach(handover=handover))
             line.send(order)
@@ -224,9 +224,10 @@ class Driver:
         left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
         try:
             in_session = self._session.close()
+            is_over = self._session.is_over()
         except Exception as error:
             return [*left, f"the session could not be cleaned: {error}"]
-        if in_session and self._reuse == ALWAYS:
+        if in_session and self._reuse == ALWAYS and not is_over:
             _log.warning("a job has left this in the driver, which goes on: %s", in_session)
             return left
         return left + in_session
@@ -276,8 +277,17 @@ class Driver:
         os._exit(JVM_LOST)
 
     def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
+        if job_id != self._running:
+            return  # It has ended meanwhile.
         self._given_up = error
-        self._interrupt(GiveUp(job_id=JobId(job_id), attempt=self._attempt, reason=str(error)))
+        self._interrupt(self._wish(job_id))
+
+    def _wish(self, job_id: str) -> Interrupt | GiveUp:
+        """Return what ends the attempt, and says why: given up by us, or interrupted."""
+        job, attempt = JobId(job_id), self._attempt
+        if self._given_up:
+            return GiveUp(job_id=job, attempt=attempt, reason=str(self._given_up))
+        return Interrupt(job_id=job, attempt=attempt)
 
     def _tell_progress(self) -> None:
         told: tuple[str, int, int] | None = None

@@ -19,7 +19,7 @@ from understudy.core.handover import Handover
 from understudy.errors import SessionLost
 from understudy.model import SparkApplication
 from understudy.spark.attaching import handover_of
-from understudy.spark.contexts import Contexts, Standing, contexts_for, facts_of
+from understudy.spark.contexts import Contexts, Standing, contexts_for, facts_of, is_stopped
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
 from understudy.spark.jvm_state import JvmState, Seen
 
@@ -157,6 +157,10 @@ class SparkSessions:
             return left
         self._root, self._facts = None, SparkApplication()
         return left
+
+    def is_over(self) -> bool:
+        """Return whether a job has stopped the context that other jobs would need, too."""
+        return self._root is not None and is_stopped(self._root)
 
     def is_lost(self, error: BaseException | None) -> bool:
         """Return whether the JVM is gone; after a broken connection, wait briefly for its end."""

@@ -40,7 +40,7 @@ from understudy.cli.launch.notify import notifier
 from understudy.cli.launch.redeploying import changes_of
 from understudy.cli.launch.resuming import print_resume
 from understudy.cli.launch.show import LiveView, PlainView, View
-from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
+from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import (
     WorkerSpec,
     check_handed_on,
@@ -135,6 +135,7 @@ def run_application(
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
     spec = application_spec(configuration, app, args or (), said)
+    check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration)
     ephemeral = cluster_id is None
@@ -195,6 +196,7 @@ def jobmanager(
         _check_without_application(configuration, said, rerun, restore)
     else:
         spec = application_spec(configuration, app, args or (), said)
+        check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
     check_handed_on(configuration, spec)
