@@ -228,7 +228,7 @@ class Driver:
         except Exception as error:
             return [*left, f"the session could not be cleaned: {error}"]
         if in_session and self._reuse == ALWAYS and not is_over:
-            _log.warning("a job has left this in the driver, which goes on: %s", in_session)
+            _log.warning("a job has left this in the driver, which continues: %s", in_session)
             return left
         return left + in_session
 

@@ -318,7 +318,7 @@ async def _delete(register: Register, key: str) -> None:
         except Conflict:
             continue
         return
-    raise UnderstudyError(f"{key}: somebody goes on writing it")
+    raise UnderstudyError(f"{key}: another process keeps writing it")
 
 
 def _registry_first(key: str) -> tuple[bool, str]:

@@ -513,7 +513,7 @@ class Dispatcher:
             _log.error("%s needs attention: %s", subject, why)
         await publish()
         await attention.repaired(damaged)
-        raise LeadershipLost("what was damaged can be read again: it is recovered anew")
+        raise LeadershipLost("what was damaged can be read again: it is recovered again")
 
 
 def _find(recovered: Recovered, decision: Continue) -> StoredApplication | None:

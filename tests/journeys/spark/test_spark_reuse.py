@@ -36,7 +36,7 @@ def test_always_the_next_job_meets_what_the_one_before_left_and_the_log_tells_it
 
     assert (first["jvm"], first["context"]) == (second["jvm"], second["context"])
     assert (None, "first") == (first["found"], second["found"])
-    assert "goes on: ['it changed system properties of the JVM: left.by.a.job']" in log
+    assert "continues: ['it changed system properties of the JVM: left.by.a.job']" in log
     assert "was retired" not in str(run.of("driver-ended"))
 
 
