@@ -7,7 +7,7 @@ UnderstudyError
 │   ├── JobNameError           the name is missing, too long, or its configured id was used before
 │   ├── PlanError              the function or its arguments cannot be stored as an execution plan
 │   └── PlanVersionError       a stored plan was written by another Python, cloudpickle or PySpark
-├── InvalidValueError          a job returned a value that is not JSON or is too large
+├── InvalidValueError          a job returned a value that cannot be kept or is too large
 ├── StartTimeSettingError      a job asked for a Spark setting that only a new driver can have
 ├── JobFailed                  the job ended without a result; carries the remote traceback
 │   └── JobCanceled            ... because somebody cancelled the job
@@ -79,7 +79,7 @@ class PlanVersionError(SubmissionError):
 
 
 class InvalidValueError(UnderstudyError):
-    """A job returned a value that is not exactly JSON or exceeds ``job.result.max-size``."""
+    """A job returned a value that cannot be kept or exceeds ``job.result.max-size``."""
 
     code = "invalid-value"
 

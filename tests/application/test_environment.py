@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import inspect
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ class Accepting:
     """A link that accepts each job and knows each result; see `MainLink`."""
 
     execution = 1
+    value = b"1"
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
         """See `MainLink.request`."""
@@ -29,7 +31,12 @@ class Accepting:
         if isinstance(asked, messages.Submit):
             return messages.Accepted(request=1, past={})
         return messages.JobDone(
-            request=1, status=JobStatus.FINISHED, attempt=1, start_time=0, end_time=1, value=b"1"
+            request=1,
+            status=JobStatus.FINISHED,
+            attempt=1,
+            start_time=0,
+            end_time=1,
+            value=self.value,
         )
 
     def tell(self, message: MainMessage) -> None:
@@ -50,6 +57,16 @@ def awaited(env: Environment) -> object:
 
 def submitted(env: Environment) -> object:
     return env.execute_async(job, name="twin")
+
+
+def test_main_gets_a_value_with_its_types() -> None:
+    link = Accepting()
+    link.value = b'{"total":{"!decimal":"1.10"},"range":{"!tuple":[1,2]}}'
+    expected = {"total": decimal.Decimal("1.10"), "range": (1, 2)}
+
+    actual = Environment(link, Assignment("a" * 32)).execute(job).value
+
+    assert expected == actual
 
 
 @pytest.mark.parametrize("submit", [awaited, submitted])

@@ -8,7 +8,6 @@ through the same pickling and JSON everywhere, so code that works in one mode wo
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 import threading
@@ -20,6 +19,7 @@ from typing import Any, NoReturn, Protocol
 from understudy import errors
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
+from understudy.core.values import decode_value
 from understudy.errors import JobCanceled, JobFailed, SubmissionError, UnderstudyError
 from understudy.model import JobId, JobStatus, Pointer
 from understudy.process import plans
@@ -38,7 +38,7 @@ class JobExecutionResult:
     """The result of a finished job.
 
     Attributes:
-        value: the decoded JSON value that the function returned.
+        value: what the function returned, with its types (``docs/jobs.md``).
         job_id: the job's id, 32 hexadecimal digits.
         attempt: the number of the attempt that finished, from 1.
         start_time: when that attempt started, in seconds since 1970.
@@ -117,7 +117,7 @@ class JobClient:
         done = self._done or self._await()
         if done.status is JobStatus.FINISHED:
             return JobExecutionResult(
-                json.loads(done.value),
+                decode_value(done.value),
                 self._job_id,
                 done.attempt,
                 done.start_time,
@@ -165,8 +165,8 @@ class Environment:
         """Run a job to its end and return its result.
 
         A driver calls ``function(ctx, *args, **kwargs)``. cloudpickle must be able to pickle the
-        function and its arguments, and the return value must be JSON. ``name`` identifies the job
-        across failovers; the default is the function's name.
+        function and its arguments; ``docs/jobs.md`` lists the types that it may return. ``name``
+        identifies the job across failovers; the default is the function's name.
 
         Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
         """
