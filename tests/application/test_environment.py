@@ -12,7 +12,9 @@ import pytest
 
 from understudy.application.environment import Environment
 from understudy.core.matching import Assignment
+from understudy.ha.format import digest
 from understudy.model import JobId, JobStatus, Pointer
+from understudy.process import plans
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
 
@@ -44,7 +46,14 @@ class Accepting:
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""
+        self._plan = plan
         return Pointer(path="plan", digest="", size=len(plan))
+
+    def plan(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return the function and the arguments of the last plan."""
+        return plans.decode_plan(
+            self._plan, Pointer(path="plan", digest=digest(self._plan), size=0)
+        )
 
 
 def job(ctx: Any) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from understudy import errors
+from understudy.application.job_function import check_function, check_own_name
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
 from understudy.core.values import decode_value
@@ -170,13 +171,23 @@ class Environment:
 
         Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
         """
+        check_own_name(function, args, name)
         return self._begin(function, args, name, kwargs).result()
 
     def execute_async(
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
     ) -> JobClient:
         """Submit a job and return at once; from then on the job survives any failover."""
+        check_own_name(function, args, name)
         return self._begin(function, args, name, kwargs)
+
+    def options(self, *, name: str | None = None) -> JobOptions:
+        """Return what submits jobs with these options, apart from the arguments of the function.
+
+        ``env.options(name="train lr").execute(train, data, name="lr")`` names the job ``train lr``,
+        and calls ``train(ctx, data, name="lr")``.
+        """
+        return JobOptions(self._begin, name)
 
     def _begin(
         self,
@@ -187,6 +198,7 @@ class Environment:
     ) -> JobClient:
         """Submit a job; a direct call from each public method, as `_TO_MAIN` counts the frames."""
         self._check_caller()
+        check_function(function)
         with self._submitting:
             assigned = self._assign(matching.name_of(function, name))
             done = self._past.pop(assigned.job_id, None)
@@ -250,6 +262,39 @@ class Environment:
                 plan=plan,
             )
         )
+
+
+class _Begin(Protocol):
+    def __call__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        name: str | None,
+        kwargs: dict[str, Any],
+    ) -> JobClient: ...
+
+
+class JobOptions:
+    """Submits jobs with given options; see `Environment.options`. Each argument is the function's.
+
+    Raises as `Environment.execute` does.
+    """
+
+    def __init__(self, begin: _Begin, name: str | None) -> None:
+        self._begin = begin
+        self._name = name
+
+    def execute(
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> JobExecutionResult:
+        """Run a job to its end and return its result; see `Environment.execute`."""
+        return self._begin(function, args, self._name, kwargs).result()
+
+    def execute_async(
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> JobClient:
+        """Submit a job and return at once; see `Environment.execute_async`."""
+        return self._begin(function, args, self._name, kwargs)
 
 
 class Elsewhere(Environment):

@@ -42,6 +42,9 @@ _BY_NAME = {
 }
 """By the package that defines a class, or a base of it, and the name of that class."""
 
+_ALIASES = {"": "pyspark", "pyspark": "pyspark", "sql": "pyspark", "pd": "pandas", "np": "numpy"}
+"""The package that is meant by what stands before a name in an annotation; often nothing."""
+
 _KEPT = (str, int, float, list, dict, tuple, set, frozenset)
 
 
@@ -55,15 +58,22 @@ def known_way_out(kind: type) -> str:
         return "return value.value"
     if hasattr(kind, "__dataclass_fields__"):
         return "return dataclasses.asdict(value)"
+    if issubclass(kind, tuple) and hasattr(kind, "_asdict"):
+        return "return value._asdict()"
     return ""
+
+
+def known_way_out_by_name(annotation: str) -> str:
+    """Return the same for an annotation in a text that only type checkers understand."""
+    prefix, _, name = annotation.strip().rpartition(".")
+    package = _ALIASES.get(prefix.partition(".")[0], "")
+    return _BY_NAME.get(f"{package}.{name}", "")
 
 
 def way_out(kind: type) -> str:
     """Return what to do instead of keeping a value of this type."""
     if known := known_way_out(kind):
         return known
-    if issubclass(kind, tuple) and hasattr(kind, "_asdict"):
-        return "return value._asdict()"
     for base in _KEPT:
         if issubclass(kind, base):
             return f"return {base.__name__}(value)"
