@@ -11,6 +11,7 @@ UnderstudyError
 ├── StartTimeSettingError      a job asked for a Spark setting that only a new driver can have
 ├── JobFailed                  the job ended without a result; carries the remote traceback
 │   └── JobCanceled            ... because somebody cancelled the job
+├── JobStopped                 ``main`` asked a job for its value that was stopped with a savepoint
 ├── ResultUnavailable          the job ended, but a third party removed or damaged its result
 ├── LeadershipLost             a newer term owns the document: this process leads no longer
 ├── Conflict                   somebody else wrote the key since the read (never leaves ``ha``)
@@ -133,6 +134,15 @@ class JobCanceled(JobFailed):
     """A job ended without a result because somebody cancelled it."""
 
     code = "job-canceled"
+
+
+class JobStopped(UnderstudyError):  # noqa: N818
+    """``main`` asked for the value of a job that a person stopped with a savepoint: it has none.
+
+    Where it is not caught, it ends ``main``, and the application is FINISHED.
+    """
+
+    code = "job-stopped"
 
 
 class ResultUnavailable(UnderstudyError):  # noqa: N818

@@ -345,6 +345,8 @@ class Outcome(Record, frozen=True):
     end_time: float
     value: msgspec.Raw = NULL
     """The function's return value as the JSON text of ``core.values``."""
+    stopped: bool = False
+    """The job was stopped with a savepoint before its function returned: there is no value."""
     failure: Failure | None = None
     retryable: bool = False
     """The restart strategy may try again: an exception of the function, or a lost driver."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from understudy.application.environment import Environment
+from understudy.application.environment import Environment, JobClient
 from understudy.core.matching import Assignment
+from understudy.errors import JobStopped
 from understudy.ha.format import digest
 from understudy.model import JobId, JobStatus, Pointer
 from understudy.process import plans
@@ -76,6 +77,24 @@ def test_main_gets_a_value_with_its_types() -> None:
     actual = Environment(link, Assignment("a" * 32)).execute(job).value
 
     assert expected == actual
+
+
+def test_a_job_that_was_stopped_with_a_savepoint_has_no_value() -> None:
+    done = messages.JobDone(
+        request=1,
+        status=JobStatus.FINISHED,
+        attempt=1,
+        start_time=0,
+        end_time=1,
+        value=b"null",
+        savepoint="/kept/savepoint-1",
+        stopped=True,
+    )
+    result = JobClient(Accepting(), JobId("a" * 32), "load", done).result()
+
+    assert (True, "/kept/savepoint-1") == (result.stopped, result.savepoint)
+    with pytest.raises(JobStopped, match="--from-savepoint /kept/savepoint-1"):
+        _ = result.value
 
 
 @pytest.mark.parametrize("submit", [awaited, submitted])

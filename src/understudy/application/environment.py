@@ -21,7 +21,7 @@ from understudy.application.job_function import check_function, check_own_name
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
 from understudy.core.values import decode_value
-from understudy.errors import JobCanceled, JobFailed, SubmissionError, UnderstudyError
+from understudy.errors import JobCanceled, JobFailed, JobStopped, SubmissionError, UnderstudyError
 from understudy.model import JobId, JobStatus, Pointer
 from understudy.process import plans
 from understudy.process.user_code import is_main_process, running_job
@@ -36,25 +36,39 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JobExecutionResult:
-    """The result of a finished job.
+    """The result of a finished job, or of one that was stopped with a savepoint.
 
     Attributes:
-        value: what the function returned, with its types (``docs/jobs.md``).
         job_id: the job's id, 32 hexadecimal digits.
         attempt: the number of the attempt that finished, from 1.
         start_time: when that attempt started, in seconds since 1970.
         end_time: when that attempt ended, in seconds since 1970.
         checkpoint: the location of the last completed checkpoint, if retained; else None.
         savepoint: the location of the savepoint that stopped the job, if any; else None.
+        stopped: a person stopped the job with that savepoint before it had a value.
     """
 
-    value: Any
+    _value: Any
     job_id: str
     attempt: int
     start_time: float
     end_time: float
     checkpoint: str | None = None
     savepoint: str | None = None
+    stopped: bool = False
+
+    @property
+    def value(self) -> Any:
+        """Return what the function returned, with its types (``docs/jobs.md``).
+
+        Raises `JobStopped` if the job was stopped with a savepoint.
+        """
+        if self.stopped:
+            raise JobStopped(
+                f"job {self.job_id} was stopped with a savepoint before it had a value: go on from "
+                f"it with --from-savepoint {self.savepoint}; or let main ask `result.stopped` first"
+            )
+        return self._value
 
     @property
     def duration(self) -> float:
@@ -125,6 +139,7 @@ class JobClient:
                 done.end_time,
                 done.checkpoint or None,
                 done.savepoint or None,
+                done.stopped,
             )
         raise _failed(done, self._job_id, self._name)
 
