@@ -93,7 +93,9 @@ def test_a_job_that_was_stopped_with_a_savepoint_has_no_value() -> None:
     result = JobClient(Accepting(), JobId("a" * 32), "load", done).result()
 
     assert (True, "/kept/savepoint-1") == (result.stopped, result.savepoint)
-    with pytest.raises(JobStopped, match="--from-savepoint /kept/savepoint-1"):
+    with pytest.raises(
+        JobStopped, match=r"job 'load' was stopped .* --from-savepoint /kept/savepoint-1;"
+    ):
         _ = result.value
 
 

@@ -13,6 +13,9 @@ from typing import Any, NoReturn
 import cloudpickle
 import pytest
 
+from tests.application.test_environment import Accepting
+from understudy.application.environment import Environment
+from understudy.core.matching import Assignment
 from understudy.errors import PlanError
 from understudy.process import plans
 
@@ -177,3 +180,10 @@ def test_what_holds_itself_is_blamed_all_the_same() -> None:
 
     with pytest.raises(PlanError, match=r"it has the argument `path\[0\]`, a _thread.lock"):
         plans.encode_plan("load", plain, (endless,), {})
+
+
+def test_what_submits_jobs_stays_in_main() -> None:
+    options = Environment(Accepting(), Assignment("a" * 32)).options(name="x")
+
+    with pytest.raises(PlanError, match=r"`path`, a JobOptions: only main submits jobs"):
+        plans.encode_plan("load", plain, (options,), {})

@@ -46,6 +46,7 @@ class JobExecutionResult:
         checkpoint: the location of the last completed checkpoint, if retained; else None.
         savepoint: the location of the savepoint that stopped the job, if any; else None.
         stopped: a person stopped the job with that savepoint before it had a value.
+        name: the job's name.
     """
 
     _value: Any
@@ -56,6 +57,7 @@ class JobExecutionResult:
     checkpoint: str | None = None
     savepoint: str | None = None
     stopped: bool = False
+    name: str = ""
 
     @property
     def value(self) -> Any:
@@ -65,7 +67,7 @@ class JobExecutionResult:
         """
         if self.stopped:
             raise JobStopped(
-                f"job {self.job_id} was stopped with a savepoint before it had a value: go on from "
+                f"job {self.name!r} was stopped with a savepoint before it had a value: go on from "
                 f"it with --from-savepoint {self.savepoint}; or let main ask `result.stopped` first"
             )
         return self._value
@@ -140,6 +142,7 @@ class JobClient:
                 done.checkpoint or None,
                 done.savepoint or None,
                 done.stopped,
+                self._name,
             )
         raise _failed(done, self._job_id, self._name)
 

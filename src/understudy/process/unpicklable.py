@@ -33,11 +33,14 @@ _TABLE = (
     "the handle"
 )
 
+_SUBMITS = "only main submits jobs, with what other jobs have returned"
+
 _WAYS = {
     "pyspark.DataFrame": _TABLE,
     "pyspark.RDD": _TABLE,
     "pyspark.Column": "build it inside the function",
-    "understudy.Environment": "only main submits jobs, with what other jobs have returned",
+    "understudy.Environment": _SUBMITS,
+    "understudy.JobOptions": _SUBMITS,
     "understudy.JobClient": "pass client.result().value",
     "understudy.JobContext": "each function gets its own as its first argument",
 }
