@@ -1,4 +1,4 @@
-"""What ``main`` is warned of, and where."""
+"""What ``main`` is warned of, and what it passes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 
 from understudy.application.environment import Environment
 from understudy.core.matching import Assignment
+from understudy.errors import SubmissionError
+from understudy.ha.format import digest
 from understudy.model import JobId, JobStatus, Pointer
+from understudy.process.plans import decode_plan
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
 
@@ -37,7 +40,8 @@ class Accepting:
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""
-        return Pointer(path="plan", digest="", size=len(plan))
+        self.plan = plan
+        return Pointer(path="plan", digest=digest(plan), size=len(plan))
 
 
 def job(ctx: Any) -> int:
@@ -62,3 +66,34 @@ def test_a_warning_names_the_line_of_main_that_submits(submit: Submit) -> None:
     line = inspect.getsourcelines(submit)[1] + 1
 
     assert [(__file__, line)] == [(one.filename, one.lineno) for one in told]
+
+
+class BrokenError(Exception):
+    """An exception of this module."""
+
+
+@pytest.mark.parametrize(
+    ("no_retry", "expected"),
+    [
+        (None, None),
+        ((), ()),
+        ([KeyError, "my.Error"], ("builtins.KeyError", "my.Error")),
+        ((BrokenError,), (f"{__name__}.BrokenError",)),
+    ],
+)
+def test_a_plan_holds_what_its_job_does_not_retry(
+    no_retry: Any, expected: tuple[str, ...] | None
+) -> None:
+    link = Accepting()
+    Environment(link, Assignment("a" * 32)).execute(job, no_retry=no_retry)
+    pointer = Pointer(path="plan", digest=digest(link.plan), size=len(link.plan))
+
+    assert expected == decode_plan(link.plan, pointer).no_retry
+
+
+@pytest.mark.parametrize("no_retry", ["KeyError", KeyError, 1, (1,), ("",), (int,)])
+def test_what_names_no_exceptions_is_refused_before_anything_runs(no_retry: Any) -> None:
+    env = Environment(Accepting(), Assignment("a" * 32))
+
+    with pytest.raises(SubmissionError, match="no_retry"):
+        env.execute(job, no_retry=no_retry)

@@ -96,6 +96,8 @@ class JobContext:
     """The submission of the application."""
     history: int = HISTORY_MAX
     """Most failures of a job that are kept."""
+    no_retry: tuple[str, ...] = ()
+    """Exceptions that are not retried: names of classes."""
     attention: dict[str, str] = field(default_factory=dict)
     """Problems that need a person, by job."""
 
@@ -333,6 +335,7 @@ class JobMaster:
                 application_name=self._context.record.name if self._context.record else "",
                 slots=self._context.resources.slots(),
                 lost_driver=self._lost_driver,
+                no_retry=self._context.no_retry,
             ),
         )
         if not sent:
