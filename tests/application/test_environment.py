@@ -1,4 +1,4 @@
-"""What ``main`` is warned of, and where."""
+"""What ``main`` is warned of, and what it passes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from understudy.application.environment import Environment, JobClient
 from understudy.core.matching import Assignment
-from understudy.errors import JobStopped
+from understudy.errors import JobStopped, SubmissionError
 from understudy.ha.format import digest
 from understudy.model import JobId, JobStatus, Pointer
 from understudy.process import plans
@@ -50,8 +50,8 @@ class Accepting:
         self._plan = plan
         return Pointer(path="plan", digest="", size=len(plan))
 
-    def plan(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """Return the function and the arguments of the last plan."""
+    def plan(self) -> plans.Plan:
+        """Return the last plan."""
         return plans.decode_plan(
             self._plan, Pointer(path="plan", digest=digest(self._plan), size=0)
         )
@@ -109,3 +109,33 @@ def test_a_warning_names_the_line_of_main_that_submits(submit: Submit) -> None:
     line = inspect.getsourcelines(submit)[1] + 1
 
     assert [(__file__, line)] == [(one.filename, one.lineno) for one in told]
+
+
+class BrokenError(Exception):
+    """An exception of this module."""
+
+
+@pytest.mark.parametrize(
+    ("no_retry", "expected"),
+    [
+        (None, None),
+        ((), ()),
+        ([KeyError, "my.Error"], ("builtins.KeyError", "my.Error")),
+        ((BrokenError,), (f"{__name__}.BrokenError",)),
+    ],
+)
+def test_a_plan_holds_what_its_job_does_not_retry(
+    no_retry: Any, expected: tuple[str, ...] | None
+) -> None:
+    link = Accepting()
+    Environment(link, Assignment("a" * 32)).execute(job, no_retry=no_retry)
+
+    assert expected == link.plan().no_retry
+
+
+@pytest.mark.parametrize("no_retry", ["KeyError", KeyError, 1, (1,), ("",), (int,)])
+def test_what_names_no_exceptions_is_refused_before_anything_runs(no_retry: Any) -> None:
+    env = Environment(Accepting(), Assignment("a" * 32))
+
+    with pytest.raises(SubmissionError, match="no_retry"):
+        env.execute(job, no_retry=no_retry)

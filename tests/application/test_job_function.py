@@ -162,7 +162,7 @@ def test_options_name_the_job_and_leave_the_function_its_own_name() -> None:
     link = Accepting()
     env = Environment(link, Assignment("a" * 32))
     client = env.options(name="train lr").execute_async(train, "data", name="lr")
-    function, args, kwargs = link.plan()
+    function, args, kwargs, _ = link.plan()
 
     assert "train lr" == client.name
     assert ("train", ("data",), {"name": "lr"}) == (function.__name__, args, kwargs)

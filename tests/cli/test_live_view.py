@@ -319,3 +319,45 @@ def test_a_checkpoint_of_any_name_keeps_to_its_line_on_any_terminal(watched: Wat
 
         assert 3 == len(actual)
         assert "checkpoint 123,456, 0 s ago" in actual[2]
+
+
+FAILED = {
+    "event": "attempt-failed",
+    "job_id": "j",
+    "name": "load",
+    "attempt": 1,
+    "failure": {"type": "ValueError", "message": "a\nb", "traceback": "Traceback\n  a\x1b[2J\n"},
+    "retry": 1,
+    "retries": 3,
+    "delay_s": 2.0,
+    "reason": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "retry 1 of 3 in 2 s"),
+        ({"delay_s": 0.0, "retries": 3_000}, "retry 1 of 3,000 at once"),
+        ({"retries": None, "delay_s": 1.5432}, "retry 1 in 1.54 s"),
+        ({"delay_s": None}, "retry 1 of 3 when main reaches the job again"),
+        ({"retry": 0, "retries": None, "reason": "not restarted: why"}, "not restarted: why"),
+    ],
+)
+def test_a_failed_attempt_says_what_follows_and_shows_its_traceback(
+    changes: dict[str, object], expected: str
+) -> None:
+    actual = describe({**FAILED, **changes})
+
+    assert actual == (
+        f"understudy: job 'load', attempt 1, failed: ValueError: a b; {expected}\n"
+        "Traceback\n  a·[2J"
+    )
+
+
+def test_a_new_leader_tells_no_failed_attempt_again() -> None:
+    story = Story(lambda: 0.0)
+
+    assert story.hear({**FAILED}) is not None
+    assert story.hear({**FAILED}) is None
+    assert story.hear({**FAILED, "attempt": 2}) is not None

@@ -55,6 +55,10 @@ def test_every_option_has_a_key_a_meaning_and_a_default_that_can_be_read(
         (options.UNREACHED_GRACE, 5.0),
         (options.RESULT_MAX_SIZE, 262144),
         (options.RESTART_TYPE, "exponential-delay"),
+        (
+            options.NO_RETRY,
+            ("AnalysisException", "ParseException", "NameError", "ImportError", "SyntaxError"),
+        ),
         (options.FIXED_ATTEMPTS, 1),
         (options.FIXED_DELAY, 1.0),
         (options.EXPONENTIAL_ATTEMPTS, 3),

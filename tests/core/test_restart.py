@@ -13,6 +13,7 @@ from understudy.core.restart import (
     Strategy,
     after_exception,
     after_loss,
+    is_listed,
 )
 from understudy.model import Restarts
 
@@ -438,3 +439,32 @@ def test_the_strategy_is_the_configured_one(settings: dict[str, str], expected: 
     actual = Strategy.of(Configuration(settings))
 
     assert expected == actual
+
+
+PARSE = (
+    "pyspark.errors.exceptions.captured.ParseException",
+    "pyspark.errors.exceptions.base.AnalysisException",
+    "builtins.Exception",
+)
+"""The classes of an exception, as PySpark has them."""
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        (("AnalysisException",), True),
+        (("pyspark.errors.AnalysisException",), True),
+        (("pyspark.errors.exceptions.base.AnalysisException",), True),
+        (("NameError", "ParseException"), True),
+        (("Exception",), True),
+        ((), False),
+        (("Analysis",), False),
+        (("other.AnalysisException",), False),
+        (("pyspark.err.AnalysisException",), False),
+        (("pyspark.errors.exceptions.base",), False),
+    ],
+)
+def test_a_list_names_a_class_bare_or_by_its_module_or_a_package_around_it(
+    listed: tuple[str, ...], expected: bool
+) -> None:
+    assert expected is is_listed(PARSE, listed)

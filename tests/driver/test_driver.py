@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,14 +81,31 @@ class Scene:
         line = line_over(mine, "job")
         self.process = JobProcess(line, NoJobSession(), storage, SystemClock())
 
-    def run(self, function: Callable[..., Any]) -> messages.AttemptEnded:
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: object,
+        configured: tuple[str, ...] = (),
+        no_retry: tuple[str, ...] | None = None,
+    ) -> messages.AttemptEnded:
         """Run an attempt to its end; return what was told of that."""
-        self.process.run(RunAttempt(deploy=self.deploy(function), term=1))
+        self.process.run(
+            RunAttempt(
+                deploy=self.deploy(function, *args, configured=configured, no_retry=no_retry),
+                term=1,
+            )
+        )
         return self.told()
 
-    def deploy(self, function: Callable[..., Any]) -> Deploy:
+    def deploy(
+        self,
+        function: Callable[..., Any],
+        *args: object,
+        configured: tuple[str, ...] = (),
+        no_retry: tuple[str, ...] | None = None,
+    ) -> Deploy:
         """Store what an attempt calls; return what it is begun with."""
-        plan = plans.encode_plan("job", function, (), {})
+        plan = plans.encode_plan("job", function, args, {}, no_retry)
         self.storage.files["plan"] = plan
         return Deploy(
             application_id=ApplicationId("application"),
@@ -100,6 +118,7 @@ class Scene:
             staged=STAGED,
             writer="",
             result_size_max=1 << 20,
+            no_retry=configured,
         )
 
     def told(self) -> messages.AttemptEnded:
@@ -148,7 +167,7 @@ def test_what_has_failed_is_told_once_it_is_stored(hours: Hours) -> None:
 def test_an_attempt_has_one_end_whatever_is_decided_later() -> None:
     scene = Scene(MemoryStorage())
     scene.run(lambda _: 7)
-    deploy: Any = None
+    deploy: Any = SimpleNamespace(no_retry=())
     attempt = Attempt(deploy, 1, scene.storage, SystemClock())
     attempt._outcome = outcome = outcomes.load(scene.storage.files[STAGED], STAGED)
     attempt.failed(TimeoutError())
@@ -220,9 +239,46 @@ def test_what_a_store_did_not_give_may_be_had_by_another_attempt(
     assert expected is is_retryable(error)
 
 
+@pytest.mark.parametrize(
+    ("configured", "no_retry", "expected"),
+    [
+        ((), None, True),
+        (("ValueError",), None, False),
+        (("KeyError",), None, True),
+        (("ValueError",), (), True),
+        ((), ("builtins.ValueError",), False),
+    ],
+)
+def test_the_list_of_the_job_says_what_is_not_retried_else_the_configured_one(
+    configured: tuple[str, ...], no_retry: tuple[str, ...] | None, expected: bool
+) -> None:
+    scene = Scene(MemoryStorage())
+    ended = scene.run(failing(UnicodeError("wrong")), configured=configured, no_retry=no_retry)
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, expected)
+
+
+def test_a_call_with_wrong_arguments_is_not_retried() -> None:
+    ended = Scene(MemoryStorage()).run(lambda _, path: path, "a", "b")
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, False)
+
+
+def test_a_type_error_within_the_function_is_retried() -> None:
+    def inner(one: object) -> object:
+        return one
+
+    def function(_: object) -> object:
+        return inner()  # type: ignore[call-arg]
+
+    ended = Scene(MemoryStorage()).run(function)
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, True)
+
+
 def test_a_child_may_neither_stage_nor_speak() -> None:
     scene = Scene(MemoryStorage())
-    deploy: Any = None
+    deploy: Any = SimpleNamespace(no_retry=())
     attempt, home = Attempt(deploy, 1, scene.storage, SystemClock()), Home()
     reader, writer = os.pipe()
     child = os.fork()

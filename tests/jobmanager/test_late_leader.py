@@ -28,6 +28,7 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.config import Configuration
 from understudy.core import job
+from understudy.core.failing import Failed
 from understudy.core.restart import Strategy
 from understudy.errors import LeadershipLost, NotFoundError
 from understudy.ha import layout
@@ -101,6 +102,9 @@ class Deaf:
 
     def job_changed(self, master: JobMaster, before: job.JobState) -> None:
         """See `Supervisor.job_changed`."""
+
+    def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
+        """See `Supervisor.attempt_failed`."""
 
     def audience(self, master: JobMaster) -> CheckpointNews:
         """See `Supervisor.audience`."""

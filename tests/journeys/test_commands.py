@@ -31,6 +31,10 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
     ("arguments", "said"),
     [
         (["nowhere.py"], "nowhere.py: no such script"),
+        (["bad.py"], "bad.py, line 1: '(' was never closed"),
+        (["nowhere:main"], "no module 'nowhere' here or on Python's path"),
+        (["--master", "locl", "app.py"], "--master 'locl': Spark knows no such master"),
+        (["--master", "spark://127.0.0.1:1", "app.py"], "spark://127.0.0.1:1' cannot be reached"),
         (["--class", "Main", "app.py"], "--class Main has no meaning here"),
         (["--deploy-mode", "cluster", "app.py"], "--deploy-mode cluster has no meaning here"),
         (["-D", "high-availability.typ=x", "app.py"], "did you mean 'high-availability.type'"),
@@ -63,6 +67,7 @@ def test_bad_usage_is_told_and_nothing_is_started(
     place: Path, arguments: list[str], said: str
 ) -> None:
     (place / "app.py").write_text("print('ran')")
+    (place / "bad.py").write_text("x = (")
     done = command(place, "run-application", *arguments, code=2)
 
     assert said in done.stderr

@@ -34,7 +34,7 @@ ALONE = ("--jobmanagers", "1", "--slots", "1")
 
 MAINS = {
     "cannot be imported": (NOTE + "import no_such_module\n", 1, "No module named 'no_such_module'"),
-    "is no Python": ("def (:\n", 0, "SyntaxError"),
+    "compiles nonsense": ("exec('def (:')\n", 0, "SyntaxError"),
     "exits hard": (NOTE + "os._exit(3)\n", 1, "the process of main exited with 3"),
     "fills its memory": (
         NOTE + "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, -1))\n"

@@ -48,9 +48,15 @@ SAFETY = (
         "tests/driver/test_driver.py",
     ),
     mutant(
+        "what no attempt can mend is retried", 7, "driver/attempt.py",
+        "return not is_listed(classes, no_retry) and",
+        "return",
+        "tests/driver/test_driver.py",
+    ),
+    mutant(
         "what a store does not give is refused for good", 7, "driver/attempt.py",
-        "return isinstance(error, OF_THE_MOMENT) or not",
-        "return not",
+        "return isinstance(error, OF_THE_MOMENT)",
+        "return False",
         "tests/driver/test_driver.py",
     ),
     mutant(

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from understudy.api import checkpoints, directory, ended, own_headers, views
+from understudy.api import checkpoints, directory, ended, failures, own_headers, views
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
 from understudy.api.views import Json
@@ -31,7 +31,7 @@ from understudy.ha.layout import cluster_directory, standalone_directory
 from understudy.ha.retrieval import serving_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.standalone import WHOEVER, ConfiguredLeader
-from understudy.model import LeaderRecord, Tombstone
+from understudy.model import Failure, JobId, LeaderRecord, Tombstone
 
 if TYPE_CHECKING:
     import httpx
@@ -285,6 +285,27 @@ class ClusterClient:
                 if whole or record.job_id.startswith(wanted):
                     found.append(views.recorded_result(record))
         return found
+
+    async def failures(self, job_id: str) -> list[Json]:
+        """Return why attempts of a job failed, the latest first, from the leader or storage."""
+        try:
+            answer = await self.get(f"/jobs/{job_id}/exceptions")
+        except NoLeaderError:
+            answer = failures.of_job(await self._stored_failures(job_id), failures.MAXIMUM_DEFAULT)
+        found: list[Json] = answer["exceptionHistory"]["entries"]
+        return found
+
+    async def _stored_failures(self, job_id: str) -> list[Failure]:
+        registry = await self._directory.registry()
+        for facts in await self._directory.stored(registry) if registry else []:
+            if JobId(job_id) in facts.entries:
+                return await self._directory.failures(facts, JobId(job_id))
+        for stone in registry.tombstones.values() if registry else ():
+            with contextlib.suppress(DataError, NotFoundError):
+                for record in (await self._directory.buried(stone)).jobs:
+                    if record.job_id == job_id:
+                        return failures.of_record(record)
+        return []
 
     async def stored_jobs(self) -> list[Json]:
         """Return the readable jobs in storage, in the shape of lists."""

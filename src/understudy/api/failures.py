@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from understudy.api.views import Json, milliseconds
 from understudy.config.secrets import masked
-from understudy.model import Failure
+from understudy.model import Failure, JobRecord
 
 MAXIMUM_DEFAULT = 20
 """Flink's default."""
@@ -22,6 +22,11 @@ def of_job(failures: list[Failure], maximum: int) -> Json:
         "truncated": len(entries) > maximum,
         "exceptionHistory": {"entries": entries[:maximum], "truncated": len(entries) > maximum},
     }
+
+
+def of_record(record: JobRecord) -> list[Failure]:
+    """Return the failures that are recorded of an ended job."""
+    return [*record.failures] or ([record.failure] if record.failure else [])
 
 
 def of_application(failure: Failure | None, maximum: int) -> Json:

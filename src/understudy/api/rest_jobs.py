@@ -77,8 +77,7 @@ class JobRoutes:
         maximum = answers.whole_number(request, "maxExceptions", failures.MAXIMUM_DEFAULT)
         found = await self._leading.job(_id(request))
         if isinstance(found, BuriedJob):
-            known = found.record.failure
-            told = [*found.record.failures] or ([known] if known else [])
+            told = failures.of_record(found.record)
         else:
             told = await self._leading.directory.failures(found.facts, found.job_id)
         return self._leading.json(failures.of_job(told, maximum))

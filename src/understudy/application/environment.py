@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -24,12 +24,16 @@ from understudy.core.values import decode_value
 from understudy.errors import JobCanceled, JobFailed, JobStopped, SubmissionError, UnderstudyError
 from understudy.model import JobId, JobStatus, Pointer
 from understudy.process import plans
+from understudy.process.failures import shown
 from understudy.process.user_code import is_main_process, running_job
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
 
 _TO_MAIN = 4
 """Frames from a warning in `Environment._assign` to the calling line of ``main``."""
+
+NoRetry = Iterable[type[BaseException] | str]
+"""Classes of exceptions, or their names, with or without the module."""
 
 _log = logging.getLogger(__name__)
 
@@ -179,33 +183,48 @@ class Environment:
         raise TypeError("the environment belongs to main, a job gets a JobContext instead")
 
     def execute(
-        self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        no_retry: NoRetry | None = None,
+        **kwargs: Any,
     ) -> JobExecutionResult:
         """Run a job to its end and return its result.
 
         A driver calls ``function(ctx, *args, **kwargs)``. cloudpickle must be able to pickle the
         function and its arguments; ``docs/jobs.md`` lists the types that it may return. ``name``
-        identifies the job across failovers; the default is the function's name.
+        identifies the job across failovers; the default is the function's name. ``no_retry``
+        replaces ``restart-strategy.no-retry`` for this job: the exceptions of the function that
+        fail it at once, as classes or their names; ``()`` leaves each to the restart strategy.
 
         Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
         """
         check_own_name(function, args, name)
-        return self._begin(function, args, name, kwargs).result()
+        return self._begin(function, args, name, kwargs, no_retry).result()
 
     def execute_async(
-        self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        no_retry: NoRetry | None = None,
+        **kwargs: Any,
     ) -> JobClient:
         """Submit a job and return at once; from then on the job survives any failover."""
         check_own_name(function, args, name)
-        return self._begin(function, args, name, kwargs)
+        return self._begin(function, args, name, kwargs, no_retry)
 
-    def options(self, *, name: str | None = None) -> JobOptions:
+    def options(self, *, name: str | None = None, no_retry: NoRetry | None = None) -> JobOptions:
         """Return what submits jobs with these options, apart from the arguments of the function.
 
         ``env.options(name="train lr").execute(train, data, name="lr")`` names the job ``train lr``,
-        and calls ``train(ctx, data, name="lr")``.
+        and calls ``train(ctx, data, name="lr")``. The options have the meaning that they have in
+        `execute`.
         """
-        return JobOptions(self._begin, name)
+        return JobOptions(self._begin, name, no_retry)
 
     def _begin(
         self,
@@ -213,10 +232,12 @@ class Environment:
         args: tuple[Any, ...],
         name: str | None,
         kwargs: dict[str, Any],
+        no_retry: NoRetry | None,
     ) -> JobClient:
         """Submit a job; a direct call from each public method, as `_TO_MAIN` counts the frames."""
         self._check_caller()
         check_function(function)
+        listed = _class_names(no_retry)
         with self._submitting:
             assigned = self._assign(matching.name_of(function, name))
             done = self._past.pop(assigned.job_id, None)
@@ -225,10 +246,12 @@ class Environment:
                 return JobClient(self._link, assigned.job_id, assigned.name, done)
             pointer = None
             if self._link.execution == 1:
-                pointer = self._put_plan(assigned, function, args, kwargs)
+                pointer = self._put_plan(assigned, function, args, kwargs, listed)
             answer = self._submit(assigned, pointer)
             if isinstance(answer, messages.NeedPlan):
-                answer = self._submit(assigned, self._put_plan(assigned, function, args, kwargs))
+                answer = self._submit(
+                    assigned, self._put_plan(assigned, function, args, kwargs, listed)
+                )
             accepted: messages.Accepted = _expect(answer, messages.Accepted)
             self._past = dict(accepted.past)
             done = self._past.pop(assigned.job_id, None)
@@ -259,8 +282,9 @@ class Environment:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        no_retry: tuple[str, ...] | None,
     ) -> Pointer:
-        plan = plans.encode_plan(assigned.name, function, args, kwargs)
+        plan = plans.encode_plan(assigned.name, function, args, kwargs, no_retry)
         return self._link.put_plan(assigned.job_id, plan)
 
     def _come_by(self, assigned: Assigned) -> None:
@@ -289,6 +313,7 @@ class _Begin(Protocol):
         args: tuple[Any, ...],
         name: str | None,
         kwargs: dict[str, Any],
+        no_retry: NoRetry | None,
     ) -> JobClient: ...
 
 
@@ -298,21 +323,22 @@ class JobOptions:
     Raises as `Environment.execute` does.
     """
 
-    def __init__(self, begin: _Begin, name: str | None) -> None:
+    def __init__(self, begin: _Begin, name: str | None, no_retry: NoRetry | None) -> None:
         self._begin = begin
         self._name = name
+        self._no_retry = no_retry
 
     def execute(
         self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> JobExecutionResult:
         """Run a job to its end and return its result; see `Environment.execute`."""
-        return self._begin(function, args, self._name, kwargs).result()
+        return self._begin(function, args, self._name, kwargs, self._no_retry).result()
 
     def execute_async(
         self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> JobClient:
         """Submit a job and return at once; see `Environment.execute_async`."""
-        return self._begin(function, args, self._name, kwargs)
+        return self._begin(function, args, self._name, kwargs, self._no_retry)
 
 
 class Elsewhere(Environment):
@@ -327,6 +353,7 @@ class Elsewhere(Environment):
         args: tuple[Any, ...],
         name: str | None,
         kwargs: dict[str, Any],
+        no_retry: NoRetry | None,
     ) -> JobClient:
         """Raise `SubmissionError`."""
         raise SubmissionError(
@@ -372,6 +399,27 @@ def _embed() -> Environment:
     # Imported only when needed: never by a process of ``main`` in a cluster.
     environment: Environment = importlib.import_module("understudy.embedded").embed()
     return environment
+
+
+def _class_names(no_retry: NoRetry | None) -> tuple[str, ...] | None:
+    """Return the names of exceptions as a plan holds them. Raises `SubmissionError`."""
+    if no_retry is None:
+        return None
+    if isinstance(no_retry, str | type) or not isinstance(no_retry, Iterable):
+        raise SubmissionError(
+            f"no_retry={shown(no_retry)}: give a tuple of classes or names, as no_retry=(KeyError,)"
+        )
+    return tuple(_class_name(one) for one in no_retry)
+
+
+def _class_name(one: object) -> str:
+    if isinstance(one, type) and issubclass(one, BaseException):
+        return f"{one.__module__}.{one.__qualname__}"
+    if isinstance(one, str) and one:
+        return one
+    raise SubmissionError(
+        f"no_retry holds {shown(one)}: give classes of exceptions, or their names"
+    )
 
 
 def _expect(answer: MainMessage, kind: type[Any]) -> Any:

@@ -260,6 +260,13 @@ def _http_url(text: str) -> str:
     return text
 
 
+def _class_names(text: str) -> tuple[str, ...]:
+    found = words(_text(text))
+    if not all(part.isidentifier() for word in found for part in word.split(".")):
+        raise ValueError("names of classes such as 'ValueError, my.package.Error'")
+    return found
+
+
 def words(text: str) -> tuple[str, ...]:
     """Return the parts of a list, which is separated by commas or semicolons."""
     return tuple(word.strip() for word in re.split("[;,]", text) if word.strip())
@@ -284,6 +291,7 @@ SIZE = Kind("MemorySize", _size)
 PORTS = Kind("Ports", _ports, takes_lists=True)
 HTTP_URL = Kind("URL (http or https)", _http_url)
 WORDS = Kind("List<String>", words, takes_lists=True)
+CLASS_NAMES = Kind("List of class names", _class_names, takes_lists=True)
 PAIRS = Kind("Map", words, takes_lists=True, takes_maps=True)
 
 

@@ -20,6 +20,8 @@ the window can only be too long, so a job may be given up early but is never res
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from understudy.config import Configuration, options
@@ -131,6 +133,22 @@ def after_loss(
     immediate = losses == 0 or ran_s >= strategy.initial_s
     delay_s = 0.0 if immediate else _backoff(strategy, losses - 1, chance)
     return Again(delay_s, Restarts(failures=restarts.failures, losses=losses + 1))
+
+
+def is_listed(classes: Iterable[str], listed: Iterable[str]) -> bool:
+    """Return whether a list names one of these classes (``module.Class``).
+
+    A listed name is bare (``AnalysisException``), or begins with the class's module or a package
+    around it: people know ``pyspark.errors.AnalysisException``, not the module in which PySpark
+    defines the class.
+    """
+    names = [name.split(".") for name in listed]
+    return any(_is_named(one.split("."), name) for one in classes for name in names)
+
+
+def _is_named(parts: list[str], name: list[str]) -> bool:
+    *around, last = name
+    return parts[-1] == last and parts[: len(around)] == around
 
 
 def _within_rate(

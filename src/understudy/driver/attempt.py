@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from understudy.clock import Clock
+from understudy.core.restart import is_listed
 from understudy.core.values import encode_value
 from understudy.driver.checkpointing import Recorder
 from understudy.driver.context import FencingToken, JobContext
@@ -45,14 +47,26 @@ class Interrupted(BaseException):
     """Raised in the job's thread when the attempt is to end. Not for user code to catch."""
 
 
-def is_retryable(error: BaseException) -> bool:
+def is_retryable(error: BaseException, no_retry: Iterable[str] = ()) -> bool:
     """Say whether another attempt may end otherwise.
 
-    What Understudy itself refuses, it would refuse again; not what somebody else did not give.
+    What Understudy itself refuses, it would refuse again; not what somebody else did not give. Of
+    the other exceptions, ``no_retry`` names those that would come again.
     """
     if isinstance(error, CheckpointError) and isinstance(error.__cause__, OF_THE_STORE):
         return True
-    return isinstance(error, OF_THE_MOMENT) or not isinstance(error, UnderstudyError)
+    if isinstance(error, UnderstudyError):
+        return isinstance(error, OF_THE_MOMENT)
+    classes = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
+    return not is_listed(classes, no_retry) and not _is_of_the_call(error)
+
+
+def _is_of_the_call(error: BaseException) -> bool:
+    """Return whether the call itself failed, as the function does not take these arguments."""
+    if not isinstance(error, TypeError) or error.__traceback__ is None:
+        return False
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_code is Attempt.call.__code__
 
 
 class Attempt:
@@ -71,6 +85,7 @@ class Attempt:
         self._began = clock.now()
         self._home = Home()
         self._outcome: Outcome | None = None
+        self._no_retry = deploy.no_retry
         self.streams: StreamKeeper
         """Its streaming queries, once it has a context."""
         self._recorder: Recorder
@@ -96,7 +111,9 @@ class Attempt:
         deploy = self._deploy
         plan = persist_blocking("read a plan", lambda: self._storage.read(deploy.plan.path))
         with self._home.user_code():  # It imports the user's modules.
-            function, args, kwargs = decode_plan(plan, deploy.plan)
+            function, args, kwargs, no_retry = decode_plan(plan, deploy.plan)
+        if no_retry is not None:
+            self._no_retry = no_retry
         self.streams.verify()
         try:
             with self._home.user_code(), inside_job(deploy.name):
@@ -128,7 +145,7 @@ class Attempt:
                 traceback=failure.traceback,
                 time=failure.time,
             )
-        self._decide(JobStatus.FAILED, NULL, failure, retryable=is_retryable(error))
+        self._decide(JobStatus.FAILED, NULL, failure, retryable=is_retryable(error, self._no_retry))
 
     def interrupted(self) -> None:
         """Decide that the attempt ended since it was told to."""

@@ -18,12 +18,14 @@ from msgspec.structs import replace
 
 from understudy.core import application as life
 from understudy.core import job, reaching, recovery, takeover
+from understudy.core.failing import Failed
 from understudy.core.job import JobState, Phase
 from understudy.core.recovery import Inventory
 from understudy.core.slots import Placement
 from understudy.core.takeover import Takeover
 from understudy.errors import DataError, LostDataError, NotFoundError, ResultUnavailable
 from understudy.ha.result_store import read_outcome
+from understudy.jobmanager import failure_news
 from understudy.jobmanager.checkpoint_news import CheckpointNews
 from understudy.jobmanager.job_master import JobContext, JobMaster
 from understudy.jobmanager.past_results import PastResults
@@ -38,7 +40,7 @@ from understudy.model import (
     Pointer,
 )
 from understudy.process.persist import persist
-from understudy.process.reporter import Reporter
+from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages
 from understudy.rpc.messages import LinkMessage, Submit
 
@@ -296,6 +298,11 @@ class ApplicationJobs:
         if state.reached or not _occupied(state):  # Unreached running jobs are still undecided.
             status, adopted = job.status_of(state), state.adopted
             self._show(master.job_id, master.name, status, state.attempt, adopted=adopted)
+
+    def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
+        """Report the failed attempt."""
+        log = log_name(self._record.run_id, self._record.application_id)
+        failure_news.tell(self._reporter, log, master.job_id, master.name, end, failure)
 
     def audience(self, master: JobMaster) -> CheckpointNews:
         """Return the job's reporter of checkpoint events."""

@@ -400,6 +400,7 @@ class Dispatcher:
             incarnation=self.registry.incarnation if self.registry else "",
             attention=self.attention,
             history=around.configuration.get(options.EXCEPTION_HISTORY),
+            no_retry=around.configuration.get(options.NO_RETRY),
         )
 
     async def _settings(

@@ -86,11 +86,12 @@ class FailureHistory:
             last -= 1  # An exception of an interrupted attempt is no failure.
         found = []
         for attempt in range(max(1, last - self._size + 1), last + 1):
-            if failure := await self._of(entry.job_id, attempt):
+            if failure := await self.of(entry.job_id, attempt):
                 found.append(bounded(replace(failure, attempt=attempt)))
         return found
 
-    async def _of(self, job_id: JobId, attempt: int) -> Failure | None:
+    async def of(self, job_id: JobId, attempt: int) -> Failure | None:
+        """Return why an attempt failed; None where that is not stored, or damaged."""
         path = layout.staged_path(self._cluster, self._directory, job_id, attempt)
         with contextlib.suppress(NotFoundError, DataError):
             outcome = outcomes.load(await self._storage.read(path), path)

@@ -10,14 +10,15 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from understudy.clock import Clock
-from understudy.core import checkpoints, job
+from understudy.core import checkpoints, failing, job
+from understudy.core.failing import Failed
 from understudy.core.job import JobState, Phase
 from understudy.core.recovery import chosen_directory, lineage
 from understudy.core.restart import Strategy
@@ -96,6 +97,8 @@ class JobContext:
     """The submission of the application."""
     history: int = HISTORY_MAX
     """Most failures of a job that are kept."""
+    no_retry: tuple[str, ...] = ()
+    """Exceptions that are not retried: names of classes."""
     attention: dict[str, str] = field(default_factory=dict)
     """Problems that need a person, by job."""
 
@@ -105,6 +108,10 @@ class Supervisor(Protocol):
 
     def job_changed(self, master: JobMaster, before: JobState) -> None:
         """The job's state has changed."""
+        ...
+
+    def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
+        """An attempt of the job has failed."""
         ...
 
     def audience(self, master: JobMaster) -> Audience:
@@ -129,7 +136,7 @@ class JobMaster:
             context.storage, context.cluster, context.directory, context.history
         )
         self._keeping: set[asyncio.Task[None]] = set()
-        """Writes of these failures; only the job's end waits for them."""
+        """Writes and reports of failures; only the job's end waits for them."""
         self.checkpoints = CheckpointCoordinator(
             entry.job_id,
             CheckpointStore(context.register, context.plans, context.application_id, entry.job_id),
@@ -219,6 +226,8 @@ class JobMaster:
         )
         self._note(before, event)
         self._supervisor.job_changed(self, before)
+        if end := failing.failed(before, event, self.state, commands, self._context.strategy):
+            self._aside(once("tell why an attempt failed", lambda: self._tell_failure(end)))
         for command in commands:
             await self._obey(command)
 
@@ -247,10 +256,22 @@ class JobMaster:
             type=LOST, message=state.lost, time=self._context.clock.wall(), attempt=state.attempt
         )
         self.failures.append(failure)
-        keep = once(
-            "keep why an attempt was lost", lambda: self._history.keep(self.job_id, failure)
+        self._aside(
+            once("keep why an attempt was lost", lambda: self._history.keep(self.job_id, failure))
         )
-        task = asyncio.create_task(keep)
+
+    async def _tell_failure(self, end: Failed) -> None:
+        now = self._context.clock.wall()
+        if end.lost:
+            failure: Failure | None = Failure(type=LOST, message=end.lost, time=now)
+        else:
+            failure = await self._history.of(self.job_id, end.attempt)
+        missing = Failure(type="Exception", message="what it raised cannot be read", time=now)
+        self._supervisor.attempt_failed(self, end, failure or missing)
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what no decision waits for."""
+        task = asyncio.create_task(work)
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
 
@@ -333,6 +354,7 @@ class JobMaster:
                 application_name=self._context.record.name if self._context.record else "",
                 slots=self._context.resources.slots(),
                 lost_driver=self._lost_driver,
+                no_retry=self._context.no_retry,
             ),
         )
         if not sent:

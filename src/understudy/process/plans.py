@@ -3,7 +3,8 @@
 A plan is code: the process of ``main`` writes it, and only the driver that runs it reads it, after
 a check of its digest. The JobManagers pass a plan by pointer and never open it.
 
-Layout: one line of JSON (name, versions), then the cloudpickle of ``(function, args, kwargs)``.
+Layout: one line of JSON (name, versions, what is not retried), then the cloudpickle of ``(function,
+args, kwargs)``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import msgspec
@@ -31,10 +32,25 @@ class Header(msgspec.Struct, frozen=True):
     format: int
     name: str
     versions: dict[str, str]
+    no_retry: tuple[str, ...] | None = None
+    """The job's own list of exceptions that are not retried; None: the configured list."""
+
+
+class Plan(NamedTuple):
+    """A decoded plan."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    no_retry: tuple[str, ...] | None
 
 
 def encode_plan(
-    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    no_retry: tuple[str, ...] | None = None,
 ) -> bytes:
     """Return the plan of a job; raises `PlanError` if a part cannot be pickled."""
     try:
@@ -42,14 +58,12 @@ def encode_plan(
     except Exception as error:
         blamed = blame(function, args, kwargs)
         raise PlanError(f"job {name!r} cannot be pickled: {'; '.join(blamed) or error}") from error
-    header = msgspec.json.encode(Header(FORMAT, name, current_versions()))
+    header = msgspec.json.encode(Header(FORMAT, name, current_versions(), no_retry))
     return header + b"\n" + bytes(body)
 
 
-def decode_plan(
-    data: bytes, pointer: Pointer
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Return function and arguments; raises `CorruptDataError`, `PlanVersionError`, `PlanError`."""
+def decode_plan(data: bytes, pointer: Pointer) -> Plan:
+    """Return the plan; raises `CorruptDataError`, `PlanVersionError`, `PlanError`."""
     if digest(data) != pointer.digest:
         raise CorruptDataError(f"{pointer.path}: the plan was altered since it was stored")
     header_bytes, _, body = data.partition(b"\n")
@@ -66,7 +80,7 @@ def decode_plan(
             f"{type(error).__name__}: {error}; modules that it needs must lie beside the script, "
             "or be given with --py-files"
         ) from error
-    return function, args, kwargs
+    return Plan(function, args, kwargs, header.no_retry)
 
 
 @functools.cache

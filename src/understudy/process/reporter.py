@@ -29,7 +29,10 @@ HELD_CHARS_MAX = 16 << 20
 LOG_BYTES_MAX = 64 << 20
 """A log file of this size is renamed and a new one begins; one old file is kept."""
 
-QUIET = ("\x01", "WARNING: Using incubator modules")
+LOG_ONLY = "\x01"
+"""Begins a line that goes to the log only."""
+
+QUIET = (LOG_ONLY, "WARNING: Using incubator modules")
 """Lines with these prefixes go to the log only: Spark's own log, and noise of the JVM."""
 
 
@@ -127,7 +130,7 @@ class ThreadedReporter:
     def _write_line(self, item: dict[str, Any]) -> None:
         text: str = item["line"]
         quiet = text.startswith(QUIET)
-        item["line"] = text = text.removeprefix("\x01")
+        item["line"] = text = text.removeprefix(LOG_ONLY)
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             text += f"\n[{dropped} lines were dropped: the reader was too slow]"

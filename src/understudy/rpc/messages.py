@@ -221,6 +221,8 @@ class Deploy(Message, frozen=True, kw_only=True):
     """How many jobs the cluster's TaskManagers can run at once."""
     lost_driver: str = ""
     """Driver of the previous attempt, if it is known dead; else empty."""
+    no_retry: tuple[str, ...] = ()
+    """Exceptions that another attempt would raise again, unless the plan has a list of its own."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):

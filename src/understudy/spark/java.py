@@ -48,6 +48,19 @@ def find_java() -> Java:
     )
 
 
+def check_home() -> None:
+    """Raise `ConfigurationError` if $JAVA_HOME is set to a directory without a Java.
+
+    A Java of another version there is passed over, as another program may need it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and _inspect(Path(home)) is None:
+        raise ConfigurationError(
+            f"JAVA_HOME is {home!r}, where there is no Java (no bin/java, or no file 'release'): "
+            "correct it, or unset it to let understudy look for a Java 17 or 21"
+        )
+
+
 def javas() -> Iterator[Java]:
     """Return every installed Java, usable or not, in search order."""
     return filter(None, map(_inspect, _candidates()))

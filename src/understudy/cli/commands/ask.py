@@ -8,6 +8,7 @@ cluster in the storage directory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ from understudy.cli.commands.common import (
     configured,
 )
 from understudy.cli.launch.compose import EXIT_CODES, open_services
+from understudy.cli.launch.story import on_one_line
 from understudy.config import Configuration, options
 from understudy.errors import (
     DataError,
@@ -49,6 +51,12 @@ KEPT = ("checkpoint", "savepoint")
 
 ENDED = {"FINISHED", "FAILED", "CANCELED"}
 """The final states of a job."""
+
+FAILING = {"FAILED", "RESTARTING"}
+"""The states of a job whose first attempt has failed."""
+
+FAILED_JOBS_MAX = 20
+"""Jobs of which `info` shows the failed attempts: each takes a request."""
 
 NOT_ENDED = 4
 """Exit code of `result` for an application or job that has not ended."""
@@ -127,6 +135,8 @@ def info(
     about = {found["id"], found["run-id"], *(job["jid"] for job in found["jobs"])}
     about |= {"registry", "leader", "storage"}
     found["attention"] = [one for one in told if one["id"] in about]
+    failed = [job for job in found["jobs"] if job["attempt"] > 1 or job["state"] in FAILING]
+    asyncio.run(with_client(configuration, cluster_id, _failures_of(failed[-FAILED_JOBS_MAX:])))
     if as_json:
         print_json(found)
         return
@@ -162,10 +172,33 @@ def info(
         for kind in KEPT:
             if job.get(kind):
                 console.print(cell(f"{kind} of {job['name']}: {job[kind]}"), soft_wrap=True)
+        for one in reversed(job.get("failures", ())):
+            about_it = f"{job['name']}, attempt {one.get('attempt', '?')}: {_summary(one)}"
+            console.print(cell(about_it), soft_wrap=True)
+    if len(failed) > FAILED_JOBS_MAX:
+        console.print(f"failed attempts of {len(failed) - FAILED_JOBS_MAX:,} more jobs: not shown")
     _print_attention(found["attention"])
     failure = found.get("failure")
     if failure:
         console.print(_text(printable_lines(failure["stack-trace"])))
+
+
+def _failures_of(jobs: list[JsonObject]) -> Ask:
+    """Return a query that adds to each job why its attempts failed, the latest first."""
+
+    async def ask(client: ClusterClient) -> None:
+        for job in jobs:
+            with contextlib.suppress(DataError, NotFoundError):  # `info` shows the rest.
+                job["failures"] = await client.failures(job["jid"])
+
+    return ask
+
+
+def _summary(failure: JsonObject) -> str:
+    """Return the line of a traceback that names the exception, shortened."""
+    name, lines = failure["exceptionName"], failure["stacktrace"].splitlines()
+    named = [line for line in lines if line.startswith(name)]
+    return on_one_line(name, (named or lines or [""])[-1].removeprefix(f"{name}: "))
 
 
 def cancel(

@@ -37,6 +37,11 @@ from understudy.cli.launch.joining import (
     patiently,
 )
 from understudy.cli.launch.notify import notifier
+from understudy.cli.launch.preflight import (
+    check_drivers_start,
+    check_master,
+    check_master_answers,
+)
 from understudy.cli.launch.redeploying import changes_of
 from understudy.cli.launch.resuming import print_resume
 from understudy.cli.launch.show import LiveView, PlainView, View
@@ -150,6 +155,8 @@ def run_application(
         answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
         run_id = continued_run(registry, run_id)
         ephemeral = registry.ephemeral
+    check_drivers_start(configuration)
+    check_master_answers(configuration, spec.conf)
     spec = restored_spec(spec, restore, configuration, named)
     wanted = _jobmanagers(configuration, jobmanagers)
     check_first_job_id(configuration, cluster_id, run_id)
@@ -199,6 +206,7 @@ def jobmanager(
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
+        check_master(configuration, spec.conf)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
@@ -235,6 +243,7 @@ def taskmanager(
     said = configured(config_dir, overrides)
     configuration = Configuration({**said.settings, **shown_as(name, said, overrides)})
     check_drivers_fit(configuration)
+    check_drivers_start(configuration)
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)

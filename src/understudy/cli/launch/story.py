@@ -26,6 +26,7 @@ PUBLIC = (
     "result-discarded",
     "application-status",
     "job-status",
+    "attempt-failed",
     "job-executors",
     "checkpoint-completed",
     "checkpoint-failed",
@@ -44,8 +45,12 @@ def reason_of(failure: Failure | None) -> str | None:
     """Return an application's failure on one line; None without a failure."""
     if failure is None:
         return None
-    text = f"{failure.type}: {failure.message}" if failure.message else failure.type
-    text = " ".join(text.split())
+    return on_one_line(failure.type, failure.message)
+
+
+def on_one_line(kind: str, message: str) -> str:
+    """Return an exception on one line, without most of a long message."""
+    text = " ".join((f"{kind}: {message}" if message else kind).split())
     return text if len(text) <= REASON_CHARS_MAX else f"{text[:REASON_CHARS_MAX]}…"
 
 
@@ -175,6 +180,8 @@ class Story:
                 key = ("application", event["application_id"], event["status"])
             case "job-status" if event["status"] in {"FINISHED", "FAILED", "CANCELED"}:
                 key = ("job", event["job_id"], event["status"], event["attempt"])
+            case "attempt-failed":
+                key = ("attempt-failed", event["job_id"], event["attempt"])
             case _:
                 return True
         if key in self._told:

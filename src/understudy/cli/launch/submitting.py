@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ def application_spec(
             raise UsageError(f"{app}: no such script (or give module:function)")
         if path.suffix in {".jar", ".r", ".R"}:
             raise UsageError(f"{app}: only Python applications can be run")
+        _check_script(path)
         target, title = str(path.absolute()), path.stem
     settings = dict(said.conf)
     title = _checked_title(said.name or settings.get("spark.app.name") or title)
@@ -40,6 +42,20 @@ def application_spec(
     spec = ApplicationSpec(target, tuple(args), str(Path.cwd()), title, said.py_files, settings)
     source_files(spec)  # Refuse now files that could not be stored later.
     return spec
+
+
+def _check_script(path: Path) -> None:
+    """Raise `UsageError` for a script that Python cannot read or compile; nothing is executed."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # They are shown when the script runs.
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f", line {error.lineno}" if error.lineno else ""
+        raise UsageError(f"{path}{where}: {error.msg}: correct the script") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path}: Python cannot compile it: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _checked_title(title: str) -> str:
@@ -89,6 +105,8 @@ def source_files(spec: ApplicationSpec) -> list[SourceFile]:
         if not local.is_file():
             raise UsageError(f"{spec.app}: no module {module!r} here or on Python's path")
         return [*code.beside(local), *given]
+    if not found.has_location:
+        return given  # Built into Python.
     origin = Path(found.origin)
     if "site-packages" in origin.parts or "dist-packages" in origin.parts:
         return given  # Installed: the same for every process.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from understudy.config.option import (
     BOOLEAN,
+    CLASS_NAMES,
     COUNT,
     DURATION,
     FACTOR,
@@ -67,6 +68,16 @@ RESTART_TYPE = Option(
     "a loss (of a driver, a TaskManager, an application process) is immediate and counts; an "
     "exception of the function waits.",
     "unset there",
+)
+NO_RETRY = Option(
+    "restart-strategy.no-retry",
+    CLASS_NAMES,
+    "AnalysisException, ParseException, NameError, ImportError, SyntaxError",
+    "The exceptions of a job's function that fail the job at once, whatever the strategy allows: "
+    "names of classes, with or without their module; subclasses count, too. "
+    "env.execute(…, no_retry=…) replaces the list for one job. Empty: the strategy decides about "
+    "each of them. A function that cannot be called with its arguments, and what Understudy itself "
+    "refuses, is never retried.",
 )
 FIXED_ATTEMPTS = Option(
     "restart-strategy.fixed-delay.attempts",

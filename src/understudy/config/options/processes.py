@@ -94,6 +94,14 @@ EXECUTORS_KEEP_IDLE = Option(
     "named after the attempt. Longer: the next job starts without waiting for executors, and runs "
     "in the previous job's Spark application, under that name.",
 )
+MASTER_TIMEOUT = Option(
+    "taskmanager.executors.master-timeout",
+    DURATION,
+    "5 s",
+    "How long `understudy run-application` tries to reach the master of spark://host:port before "
+    "it refuses to start. Longer: the start waits for a Master that is still starting. 0: the "
+    "start does not check, and each driver tries.",
+)
 EXECUTORS_WAIT = Option(
     "taskmanager.executors.wait-timeout",
     PERIOD,
