@@ -16,13 +16,13 @@ from tests.support.fake_latch import TRAVEL_S, Ensemble, FakeLatch, Wire
 from understudy.core.lease import Timing
 from understudy.ha.election import Election
 from understudy.ha.latch_election import LatchElection
-from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF_S, encode_leader
+from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF, encode_leader
 
 SESSION_S, TICK_S = 10.0, 2.0
 TIMING = Timing.of_session(SESSION_S)
 SOON_S = 40 * TRAVEL_S
 """Longer than a takeover that waits for nothing."""
-PAUSE_S = 2 * RETRY_BACKOFF_S
+PAUSE_S = 2 * RETRY_BACKOFF.first_s
 """Before the third try to renew; a fourth one comes too late."""
 
 

@@ -34,8 +34,8 @@ ZOOKEEPER = (
     ),
     mutant(
         "a renewal that failed is tried again at leisure", 1, "ha/election.py",
-        "pause_s = again_s if reason else 0.0",
-        "pause_s = 0.0",
+        "failures = failures + 1 if reason else 0",
+        "failures = 0",
         IN_LINE,
     ),
     mutant(

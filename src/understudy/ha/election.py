@@ -22,12 +22,13 @@ from msgspec.structs import replace
 
 from understudy.clock import Clock
 from understudy.core import lease
+from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost, NewerFormatError
 from understudy.ha.register import Conflict, Entry, Register
 from understudy.ha.retrieval import (
     LEADER_KEY,
-    RETRY_BACKOFF_S,
+    RETRY_BACKOFF,
     decode_leader,
     encode_leader,
     event_within,
@@ -295,14 +296,16 @@ class Election:
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
-        lost, pause_s = asyncio.ensure_future(self._lost()), 0.0
+        backoff = Backoff(RETRY_BACKOFF.first_s, self._timing.retry_s)
+        lost, failures = asyncio.ensure_future(self._lost()), 0
         try:
             while not work.done():
+                pause_s = backoff.pause_s(failures) or self._timing.retry_s
                 changed = asyncio.ensure_future(leadership.changed.wait())
                 waits: set[asyncio.Future[Any]] = {work, changed, lost}
                 await asyncio.wait(
                     waits,
-                    timeout=min(pause_s or self._timing.retry_s, self._left_s()),
+                    timeout=min(pause_s, self._left_s()),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 changed.cancel()
@@ -318,8 +321,7 @@ class Election:
                     return reason or "the lease was not renewed in time"
                 self._hold(self._state.leading.deadline)
                 # What failed is retried soon: the backend may return just before the deadline.
-                again_s = min(2 * pause_s or RETRY_BACKOFF_S, self._timing.retry_s)
-                pause_s = again_s if reason else 0.0
+                failures = failures + 1 if reason else 0
         finally:
             lost.cancel()
         return ""
@@ -435,7 +437,7 @@ class Election:
                     await self._register.swap(LEADER_KEY, data, self._version)
             except (OSError, TimeoutError) as error:
                 _log.warning("term %d is not released yet: %s", term, str(error) or "timeout")
-                await asyncio.sleep(RETRY_BACKOFF_S)
+                await asyncio.sleep(RETRY_BACKOFF.first_s)
             else:
                 return
 

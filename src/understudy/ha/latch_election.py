@@ -21,7 +21,7 @@ from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch import Latch
-from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF_MAX_S, RETRY_BACKOFF_S
+from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF
 from understudy.model import Incarnation, LeaderRecord, Term
 
 
@@ -53,30 +53,34 @@ class LatchElection(Election):
             await self._leave()
 
     async def _acquire(self) -> Leadership:
-        pause_s = RETRY_BACKOFF_S
+        failures = 0
         while True:
             await self._come_first()
             self._keep_time(Timing.of_session(self._latch.session_s))
             seen = await self._try_to_acquire()
             if isinstance(seen, Leadership):
                 return seen
-            await asyncio.sleep(self._jitter.uniform(pause_s, 2 * pause_s))
-            pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
+            failures += 1
+            await self._rest(failures)
 
     async def _come_first(self) -> None:
         """Return once this contender is first in line."""
-        pause_s = RETRY_BACKOFF_S
+        failures = 0
         while True:
             try:
                 ahead = await self._latch.ahead()
                 if ahead is None:
                     return
                 await self._await_end(Incarnation(ahead))
-                pause_s = RETRY_BACKOFF_S
+                failures = 0
             except (OSError, TimeoutError) as error:
                 self._tell(f"cannot stand in line: {str(error) or 'the backend does not answer'}")
-                await asyncio.sleep(self._jitter.uniform(pause_s, 2 * pause_s))
-                pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
+                failures += 1
+                await self._rest(failures)
+
+    async def _rest(self, failures: int) -> None:
+        pause_s = RETRY_BACKOFF.pause_s(failures)
+        await asyncio.sleep(self._jitter.uniform(pause_s, 2 * pause_s))
 
     async def _await_end(self, ahead: Incarnation) -> None:
         """Return once the contender ahead may have left; dismiss it if its death is proved."""
