@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from understudy.errors import ConfigurationError, NotFoundError
 from understudy.ha import plain_files
-from understudy.ha.storage import BlockingStorage, open_storage, published
+from understudy.ha.drafts import published
+from understudy.ha.storage import BlockingStorage, open_storage
 
 PIECE_BYTES = 4 << 20
 """Size of one read and write: large enough for a store over the network."""
