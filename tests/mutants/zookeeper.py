@@ -47,7 +47,7 @@ ZOOKEEPER = (
     mutant(
         "the place is not confirmed after the term", 1, ELECTION,
         "leading=held)\n        await self._confirm(write.record.term)\n",
-        "leading=lease.Leading(write.record.term, write.sent_at + 9))\n",
+        "leading=lease.HeldTerm(write.record.term, write.sent_at + 9))\n",
         IN_LINE,
     ),
     mutant(

@@ -21,3 +21,7 @@ class Backoff(Struct, frozen=True):
         if failures == 0:
             return 0.0
         return min(self.first_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), self.max_s)
+
+
+class BackoffOver(Struct, frozen=True):
+    """The event that the pause before the next try is over."""

@@ -138,7 +138,7 @@ class Election:
         self._floor = floor
         self._hold = hold
         self._jitter = jitter
-        self._state = lease.State(me.holder, timing)
+        self._state = lease.ContenderState(me.holder, timing)
         self._version: str | None = None
         self._died_at: dict[Incarnation, float] = {}
         self._highest: Term = 0
@@ -421,7 +421,7 @@ class Election:
                 "term %d was not released, it will expire: %s", term, str(error) or "timeout"
             )
         finally:
-            self._state = lease.State(self._me.holder, self._timing)
+            self._state = lease.ContenderState(self._me.holder, self._timing)
             self._version = None
             self._sent = 0
 

@@ -123,7 +123,7 @@ class LatchElection(Election):
             self._state = replace(self._state, leading=None)
             raise OSError(str(error)) from error
         deadline = sent_at + self._timing.renew_deadline_s
-        self._state = replace(self._state, leading=lease.Leading(term, deadline))
+        self._state = replace(self._state, leading=lease.HeldTerm(term, deadline))
 
     async def _renew(self, leadership: Leadership) -> str:
         if leadership.published != leadership.addresses or self._version is None:

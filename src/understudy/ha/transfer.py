@@ -26,7 +26,7 @@ def split(address: str) -> tuple[str, str]:
     return parent or "/", name
 
 
-class Place:
+class FileTree:
     """The files below one address."""
 
     def __init__(self, address: str) -> None:
@@ -59,7 +59,7 @@ class Place:
         """Return a file's digest and size; raises `NotFoundError` or `UnreadableDataError`."""
         return self._pieces(path, lambda _: None)
 
-    def copy(self, path: str, target: Place, target_path: str) -> tuple[str, int]:
+    def copy(self, path: str, target: FileTree, target_path: str) -> tuple[str, int]:
         """Copy a file to another place; return its digest and size.
 
         Raises `NotFoundError` or `UnreadableDataError`, and ``OSError`` for a transient failure.

@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from understudy.core.backoff import Backoff
-from understudy.core.recovery import Submit, bootstrap
+from understudy.core.recovery import SubmitRun, bootstrap
 from understudy.errors import DataError
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.services import HighAvailabilityServices
@@ -53,4 +53,4 @@ def _has_run(registry: RegistryBody | None, binding: Binding) -> bool:
     found = bootstrap(
         registry, binding.wanted, binding.bound, binding.known_at_start, RunId("to-be-minted")
     )
-    return not isinstance(found, Submit)
+    return not isinstance(found, SubmitRun)

@@ -14,14 +14,14 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from understudy.core.executors import Assignment, Launch
+from understudy.core.executors import AssignedAttempt, Launch
 from understudy.core.handover import Handover
 from understudy.errors import SessionLost
 from understudy.model import SparkApplication
 from understudy.spark.attaching import handover_of
-from understudy.spark.contexts import Contexts, Standing, contexts_for, facts_of
+from understudy.spark.contexts import Contexts, SharedContext, contexts_for, facts_of
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
-from understudy.spark.jvm_state import JvmState, Seen
+from understudy.spark.jvm_state import JvmSnapshot, JvmState
 
 PROGRESS_JOBS_MAX = 50
 """Most Spark jobs of a group that count for progress, the latest ones; each costs a JVM call."""
@@ -48,7 +48,7 @@ class SparkSessions:
         """Before Spark has added to it."""
         self._handover: Handover
         self._state: JvmState | None = None
-        self._before: Seen
+        self._before: JvmSnapshot
 
     @property
     def jvm_pid(self) -> int:
@@ -100,14 +100,14 @@ class SparkSessions:
         assert gateway is not None
         gateway.jvm.java.lang.System.nanoTime()
 
-    def open(self, assignment: Assignment) -> Handover:
+    def open(self, assignment: AssignedAttempt) -> Handover:
         """Open a session for a job; return what its process attaches by."""
         assert self._contexts is not None
         root = self._contexts.begin(assignment)
         if root is not self._root:
             self._started_context(root)
         self._group = assignment.group
-        per_attempt = not isinstance(self._contexts, Standing)
+        per_attempt = not isinstance(self._contexts, SharedContext)
         return replace(
             self._handover, group=self._group, label=assignment.label, per_attempt=per_attempt
         )

@@ -106,7 +106,7 @@ class LiveView:
             console=self._console,
             refresh_per_second=4,
             transient=True,
-            get_renderable=lambda: Standing(story),
+            get_renderable=lambda: StatusPanel(story),
         )
 
     def __enter__(self) -> Self:
@@ -130,7 +130,7 @@ class LiveView:
             self._console.print(_as_printed(text), soft_wrap=True)
 
 
-class Standing:
+class StatusPanel:
     """The live part of the display: leader, last takeover, and a line per running job."""
 
     def __init__(self, story: Story) -> None:
