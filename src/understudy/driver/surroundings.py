@@ -7,10 +7,10 @@ own things are looked at by its session.)
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Set
 from pathlib import Path
 
+from understudy.clock import poll
 from understudy.process import guardian
 
 SETTLE_S = 0.5
@@ -38,12 +38,11 @@ def left_behind(apart: Set[int]) -> list[str]:
 
 def _children_after(apart: Set[int]) -> frozenset[int]:
     """Return the children that are still there a moment later."""
-    deadline = time.monotonic() + SETTLE_S
-    while (found := frozenset(filter(guardian.start_ticks, _children() - apart))) and (
-        time.monotonic() < deadline
-    ):
-        time.sleep(SETTLE_POLL_S)
-    return found
+
+    def living() -> frozenset[int]:
+        return frozenset(filter(guardian.start_ticks, _children() - apart))
+
+    return poll(living, bool, SETTLE_S, SETTLE_POLL_S)
 
 
 def _children() -> frozenset[int]:

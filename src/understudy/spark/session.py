@@ -7,13 +7,13 @@ as long as an attempt on a cluster.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from understudy.clock import poll
 from understudy.core.executors import AssignedAttempt, Launch
 from understudy.core.handover import Handover
 from understudy.errors import SessionLost
@@ -147,9 +147,8 @@ class SparkSessions:
         """Leave a job behind, whose process has ended; return what it has left, if anything."""
         assert self._contexts is not None
         assert self._state is not None
-        deadline = time.monotonic() + SETTLE_S
-        while (now := self._state.look()).settles(self._before) and time.monotonic() < deadline:
-            time.sleep(SETTLE_POLL_S)
+        before = self._before
+        now = poll(self._state.look, lambda seen: seen.settles(before), SETTLE_S, SETTLE_POLL_S)
         left = now.differences(self._before)
         self._before = now
         if self._contexts.finish(keep=not left):
