@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Self, TextIO
 
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.live import Live
@@ -32,27 +32,6 @@ NAME, TASKS, RATE, STAGE = 0, 3, 4, 5
 """Columns of a job's line."""
 
 
-class View(Protocol):
-    """A display of events, used in a ``with`` block."""
-
-    def __enter__(self) -> Self:
-        """Start the display."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the display and restore the terminal."""
-        ...
-
-    def show(self, event: Event) -> None:
-        """Show an event, or a printed line."""
-        ...
-
-
 class PlainView:
     """One line per event, for logs and pipes; with ``events``, public events as JSON instead."""
 
@@ -60,18 +39,6 @@ class PlainView:
         self._as_json = events is not None
         self._events = events
         self._errors: TextIO | None = sys.stderr
-
-    def __enter__(self) -> Self:
-        """Do nothing: lines need no setup."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Do nothing: every line is flushed already."""
 
     def show(self, event: Event) -> None:
         """Print an event as a line or as JSON."""
