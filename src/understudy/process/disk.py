@@ -211,10 +211,9 @@ def unlock(descriptor: int) -> None:
 
 
 def _renameat2(source: Path, target: Path, flags: int) -> None:
-    try:
-        function = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:
-        raise NotSupported(errno.ENOSYS, "this system has no renameat2") from None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is None:
+        raise NotSupported(errno.ENOSYS, "this system has no renameat2")
     if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags) == 0:
         return
     number = ctypes.get_errno()

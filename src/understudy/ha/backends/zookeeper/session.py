@@ -357,10 +357,10 @@ class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
 
     def peer(self) -> str:
         """Return the address of the connected server, empty if unknown."""
-        with contextlib.suppress(OSError, AttributeError, ValueError):
-            assert self._socket is not None
-            host, port, *_ = self._socket.getpeername()
-            return written(host, port)
+        if self._socket:
+            with contextlib.suppress(OSError, ValueError):
+                host, port, *_ = self._socket.getpeername()
+                return written(host, port)
         return ""
 
 
