@@ -305,9 +305,9 @@ def test_a_restarted_job_says_from_what_it_goes_on_until_it_has_a_new_one(
     completed(watched, 10, kind="state", of="", batch_id=None, attempt=2)
     after = watched.shown()[2]
 
-    assert "↳ goes on from checkpoint 9, since 0 s: state" == before
+    assert "↳ continues from checkpoint 9, since 0 s: state" == before
     assert "↳ checkpoint 10, 0 s ago: state" == after
-    expected = "understudy: job 'board', attempt 2, goes on from checkpoint 9 (state)"
+    expected = "understudy: job 'board', attempt 2, continues from checkpoint 9 (state)"
     assert expected == describe({"event": "checkpoint-restored", **restored})
 
 

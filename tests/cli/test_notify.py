@@ -135,7 +135,7 @@ def test_an_event_is_posted_a_few_times_and_then_dropped(receiver: Receiver) -> 
 
     assert [1] * TRIES_MAX + [2] * TRIES_MAX == receiver.seqs()
     assert [
-        "notify.url: an event was not delivered, the run goes on: HTTP 500",
+        "notify.url: an event was not delivered, the run continues: HTTP 500",
         "notify.url: 2 events were not delivered",
     ] == said
 
@@ -204,7 +204,7 @@ def test_no_more_events_are_held_than_there_is_place_for(receiver: Receiver) -> 
             posts.tell(EVENT)
 
     assert [
-        "notify.url: an event was not delivered, the run goes on: 1,000 events wait already",
+        "notify.url: an event was not delivered, the run continues: 1,000 events wait already",
         f"notify.url: {1 + HELD_MAX + 500} events were not delivered",
     ] == said
 

@@ -109,7 +109,7 @@ CONFIGURED = (
 def test_a_configured_secret_is_hidden_in_log_lines_wherever_it_stands(
     settings: dict[str, str],
 ) -> None:
-    learn_secrets(settings)
+    learn_secrets(settings, ())
     told = logging.LogRecord("x", logging.INFO, "x", 1, "the store said %r", (SECRET,), None)
 
     assert "the store said '******'" == WithoutSecrets("%(message)s").format(told)
@@ -117,7 +117,7 @@ def test_a_configured_secret_is_hidden_in_log_lines_wherever_it_stands(
 
 @pytest.mark.usefixtures("ignorant")
 def test_a_secret_in_an_exception_of_a_log_line_is_hidden() -> None:
-    learn_secrets({"db.password": SECRET})
+    learn_secrets({"db.password": SECRET}, ())
     error = ValueError(f"login with {SECRET}")
     told = logging.LogRecord("x", logging.INFO, "x", 1, "it failed", (), (type(error), error, None))
 
@@ -126,7 +126,7 @@ def test_a_secret_in_an_exception_of_a_log_line_is_hidden() -> None:
 
 @pytest.mark.usefixtures("ignorant")
 def test_a_secret_is_hidden_as_it_stands_in_an_address() -> None:
-    learn_secrets({"db.password": "p/ss w+rd@1"})
+    learn_secrets({"db.password": "p/ss w+rd@1"}, ())
 
     assert "at ****** and ******" == masked("at p/ss w+rd@1 and p%2Fss%20w%2Brd%401")
 

@@ -28,8 +28,9 @@ def test_a_cluster_stands_alone_where_its_type_is_none(
 @pytest.mark.parametrize("key", ["jobmanager.rpc.address", "rest.address"])
 def test_the_one_jobmanager_is_on_this_host_where_there_is_no_secret(key: str) -> None:
     expected = (
-        f"{key} is '10.0.0.1', but security.secret-file is not set: whoever reaches this address "
-        "could run code; name a file with a secret of at least 16 bytes that only you can read"
+        f"{key} is '10.0.0.1', but security.secret-file is not set: anyone who reaches this "
+        "address could run code; name a file with a secret of at least 16 bytes "
+        "that only you can read"
     )
 
     with pytest.raises(ConfigurationError) as caught:

@@ -13,7 +13,7 @@ from tests.support.memory_storage import MemoryStorage
 from understudy.clock import SystemClock
 from understudy.driver.attempt import Attempt, is_retryable
 from understudy.driver.driver import JobProcess
-from understudy.driver.job_line import Beat, line_over
+from understudy.driver.job_line import Beat, GiveUp, line_over
 from understudy.driver.job_session import NoJobSession
 from understudy.errors import (
     CheckpointError,
@@ -76,15 +76,20 @@ class Scene:
     def __init__(self, storage: MemoryStorage) -> None:
         self.storage = storage
         mine, theirs = socket.socketpair()
-        self._peer = line_over(theirs, "driver")
+        self.peer = line_over(theirs, "driver")
         line = line_over(mine, "job")
         self.process = JobProcess(line, NoJobSession(), storage, SystemClock())
 
     def run(self, function: Callable[..., Any]) -> messages.AttemptEnded:
         """Run an attempt to its end; return what was told of that."""
+        self.process.run(RunAttempt(deploy=self.deploy(function), term=1))
+        return self.told()
+
+    def deploy(self, function: Callable[..., Any]) -> Deploy:
+        """Store what an attempt calls; return what it is begun with."""
         plan = plans.encode_plan("job", function, (), {})
         self.storage.files["plan"] = plan
-        deploy = Deploy(
+        return Deploy(
             application_id=ApplicationId("application"),
             run_id=RunId("run"),
             job_id=JobId("job"),
@@ -96,9 +101,11 @@ class Scene:
             writer="",
             result_size_max=1 << 20,
         )
-        self.process.run(RunAttempt(deploy=deploy, term=1))
+
+    def told(self) -> messages.AttemptEnded:
+        """Return what was told of the end of an attempt."""
         while True:
-            envelope = self._peer.receive()
+            envelope = self.peer.receive()
             assert envelope is not None
             if isinstance(envelope.message, messages.AttemptEnded):
                 return envelope.message
@@ -158,6 +165,18 @@ def test_an_interrupt_that_comes_before_its_attempt_is_begun_is_not_forgotten() 
 
     assert ended.status is JobStatus.CANCELED
     assert called == []
+
+
+def test_an_attempt_that_is_given_up_before_it_is_begun_has_failed_for_that() -> None:
+    """Nobody has cancelled its job."""
+    scene = Scene(MemoryStorage())
+    scene.peer.send(GiveUp(job_id=JobId("job"), attempt=1, reason="no executors after 7 s"))
+    scene.peer.send(RunAttempt(deploy=scene.deploy(lambda _: 7), term=1))
+    scene.process.run(scene.process._await_order())
+    ended = scene.told()
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, False)
+    assert b"no executors after 7 s" in scene.storage.files[STAGED]
 
 
 def test_an_interrupt_of_an_earlier_attempt_ends_no_later_one() -> None:

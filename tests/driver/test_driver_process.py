@@ -28,6 +28,13 @@ class Changed(NoSession):
         return [LEFT]
 
 
+class Over(Changed):
+    """A session that a job has ended: Spark's, by ``spark.stop()``."""
+
+    def is_over(self) -> bool:
+        return True
+
+
 class Broken(NoSession):
     """A session that does not say what a job has left."""
 
@@ -71,6 +78,7 @@ def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
         (Changed(), "application", [LEFT]),
         (Changed(), "always", []),
         (Changed(), "never", [channels.SERVES_ONE]),
+        (Over(), "always", [LEFT]),
         (Broken(), "always", ["the session could not be cleaned: it does not answer"]),
     ],
 )

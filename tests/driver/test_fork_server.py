@@ -106,6 +106,23 @@ def test_the_line_ends_with_its_process_whoever_else_has_it() -> None:
     assert ["True 0"] == lines
 
 
+def test_no_program_that_a_job_starts_has_its_line() -> None:
+    """Not even one that is started without Python's care for descriptors."""
+    lines = said(
+        """
+        def run(end):
+            line = os.readlink(f"/proc/self/fd/{end.fileno()}")
+            os.system(f"ls -l /proc/self/fd | grep -cF '{line}'")
+        server = ForkServer.start(run, 5.0)
+        server.watch(nothing, nothing)
+        child = server.fork()
+        child.ended.wait()
+        """
+    )
+
+    assert ["0"] == lines
+
+
 def test_what_threads_of_the_driver_hold_locked_no_process_inherits() -> None:
     lines = said(
         """

@@ -33,10 +33,11 @@ from understudy.errors import ConfigurationError, DataError, LeadershipLost, Not
 from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.backends.zookeeper.register import ZooKeeperRegister, open_register
 from understudy.ha.documents import Document
-from understudy.ha.election import Leadership, NoProofs
-from understudy.ha.latch_election import open_election
+from understudy.ha.election import Election, Leadership
+from understudy.ha.latch_turns import open_turns
 from understudy.ha.registry import APPLICATION_PREFIX, Registry, application_document, nonce
 from understudy.ha.services import BoundedRegister
+from understudy.ha.turns import NoProofs
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
@@ -89,16 +90,16 @@ class Contender:
         self._register = BoundedRegister(self._zookeeper)
         self._registry = Registry(self._register, CLUSTER)
         self._timing = Timing.of_session(spec["session_s"])
-        self._election = open_election(
+        turns = open_turns(
             self._zookeeper.latch(self._me.holder, b"{}"),
             self._register,
-            self._me,
             self._timing,
             self._clock,
             NoProofs(),
-            self._registry.highest_term,
-            self._hold,
             random.Random(),
+        )
+        self._election = Election(
+            self._register, self._me, turns, self._clock, self._registry.highest_term, self._hold
         )
         self._chance = random.Random()
         self._tallies: list[Document[Tally]] = []

@@ -10,16 +10,17 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.support.virtual_time import Machine, VirtualTime
 from understudy.core.lease import Timing
 from understudy.errors import LeadershipLost
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.election import Election, Leadership
+from understudy.ha.lease_turns import LeaseTurns
 from understudy.ha.register import Entry
 from understudy.ha.registry import Registry
 from understudy.ha.retrieval import decode_leader
+from understudy.ha.turns import Turns
 from understudy.model import Incarnation, LeaderRecord
 
 TIMING = Timing()
@@ -101,8 +102,7 @@ class Contender:
         self.ends: Callable[[Leadership], Awaitable[None]] | None = None
         """What its body does once it serves; by default it serves until it is cancelled."""
         registry = Registry(self.line, "flights")
-        self.election = electorate.elect(
-            self,
+        self.election = Election(
             self.line,
             LeaderRecord(
                 holder=Incarnation(name),
@@ -112,12 +112,10 @@ class Contender:
                 rest=f"http://{name}",
                 rpc=f"@{name}",
             ),
-            electorate.timing,
+            electorate.turns(self, random.Random(name)),
             self.machine.clock,
-            electorate,
             registry.highest_term,
             self._hold,
-            random.Random(name),
         )
         self.task = self.machine.spawn(self.election.run(self._body))
         electorate.contenders.append(self)
@@ -183,9 +181,9 @@ class Electorate:
         """Add one."""
         return Contender(self, name, rate)
 
-    def elect(self, contender: Contender, *parts: Any) -> Election:
-        """Return how it contends; ``parts``: as `Election` takes them."""
-        return Election(*parts)
+    def turns(self, contender: Contender, jitter: random.Random) -> Turns:
+        """Return how it waits for its turn."""
+        return LeaseTurns(contender.line, self.timing, contender.machine.clock, self, jitter)
 
     def granted(self, winner: Contender, leadership: Leadership) -> None:
         """Hold a grant to the two promises: one holder a term, no two leases at once."""

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from tests.ha.electorate import Contender, Electorate
 from tests.support.fake_latch import TRAVEL_S, Ensemble, FakeLatch, Wire
 from understudy.core.lease import Timing
-from understudy.ha.election import Election
-from understudy.ha.latch_election import LatchElection
+from understudy.ha.latch_turns import LatchTurns
 from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF, encode_leader
+from understudy.ha.turns import Turns
 
 SESSION_S, TICK_S = 10.0, 2.0
 TIMING = Timing.of_session(SESSION_S)
@@ -60,12 +60,12 @@ class Line(Electorate):
     def __post_init__(self) -> None:
         self.ensemble = Ensemble(self.world, self.session_s, self.tick_s)
 
-    def elect(self, contender: Contender, *parts: Any) -> Election:
-        """Return how it contends."""
+    def turns(self, contender: Contender, jitter: random.Random) -> Turns:
+        """Return how it waits for its turn."""
         latch = FakeLatch(self.ensemble, contender.machine, contender.name, Wire())
         self.latches[contender.name] = latch
         contender.killed = Told()
-        return LatchElection(latch, *parts)
+        return LatchTurns(latch, self.timing, contender.machine.clock, self, jitter)
 
     def wire(self, contender: Contender) -> Wire:
         """Return its way to the ensemble."""

@@ -23,12 +23,13 @@ from understudy.errors import ConfigurationError, Conflict, LostDataError
 from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.backends.zookeeper.register import open_register
 from understudy.ha.backends.zookeeper.session import Session, SessionSettings
-from understudy.ha.election import Leadership, NoProofs
-from understudy.ha.latch_election import open_election
+from understudy.ha.election import Election, Leadership
+from understudy.ha.latch_turns import open_turns
 from understudy.ha.registry import REGISTRY_KEY, Registry
 from understudy.ha.retrieval import LEADER_KEY, retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import InlineStorage
+from understudy.ha.turns import NoProofs
 from understudy.jobmanager import attention
 from understudy.model import Incarnation, LeaderRecord
 
@@ -58,16 +59,17 @@ class Contender:
         self.grants: list[Leadership] = []
         self._name = name
         self._registry = Registry(register, cluster.name)
-        self._election = open_election(
+        clock = SystemClock()
+        turns = open_turns(
             register.latch(name, b"{}"),
             register,
-            me,
             Timing.of_session(10.0),
-            SystemClock(),
+            clock,
             NoProofs(),
-            self._registry.highest_term,
-            lambda deadline: None,
             random.Random(name),
+        )
+        self._election = Election(
+            register, me, turns, clock, self._registry.highest_term, lambda deadline: None
         )
 
     async def __aenter__(self) -> Contender:

@@ -242,7 +242,7 @@ def test_a_leader_that_waits_begins_anew_once_the_document_is_repaired() -> None
         await grant.serves.wait()
         await durable.register.swap(stored.key, entry.value, damaged)
 
-        with pytest.raises(LeadershipLost, match="recovered anew"):
+        with pytest.raises(LeadershipLost, match="recovered again"):
             await leading
 
     run_virtual(main())

@@ -443,7 +443,7 @@ async def end_application(
         stored,
         ground.record(),
         context(stores, stored, term),
-        ApplicationSettings(Strategy.of(Configuration({})), None, 5.0, "", ()),
+        ApplicationSettings(Strategy.of(Configuration({})), None, 5.0, "", (), ()),
         stores,
         cast("MainProcesses", None),
         Silent(),

@@ -215,7 +215,7 @@ async def test_a_leader_that_goes_calls_no_savepoint_failed_and_takes_no_other(
     async with ground.leader() as leader:
         await asked_to_stop(ground, leader, leader.leave)
         found = leader.find(TRIGGER)
-        with pytest.raises(LeadershipLost, match="another leader goes on"):
+        with pytest.raises(LeadershipLost, match="another leader continues"):
             await leader.trigger("another", str(ground.target))
 
     assert found is not None

@@ -113,7 +113,7 @@ def test_a_leader_that_takes_over_damage_names_it_waits_and_goes_on_once_it_is_r
 
         assert told(answer) == told(listed)
         assert path.name in shown.stdout + shown.stderr
-        assert "goes on by itself" in shown.stdout + shown.stderr
+        assert "continues by itself" in shown.stdout + shown.stderr
         assert executed == len(run.lines("main.txt"))
         assert path.exists()
 

@@ -110,7 +110,7 @@ def test_an_id_that_another_run_has_used_is_refused_before_anything_starts(
     again = command(place, *command_line, *identified, script, "exit-0", code=2)
 
     assert "was used by run monday" in again.stderr
-    assert "goes on" not in again.stderr
+    assert "continues" not in again.stderr
     assert 1 == len(first.lines("main.txt"))
     assert before == stored(place)
 
@@ -172,7 +172,7 @@ def test_the_printed_command_shows_no_secret(start: Start) -> None:
     run.finish()
     said = run.log.read_text()
 
-    assert "goes on where it stopped" in said
+    assert "continues where it stopped" in said
     assert "spark.hadoop.fs.s3a.secret.key=******" in said
     assert "fill in the secrets" in said
     assert "--db-password '******'" in said
@@ -209,7 +209,7 @@ def test_a_run_whose_cancellation_is_durable_is_not_said_to_go_on(
 
     assert 130 == code
     assert "this ends it as CANCELED" in printed
-    assert "goes on where it stopped" not in printed
+    assert "continues where it stopped" not in printed
     assert "is CANCELED" in done.stderr
     assert [] == stored(place)
     nothing_left()

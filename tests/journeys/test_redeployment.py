@@ -156,7 +156,7 @@ def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deploye
     assert ["old", "new", "new"] == _lines(place, "main.txt")
     told = (place / "jobmanager.log").read_text()
     assert 1 == told.count("application-redeployed")
-    assert "has been deployed anew since this process was started" in told
+    assert "has been deployed again since this process was started" in told
 
 
 @pytest.mark.parametrize("kill", quickly([False, True], [True]))

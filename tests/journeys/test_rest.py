@@ -414,4 +414,4 @@ def test_nobody_listening_does_not_keep_a_run_from_its_end(place: Path) -> None:
 
     assert "FINISHED" == events[-1]["status"]
     assert re.search(rf"notify\.url: {len(events)} events were not delivered", done.stderr)
-    assert 1 == done.stderr.count("the run goes on")
+    assert 1 == done.stderr.count("the run continues")

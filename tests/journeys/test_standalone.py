@@ -106,7 +106,7 @@ def test_the_loss_of_its_jobmanager_ends_a_cluster_as_failed(
 
     assert 1 == code
     assert "the JobManager was lost, and with it the application" in said
-    assert "goes on where it stopped" not in said
+    assert "continues where it stopped" not in said
     assert ["first 1", "long 1"] == run.lines("jobs.txt")
     assert [] == stored(place), "nobody remembers what was stored"
     nothing_left()

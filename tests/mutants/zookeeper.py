@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant
 
 LEASE = "core/lease.py"
-ELECTION = "ha/latch_election.py"
+ELECTION = "ha/election.py"
+TURNS = "ha/latch_turns.py"
 REGISTER = "ha/backends/zookeeper/register.py"
 LATCH = "ha/backends/zookeeper/latch.py"
 SESSION = "ha/backends/zookeeper/session.py"
@@ -33,21 +34,21 @@ ZOOKEEPER = (
         IN_LINE,
     ),
     mutant(
-        "a renewal that failed is tried again at leisure", 1, "ha/election.py",
+        "a renewal that failed is tried again at leisure", 1, ELECTION,
         "failures = failures + 1 if reason else 0",
         "failures = 0",
         IN_LINE,
     ),
     mutant(
-        "a leader in line counts from the answer", 1, ELECTION,
-        "deadline = sent_at + self._timing.renew_deadline_s",
-        "deadline = self._clock.now() + self._timing.lease_s * 1.15",
+        "a leader in line counts from the answer", 1, TURNS,
+        "return await self._latch.renew()",
+        "return await self._latch.renew() and self._clock.now() + 0.3 * self.timing.lease_s",
         IN_LINE,
     ),
     mutant(
         "the place is not confirmed after the term", 1, ELECTION,
-        "leading=held)\n        await self._confirm(write.record.term)\n",
-        "leading=lease.HeldTerm(write.record.term, write.sent_at + 9))\n",
+        "        proved_at = await self._confirm()\n        self._state = lease.written(",
+        "        proved_at = None\n        self._state = lease.written(",
         IN_LINE,
     ),
     mutant(
@@ -57,21 +58,21 @@ ZOOKEEPER = (
         ON_SESSION,
     ),
     mutant(
-        "who stands ahead is waited for though it is dead", 3, ELECTION,
+        "who stands ahead is waited for though it is dead", 3, TURNS,
         "await self._latch.dismiss(ahead)",
         "await asyncio.Event().wait()",
         IN_LINE,
     ),
     mutant(
-        "who steps down stays in line", 5, ELECTION,
+        "who steps down stays in line", 5, TURNS,
         "                await self._latch.leave()",
         "                pass",
         IN_LINE,
     ),
     mutant(
-        "a takeover is timed from the first stir", 3, ELECTION,
-        "self._died_at[ahead] = self._clock.now() if died_at is None else died_at",
-        "self._died_at.setdefault(ahead, self._clock.now())",
+        "a takeover is timed from the first stir", 3, TURNS,
+        "self.died_at[ahead] = self._clock.now() if died_at is None else died_at",
+        "self.died_at.setdefault(ahead, self._clock.now())",
         IN_LINE,
     ),
     # --- the line

@@ -7,6 +7,7 @@ import io
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -215,6 +216,24 @@ def test_a_zip_file_with_a_link_is_looked_through(tmp_path: Path) -> None:
         file.writestr(with_mode("out", stat.S_IFLNK | 0o777), "/srv")
         file.writestr("out/f", "1")
     with pytest.raises(UsageError, match="through a link"):
+        archives.check_archive("archives", given, "")
+
+
+def test_a_zip_file_whose_members_hold_more_than_they_declare_is_refused(tmp_path: Path) -> None:
+    """What unpacks it goes on to the end of the data, whatever the directory of the file says."""
+    given = wheel(tmp_path / "given.zip", "zeros", data=bytes(1 << 20))
+    archives.check_archive("archives", given, "")
+
+    body = given.read_bytes()
+    honest, less = ((size).to_bytes(4, "little") for size in (1 << 20, 10))
+    whole, part = (zlib.crc32(bytes(size)).to_bytes(4, "little") for size in (1 << 20, 10))
+    assert 2 == body.count(honest)
+    given.write_bytes(body.replace(honest, less))
+    with pytest.raises(UsageError, match=r"CRC|more than it declares"):
+        archives.check_archive("archives", given, "")
+
+    given.write_bytes(body.replace(honest, less).replace(whole, part))
+    with pytest.raises(UsageError, match=r"CRC|more than it declares"):
         archives.check_archive("archives", given, "")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.errors import ConfigurationError
+from understudy.errors import ConfigurationError, UsageError
 from understudy.spark import defaults, jvm
 from understudy.spark.defaults import session_conf, settings_and_flags
 from understudy.spark.jvm import executor_python
@@ -101,6 +101,15 @@ def test_the_defaults_of_a_host_are_over_ours_and_under_what_is_given(
     assert ("given", "host", HERE) == (conf["spark.a"], conf["spark.b"], conf["spark.master"])
     assert ("application", "127.0.0.1") == (conf["spark.app.name"], conf["spark.driver.host"])
     assert conf["spark.driver.extraJavaOptions"].endswith(" -Dhost=1")
+
+
+def test_a_driver_does_not_start_where_its_host_puts_it_elsewhere(
+    spark_defaults: Defaults, tmp_path: Path
+) -> None:
+    spark_defaults("spark.remote sc://elsewhere\n")
+
+    with pytest.raises(UsageError, match=r"spark.remote=sc://elsewhere: a Spark Connect"):
+        session_conf({}, str(tmp_path), "application")
 
 
 def test_defaults_that_cannot_be_read_are_named(spark_defaults: Defaults, tmp_path: Path) -> None:

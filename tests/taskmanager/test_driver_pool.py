@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import os
+import socket
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from tests.ha.ground import APPLICATION, RUN
 from tests.support.virtual_time import run_virtual, virtual_clock
+from understudy.clock import SystemClock
+from understudy.config import secrets
 from understudy.model import Incarnation, JobId, JobStatus, Pointer, SessionProfile
-from understudy.process.processes import Death
+from understudy.process import channels
+from understudy.process.processes import Death, Spec
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, Prepare
+from understudy.rpc.wire import BlockingLink
 from understudy.taskmanager.driver_pool import Driver, DriverPool, PoolSettings
 
 DRIVER = Incarnation("driver")
@@ -215,3 +222,38 @@ def test_a_driver_that_dies_without_a_word_has_lost_its_attempt() -> None:
         assert [("LOST", True)] == scene.told.ends
 
     run_virtual(main())
+
+
+def test_what_further_keys_hide_the_pool_hides_and_each_driver_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(secrets, "_learnt", type(secrets._learnt)())
+    wanted = replace_struct(WANTED, profile=SessionProfile(conf={"spark.pin": "4711-0815"}))
+    ends: list[socket.socket] = []
+
+    class Children:
+        """Starts nothing; keeps the driver's end of the channel."""
+
+        async def start(self, spec: Spec, _: Any) -> FakeProcess:
+            ends.append(socket.socket(fileno=os.dup(spec.fds[0])))
+            return FakeProcess()
+
+    async def started() -> messages.StartSession:
+        settings = replace(SETTINGS, redacted_keys=("PIN",))
+        children: Any = Children()
+        listener: Any = Told()
+        pool = DriverPool(settings, children, SystemClock(), listener, _no_code)
+        await pool._start(wanted, 1)
+        with ends[0] as channel:
+            link = BlockingLink(channel, channels.driver_codec, DRIVER)
+            envelope = await asyncio.to_thread(link.receive)
+        assert envelope is not None
+        assert isinstance(envelope.message, messages.StartSession)
+        return envelope.message
+
+    assert ("PIN",) == asyncio.run(started()).redacted_keys
+    assert "it printed last: ******" == secrets.masked("it printed last: 4711-0815")
+
+
+async def _no_code(_: Prepare) -> str:
+    return ""

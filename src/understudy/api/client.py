@@ -160,7 +160,7 @@ class ClusterClient:
                 error = None
             await asyncio.sleep(PAUSE_S)
         if error is None:
-            raise NoLeaderError("nobody leads this cluster just now: an election goes on")
+            raise NoLeaderError("nobody leads this cluster now: an election is under way")
         raise UnreachableError(f"the leader does not answer: {str(error) or 'timeout'}")
 
     async def _request(

@@ -213,17 +213,17 @@ def _of_checkpoints(dispatcher: Dispatcher, now: float) -> Iterator[Metric]:
         return
     yield gauge(
         "understudy_checkpoint_last_number",
-        "The highest number of a checkpoint of a job that goes on.",
+        "The highest number of a checkpoint of a running job.",
         max(one.number for one in last),
     )
     yield gauge(
         "understudy_checkpoint_last_age_seconds",
-        "Since the last checkpoint of a job that goes on, of that for which it is the longest.",
+        "Since the last checkpoint of a running job; of several jobs, the longest.",
         max(max(0.0, now - one.completed_at) for one in last),
     )
     yield gauge(
         "understudy_checkpoint_last_duration_seconds",
-        "How long the last checkpoint of a job that goes on took, of these the longest.",
+        "How long the last checkpoint of a running job took; of several jobs, the longest.",
         max(one.duration_s for one in last),
     )
     yield gauge(

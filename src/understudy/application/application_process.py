@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import itertools
 import linecache
+import logging
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ from typing import Any, NoReturn
 from understudy.application.environment import Environment, current
 from understudy.clock import SystemClock
 from understudy.config.configuration import learn_secrets
+from understudy.config.secrets import WithoutSecrets
 from understudy.core.matching import Assignment
 from understudy.errors import UnreachableError
 from understudy.ha.format import digest
@@ -198,6 +200,12 @@ def _prepare(run: RunMain) -> None:
     _defaults().set_submit_arguments(run.conf, os.environ.pop(SCRATCH, ""))
 
 
+def _log_without_secrets() -> None:
+    """Hide secrets in log lines as long as ``main`` has not configured logging as it wants it."""
+    if logging.lastResort:
+        logging.lastResort.setFormatter(WithoutSecrets())
+
+
 def main() -> NoReturn:
     """Wait for an application, execute it, and report its outcome.
 
@@ -226,7 +234,8 @@ def _serve() -> NoReturn:
     if envelope is None or not isinstance(envelope.message, RunMain):
         sys.exit(0)
     run = envelope.message
-    learn_secrets(run.conf)
+    learn_secrets(run.conf, run.redacted_keys)
+    _log_without_secrets()
     _prepare(run)
     assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
     current.set(Environment(ClusterLink(link, run), assignment))

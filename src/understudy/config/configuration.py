@@ -277,8 +277,11 @@ def redact(settings: Mapping[str, str], further: Iterable[str] = ()) -> dict[str
     return {key: _shown(key, text, parts) for key, text in settings.items()}
 
 
-def learn_secrets(settings: Mapping[str, str], further: tuple[str, ...] = ()) -> None:
-    """Let this process hide the secrets of these settings wherever it shows text."""
+def learn_secrets(settings: Mapping[str, str], further: tuple[str, ...]) -> None:
+    """Let this process hide the secrets of these settings wherever it shows text.
+
+    ``further``: what the cluster's ``security.redaction.additional-keys`` says, in every process.
+    """
     parts = tuple(part.lower() for part in further)
     secrets.learn(
         text

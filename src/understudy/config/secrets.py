@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
+import traceback
+import types
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote, unquote
 
@@ -99,6 +102,19 @@ class WithoutSecrets(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """See ``logging.Formatter.format``."""
         return masked(super().format(record))
+
+
+def log_without_secrets(line: str) -> None:
+    """Hide secrets in this process's log lines, and in the traceback with which it may end."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(WithoutSecrets(line))
+    sys.excepthook = _show_without_secrets
+
+
+def _show_without_secrets(
+    kind: type[BaseException], error: BaseException, frames: types.TracebackType | None
+) -> None:
+    sys.stderr.write(masked("".join(traceback.format_exception(kind, error, frames))))
 
 
 def masked(text: str) -> str:

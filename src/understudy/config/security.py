@@ -80,8 +80,8 @@ def check(configuration: Configuration) -> None:
         for option in _without_secret(configuration):
             raise ConfigurationError(
                 f"{option.key} is {configuration.get(option)!r}, but {options.SECRET_FILE.key} is "
-                "not set: whoever reaches this address could run code; name a file with a secret "
-                "of at least 16 bytes that only you can read"
+                "not set: anyone who reaches this address could run code; name a file with a "
+                "secret of at least 16 bytes that only you can read"
             )
     for bound, published in (
         (options.BIND_HOST, options.RPC_ADDRESS),

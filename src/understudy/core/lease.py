@@ -166,6 +166,13 @@ def written(state: ContenderState, write: Write) -> ContenderState:
     )
 
 
+def confirmed(state: ContenderState, sent_at: float) -> ContenderState:
+    """Apply the backend's confirmation of a leader's session, requested at ``sent_at``."""
+    assert state.leading is not None, "only a leader's session is confirmed"
+    deadline = sent_at + state.timing.renew_deadline_s
+    return replace(state, leading=HeldTerm(state.leading.term, deadline))
+
+
 def leads(state: ContenderState, now: float) -> bool:
     """True while this process may act as the leader."""
     return state.leading is not None and now < state.leading.deadline

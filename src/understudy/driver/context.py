@@ -77,7 +77,7 @@ class JobContext:
         return location
 
     def save(self, state: Any) -> int:
-        """Keep a JSON value that a restarted attempt goes on from; return its number.
+        """Keep a JSON value that a restarted attempt continues from; return its number.
 
         When this returns it is durable, and replaces what was saved before. It may be as large as
         what a job returns. Raises `InvalidValueError` for what is not JSON, `CheckpointError` where

@@ -133,24 +133,23 @@ class JobProcess:
                     return order
                 case Attach() as attach:
                     self._handover = attach.handover
-                case Interrupt() as wish:
+                case Interrupt() | GiveUp() as wish:
                     self._interrupt(wish)
         os._exit(0)  # No job came.
 
     def _receive(self) -> None:
         while (envelope := self._line.receive()) is not None:
             match envelope.message:
-                case Interrupt() as wish:
+                case Interrupt() | GiveUp() as wish:
                     self._interrupt(wish)
-                case GiveUp() as wish:
-                    self._given_up = ExecutorsUnavailable(wish.reason)
-                    self._interrupt(Interrupt(job_id=wish.job_id, attempt=wish.attempt))
                 case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
                     if self._recorder:
                         self._recorder.answered(answer)
         os._exit(0)  # The driver is gone; its guardian is about to end us anyway.
 
-    def _interrupt(self, wish: Interrupt) -> None:
+    def _interrupt(self, wish: Interrupt | GiveUp) -> None:
+        if isinstance(wish, GiveUp):
+            self._given_up = ExecutorsUnavailable(wish.reason)
         self._interrupts.add(wish.job_id, wish.attempt)
         if not self._interrupts.reaches(wish.job_id):
             return

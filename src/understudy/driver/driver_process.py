@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from understudy.clock import SystemClock
+from understudy.config.configuration import learn_secrets
+from understudy.config.secrets import log_without_secrets, masked
 from understudy.core.executors import AssignedAttempt, Launch, Tag
 from understudy.core.handover import Handover
 from understudy.driver import fork_server
@@ -174,7 +176,7 @@ class DriverProcess:
         with contextlib.suppress(UnreachableError), self._turn:
             self._line = line
             if self._interrupts.has(deploy):
-                line.send(Interrupt(job_id=deploy.job_id, attempt=deploy.attempt))
+                line.send(self._wish(deploy.job_id))
             if handover:
                 line.send(Attach(handover=handover))
             line.send(order)
@@ -222,10 +224,11 @@ class DriverProcess:
         left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
         try:
             in_session = self._session.close()
+            is_over = self._session.is_over()
         except Exception as error:
             return [*left, f"the session could not be cleaned: {error}"]
-        if in_session and self._reuse == ALWAYS:
-            _log.warning("a job has left this in the driver, which goes on: %s", in_session)
+        if in_session and self._reuse == ALWAYS and not is_over:
+            _log.warning("a job has left this in the driver, which continues: %s", in_session)
             return left
         return left + in_session
 
@@ -274,8 +277,17 @@ class DriverProcess:
         os._exit(JVM_LOST)
 
     def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
+        if job_id != self._running:
+            return  # It has ended meanwhile.
         self._given_up = error
-        self._interrupt(GiveUp(job_id=JobId(job_id), attempt=self._attempt, reason=str(error)))
+        self._interrupt(self._wish(job_id))
+
+    def _wish(self, job_id: str) -> Interrupt | GiveUp:
+        """Return what ends the attempt, and says why: given up by us, or interrupted."""
+        job, attempt = JobId(job_id), self._attempt
+        if self._given_up:
+            return GiveUp(job_id=job, attempt=attempt, reason=str(self._given_up))
+        return Interrupt(job_id=job, attempt=attempt)
 
     def _tell_progress(self) -> None:
         told: tuple[str, int, int] | None = None
@@ -340,12 +352,15 @@ def main() -> NoReturn:
     link: BlockingLink[DriverMessage] = channels.inherited(channels.driver_codec)
     guardian = GuardianLink.from_environment()
     timeout_s = float(os.environ.pop(HEARTBEAT_S, "30"))
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    log_without_secrets("%(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     envelope = link.receive()
     if envelope is None or not isinstance(envelope.message, StartSession):
         sys.exit(0)
     message = envelope.message
+    # Before the fork server is forked: the processes of jobs hide what this one does.
+    learn_secrets(message.conf, message.redacted_keys)
     own_directory.make(Path(message.scratch), levels=2)
     os.environ[IN_DRIVER] = "1"
     sys.path[:0] = [path for path in message.python_path if path not in sys.path]
@@ -361,7 +376,7 @@ def main() -> NoReturn:
         _log.warning("%s", error)
         os._exit(JVM_LOST)
     except UnderstudyError as error:
-        sys.exit(str(error))  # A sentence says more than where it was raised.
+        sys.exit(masked(str(error)))  # A sentence says more than where it was raised.
     pulse = Pulse(guardian, SystemClock(), timeout_s)
     pulse.start(session.pulse)
     DriverProcess(link, session, server, pulse, message).serve()

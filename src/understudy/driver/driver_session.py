@@ -51,6 +51,10 @@ class DriverSession(Protocol):
         """Leave the job behind, whose process has ended; return what it has left, if anything."""
         ...
 
+    def is_over(self) -> bool:
+        """Say, after `close`, whether no other job can run here, whatever it would put up with."""
+        ...
+
     def is_lost(self, error: BaseException | None) -> bool:
         """Say whether the session is beyond use."""
         ...
@@ -98,6 +102,10 @@ class NoSession:
     def close(self) -> list[str]:
         """See `DriverSession.close`."""
         return []
+
+    def is_over(self) -> bool:
+        """See `Session.is_over`."""
+        return False
 
     def is_lost(self, error: BaseException | None) -> bool:
         """See `DriverSession.is_lost`."""

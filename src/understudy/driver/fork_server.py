@@ -173,6 +173,7 @@ class _Server:
         if not data:
             os._exit(0)
         line = socket.socket(fileno=descriptors[0])
+        line.set_inheritable(False)  # What is received is inherited by programs that a job starts.
         pid = os.fork()
         if pid == 0:
             self._become_child(line)

@@ -155,7 +155,7 @@ class SafeWrites:
             raise CheckpointError(
                 f"batch {number} of the query {query} comes again, though batch {done.batch_id} is "
                 "recorded as done: the query's checkpoint location was rolled back; put back the "
-                "right one, or run the job anew with a new one"
+                "right one, or run the job again with a new one"
             )
         return Batch(query, number)
 
@@ -234,7 +234,7 @@ class SafeWrites:
             raise CheckpointError(
                 f"{known.location} is gone, in which the rows for {target} were prepared: nobody "
                 "can say any more whether they are in the target; look there, then cancel the job "
-                "and run it anew, without this write if they are"
+                "and run it again, without this write if they are"
             )
         return area.is_published() or area.is_whole(known.digest)
 

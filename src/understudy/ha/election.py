@@ -2,7 +2,8 @@
 
 ``Election.run(body)`` contends for ever: it runs ``body`` while this process holds a term, cancels
 ``body`` on loss, and contends again. Losing the backend is a loss, not an exit. The body recovers
-first and then publishes its addresses; only then do retrievers see the new leader.
+first and then publishes its addresses; only then do retrievers see the new leader. `Turns` says
+when a contender may ask for a term, and what keeps it in office.
 
 Promises: a term has one holder, and a leader whose clock runs at the right rate has stopped before
 another starts. Not promised: that only one process *believes* it leads.
@@ -11,12 +12,10 @@ another starts. Not promised: that only one process *believes* it leads.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -31,9 +30,8 @@ from understudy.ha.retrieval import (
     RETRY_BACKOFF,
     decode_leader,
     encode_leader,
-    event_within,
-    wake_at_changes,
 )
+from understudy.ha.turns import Denied, Turns
 from understudy.model import Incarnation, LeaderRecord, Term
 
 NOBODY_KNOWN = Incarnation("unreadable")
@@ -47,26 +45,6 @@ INSTANT_S = 0.001
 """The shortest wait: prevents a busy loop just before a deadline."""
 
 _log = logging.getLogger(__name__)
-
-
-class Deaths(Protocol):
-    """Proves that a leader and all its descendants are dead."""
-
-    async def proof(self, holder: LeaderRecord) -> float | None:
-        """Return once the holder is certainly dead; wait for ever if that cannot be proved.
-
-        Returns the time of the death by `Clock.now`; None if unknown.
-        """
-        ...
-
-
-class NoProofs:
-    """Proves no death: leadership changes only by the lease."""
-
-    async def proof(self, holder: LeaderRecord) -> float | None:
-        """Wait for ever."""
-        await asyncio.Event().wait()
-        return None
 
 
 class Leadership:
@@ -118,12 +96,10 @@ class Election:
         self,
         register: Register,
         me: LeaderRecord,
-        timing: Timing,
+        turns: Turns,
         clock: Clock,
-        deaths: Deaths,
         floor: Callable[[], Awaitable[Term]],
         hold: Callable[[float | None], None],
-        jitter: random.Random,
     ) -> None:
         """Contend as ``me.holder``.
 
@@ -132,15 +108,12 @@ class Election:
         """
         self._register = register
         self._me = me
-        self._timing = timing
+        self._turns = turns
         self._clock = clock
-        self._deaths = deaths
         self._floor = floor
         self._hold = hold
-        self._jitter = jitter
-        self._state = lease.ContenderState(me.holder, timing)
+        self._state = lease.ContenderState(me.holder, turns.timing)
         self._version: str | None = None
-        self._died_at: dict[Incarnation, float] = {}
         self._highest: Term = 0
         """The highest term that this process has seen: it never asks for a lower one."""
         self._damage = ""
@@ -152,17 +125,7 @@ class Election:
     @property
     def timing(self) -> Timing:
         """Return the contender's periods and deadlines."""
-        return self._timing
-
-    @property
-    def _patience_s(self) -> float:
-        """Return the time limit for one try to acquire or release a term."""
-        return self._timing.retry_s
-
-    def _keep_time(self, timing: Timing) -> None:
-        """Replace the periods and deadlines, between two leaderships."""
-        self._timing = timing
-        self._state = replace(self._state, timing=timing)
+        return self._turns.timing
 
     async def run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
         """Contend, lead, lose and contend again, until a body returns by itself or raises.
@@ -170,6 +133,12 @@ class Election:
         After a loss the wait for the cancelled body has no deadline: the guardian knows the
         deadline and kills the process.
         """
+        try:
+            await self._run(body)
+        finally:
+            await self._turns.leave()
+
+    async def _run(self, body: Callable[[Leadership], Awaitable[None]]) -> None:
         while True:
             try:
                 leadership = await self._acquire()
@@ -201,45 +170,38 @@ class Election:
                 _log.warning(
                     "term %d ended, unfinished: %s", leadership.term, str(error) or "timeout"
                 )
-                await asyncio.sleep(self._timing.retry_s)
+                await asyncio.sleep(self.timing.retry_s)
                 continue
             if error is not None:
                 raise error
             return
 
     async def _acquire(self) -> Leadership:
-        wake = asyncio.Event()
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(
-                _background(wake_at_changes(self._register, self._clock, wake))
-            )
-            watched: LeaderRecord | None = None
-            watching: asyncio.Task[None] | None = None
-            try:
-                while True:
-                    wake.clear()
-                    seen = await self._try_to_acquire()
-                    if isinstance(seen, Leadership):
-                        return seen
-                    holder = self._state.observed.record if self._state.observed else None
-                    if holder and (watched is None or watched.holder != holder.holder):
-                        if watching:
-                            watching.cancel()
-                        watched = holder
-                        watching = asyncio.ensure_future(self._await_death(holder, wake))
-                    pause_s = self._timing.retry_s * self._jitter.uniform(1, lease.JITTER_FACTOR)
-                    if seen is not None:
-                        pause_s = max(0.0, seen.until - self._clock.now())
-                    await event_within(wake, pause_s)
-            finally:
-                if watching:
-                    watching.cancel()
+        denied: Denied | None = None
+        async with self._turns.contending():
+            while True:
+                await self._turns.come(denied)
+                self._state = replace(self._state, timing=self._turns.timing)
+                seen = await self._try_to_acquire()
+                if isinstance(seen, Leadership):
+                    return seen
+                denied = Denied(self._living_holder(), seen.until if seen else None)
+
+    def _living_holder(self) -> LeaderRecord | None:
+        """Return the record last seen, if another contender holds it and its name can be read."""
+        seen = self._state.observed.record if self._state.observed else None
+        return None if seen is None or seen.holder in self._nobody_else else seen
+
+    @property
+    def _nobody_else(self) -> set[Incarnation]:
+        return {Incarnation(""), NOBODY_KNOWN, self._me.holder}
 
     async def _try_to_acquire(self) -> Leadership | lease.Wait | None:
         """Read the record and take over if that is due; None if the backend does not answer."""
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._turns.patience_s):
                 await self._look()
+                self._heed_deaths()
                 action = lease.decide(self._state, self._me, self._clock.now())
                 if isinstance(action, lease.Wait):
                     return action
@@ -263,7 +225,7 @@ class Election:
         self._told = ""
         assert self._state.leading is not None
         self._hold(self._state.leading.deadline)
-        lost_at = self._died_at.get(predecessor.holder, seen_at) if predecessor.term else None
+        lost_at = self._turns.died_at.get(predecessor.holder, seen_at) if predecessor.term else None
         reason = "its lease ran out"
         if not predecessor.term:
             reason = "its work was done" if floor else "nobody has led before"
@@ -296,11 +258,11 @@ class Election:
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
-        backoff = Backoff(RETRY_BACKOFF.first_s, self._timing.retry_s)
-        lost, failures = asyncio.ensure_future(self._lost()), 0
+        backoff = Backoff(RETRY_BACKOFF.first_s, self.timing.retry_s)
+        lost, failures = asyncio.ensure_future(self._turns.lost()), 0
         try:
             while not work.done():
-                pause_s = backoff.pause_s(failures) or self._timing.retry_s
+                pause_s = backoff.pause_s(failures) or self.timing.retry_s
                 changed = asyncio.ensure_future(leadership.changed.wait())
                 waits: set[asyncio.Future[Any]] = {work, changed, lost}
                 await asyncio.wait(
@@ -326,15 +288,13 @@ class Election:
             lost.cancel()
         return ""
 
-    async def _lost(self) -> str:
-        """Wait for ever: with a lease only a renewal detects a lost leadership."""
-        await asyncio.Event().wait()
-        return ""
-
     async def _renew(self, leadership: Leadership) -> str:
         """Renew once; return why it failed, or ""."""
+        published = leadership.published == leadership.addresses and self._version is not None
+        if published and not self._turns.renews_record:
+            return await self._renew_turn(leadership)
         try:
-            async with asyncio.timeout(min(self._timing.renew_deadline_s / 2, self._left_s())):
+            async with asyncio.timeout(min(self.timing.renew_deadline_s / 2, self._left_s())):
                 if self._version is None:
                     # The outcome of the last write is unknown: read before writing again. Standbys
                     # that have seen the record already would not count it as a renewal.
@@ -355,6 +315,26 @@ class Election:
             return f"the register does not answer: {str(error) or 'timeout'}"
         return ""
 
+    async def _renew_turn(self, leadership: Leadership) -> str:
+        """Renew without a write: confirm the turn, and look whether the record still stands."""
+        try:
+            async with asyncio.timeout(self._left_s()):
+                proved_at = await self._confirm()
+                if proved_at is not None:
+                    self._state = lease.confirmed(self._state, proved_at)
+                entry = await self._register.load(LEADER_KEY)
+        except DataError as error:
+            # A leader without a record steps down, even if it is first in line.
+            self._state = replace(self._state, leading=None)
+            return str(error)
+        except (OSError, TimeoutError) as error:
+            return f"the backend does not answer: {str(error) or 'timeout'}"
+        if entry is None or entry.version != self._version:
+            # Another process wrote or removed our record: write it again, or step down.
+            self._version = None
+            leadership.changed.set()
+        return ""
+
     def _what_was_seen(self) -> str:
         """Describe what the register holds in place of our own record."""
         if self._version is None:
@@ -370,7 +350,18 @@ class Election:
         data = encode_leader(write.record)
         self._version = await self._register.swap(LEADER_KEY, data, self._version)
         self._highest = max(self._highest, write.record.term)
+        proved_at = await self._confirm()
         self._state = lease.written(self._state, write)
+        if proved_at is not None:
+            self._state = lease.confirmed(self._state, proved_at)
+
+    async def _confirm(self) -> float | None:
+        """Return `Turns.confirm`; the end of the turn is an error, and ends the leadership."""
+        try:
+            return await self._turns.confirm()
+        except LeadershipLost as error:
+            self._state = replace(self._state, leading=None)
+            raise OSError(str(error)) from error
 
     async def _look(self) -> None:
         entry = await self._register.load(LEADER_KEY)
@@ -378,6 +369,12 @@ class Election:
         record = self._read(entry) if entry else None
         self._highest = max(self._highest, record.term if record else 0)
         self._state = lease.observe(self._state, record, 0, self._clock.now())
+
+    def _heed_deaths(self) -> None:
+        """Wait no longer for a holder that leads no more."""
+        seen = self._state.observed.record if self._state.observed else None
+        if seen and seen.holder not in {"", self._me.holder} and self._turns.has_left(seen.holder):
+            self._state = lease.proven_dead(self._state, seen.holder)
 
     def _read(self, entry: Entry) -> LeaderRecord:
         """Return the record; for a damaged one, a record whose lease must run out.
@@ -397,16 +394,6 @@ class Election:
         self._damage = ""
         return record
 
-    async def _await_death(self, holder: LeaderRecord, wake: asyncio.Event) -> None:
-        if holder.holder in {"", NOBODY_KNOWN, self._me.holder}:
-            return
-        died_at = await self._deaths.proof(holder)
-        if died_at is not None:
-            self._died_at[holder.holder] = died_at
-        _log.info("the leader of term %d (%s) is dead", holder.term, holder.name)
-        self._state = lease.proven_dead(self._state, holder.holder)
-        wake.set()
-
     async def _release(self, term: Term, *, for_good: bool) -> None:
         """Release the term, so that the next leader starts at once; all its work must have ended.
 
@@ -414,16 +401,17 @@ class Election:
         the highest term.
         """
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._turns.patience_s):
                 await self._vacate(term, for_good=for_good)
         except (Conflict, OSError, TimeoutError, DataError) as error:
             _log.warning(
                 "term %d was not released, it will expire: %s", term, str(error) or "timeout"
             )
         finally:
-            self._state = lease.ContenderState(self._me.holder, self._timing)
+            self._state = lease.ContenderState(self._me.holder, self.timing)
             self._version = None
             self._sent = 0
+        await self._turns.leave()
 
     async def _vacate(self, term: Term, *, for_good: bool) -> None:
         """Give up the record; retry while the register fails: there may be no other contender."""
@@ -440,13 +428,3 @@ class Election:
                 await asyncio.sleep(RETRY_BACKOFF.first_s)
             else:
                 return
-
-
-@contextlib.asynccontextmanager
-async def _background(coroutine: Awaitable[None]) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(coroutine)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A line of contenders that a backend keeps by its sessions, for `LatchElection`."""
+"""A line of contenders that a backend keeps by its sessions, for `LatchTurns`."""
 
 from __future__ import annotations
 

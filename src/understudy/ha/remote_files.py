@@ -125,7 +125,9 @@ class RemoteFiles:
             if not found:
                 return
             self._delete_all(found, at_once=number == 0)
-        raise OSError(f"{self._place(path)}: somebody goes on writing below, or nothing is deleted")
+        raise OSError(
+            f"{self._place(path)}: another process keeps writing below, or nothing is deleted"
+        )
 
     def prune(self, path: str) -> None:
         """Remove the directory if it is empty, and its parents as long as they are empty."""

@@ -43,7 +43,7 @@ def remove_tree(root: Path, path: str) -> None:
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
-    raise OSError(errno.ENOTEMPTY, "somebody goes on writing below", str(root / path))
+    raise OSError(errno.ENOTEMPTY, "another process keeps writing below", str(root / path))
 
 
 def remove_empty(root: Path, path: str) -> None:

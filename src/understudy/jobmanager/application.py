@@ -66,6 +66,7 @@ class ApplicationSettings:
     code_root: str
     """Directory of the unpacked code on this host."""
     python_path: tuple[str, ...]
+    redacted_keys: tuple[str, ...]
 
 
 class Application:
@@ -220,6 +221,7 @@ class Application:
             conf=given_files.resolved(
                 record.profile.conf, self._settings.code_root, record.artifacts
             ),
+            redacted_keys=self._settings.redacted_keys,
             storage=self._services.storage.url,
             plans=f"{self.context.cluster}/applications/{body.directory}/plans",
             term=self.context.term,

@@ -47,10 +47,10 @@ LOOK_S = 5.0
 LOOK_SHARE = 20
 """Inspections take at most one part in this many of the time."""
 
-WAIT = "nothing of it is run or removed; put a sound copy in its place, and it goes on by itself"
+WAIT = "nothing of it is run or removed; put a sound copy in its place, and it continues by itself"
 
 REGISTRY_WAY_OUT = (
-    "nothing is run or removed; put its latest copy back and the cluster goes on by itself, or "
+    "nothing is run or removed; put its latest copy back and the cluster continues by itself, or "
     "remove all that is left of the cluster with `understudy destroy`"
 )
 
@@ -284,7 +284,7 @@ def checkpoints_need(name: str, why: str) -> str:
     """Return the problem text for a job whose checkpoints cannot be read."""
     return (
         f"job {name!r}: what is recorded of its checkpoints cannot be read: {why}: "
-        "put its latest copy back, and it goes on by itself; or cancel the job"
+        "put its latest copy back, and it continues by itself; or cancel the job"
     )
 
 

@@ -70,7 +70,7 @@ class CheckpointNews:
         """Log and report the checkpoints that an attempt resumes from."""
         newest = given[-1]
         _log.info(
-            "job %r: attempt %d goes on from %s",
+            "job %r: attempt %d continues from %s",
             self._name,
             attempt,
             f"savepoint {savepoint}" if savepoint else f"checkpoint {newest.number}",

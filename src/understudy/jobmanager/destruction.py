@@ -24,13 +24,14 @@ from understudy.clock import Clock
 from understudy.core.lease import Timing
 from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
 from understudy.ha import coordination, layout
-from understudy.ha.election import Election, Leadership, NoProofs
-from understudy.ha.latch_election import open_election
+from understudy.ha.election import Election, Leadership
+from understudy.ha.latch_turns import open_turns
 from understudy.ha.register import Register
 from understudy.ha.registry import REGISTRY_KEY, SEGMENT_PREFIX, segment_document
 from understudy.ha.result_store import ResultStore
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
 from understudy.ha.services import HighAvailabilityServices
+from understudy.ha.turns import NoProofs
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import Incarnation, LeaderRecord, RegistryBody, Term
 from understudy.process import code
@@ -248,16 +249,16 @@ class Destruction:
             pid=os.getpid(),
             host=socket.gethostname(),
         )
-        return open_election(
+        turns = open_turns(
             self._services.latch(me),
             self._services.register,
-            me,
             self._timing,
             self._clock,
             self._locks or NoProofs(),
-            self._highest_term,
-            lambda _: None,
             random.Random(),  # noqa: S311 -- jitter, not secrets
+        )
+        return Election(
+            self._services.register, me, turns, self._clock, self._highest_term, lambda _: None
         )
 
     async def _highest_term(self) -> Term:
@@ -317,7 +318,7 @@ async def _delete(register: Register, key: str) -> None:
         except Conflict:
             continue
         return
-    raise UnderstudyError(f"{key}: somebody goes on writing it")
+    raise UnderstudyError(f"{key}: another process keeps writing it")
 
 
 def _registry_first(key: str) -> tuple[bool, str]:

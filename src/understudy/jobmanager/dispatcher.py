@@ -419,6 +419,7 @@ class Dispatcher:
             unreached_grace_s=around.configuration.get(options.UNREACHED_GRACE),
             code_root=str(directory),
             python_path=code.python_path(str(directory), record.artifacts),
+            redacted_keys=around.configuration.get(options.REDACTED_KEYS),
         )
 
     def _cleanup(self, stored: StoredApplication, plans: ExecutionPlanStore) -> Cleanup:
@@ -512,7 +513,7 @@ class Dispatcher:
             _log.error("%s needs attention: %s", subject, why)
         await publish()
         await attention.repaired(damaged)
-        raise LeadershipLost("what was damaged can be read again: it is recovered anew")
+        raise LeadershipLost("what was damaged can be read again: it is recovered again")
 
 
 def _find(recovered: Recovered, decision: Continue) -> StoredApplication | None:

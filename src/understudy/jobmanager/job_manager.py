@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from understudy.core import liveness
 from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost, UnreachableError
-from understudy.ha.election import Deaths, Leadership
-from understudy.ha.latch_election import open_election
+from understudy.ha.election import Election, Leadership
+from understudy.ha.latch_turns import open_turns
 from understudy.ha.retrieval import retrieve
+from understudy.ha.turns import Deaths
 from understudy.jobmanager.counts import CountingReporter, LeaderCounts
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.resource_manager import ResourceManager
@@ -98,16 +99,17 @@ class JobManager:
         self._guardian = guardian
         self._holder = Holder()
         self._changed = asyncio.Event()
-        self._election = open_election(
-            around.services.latch(me),
-            around.services.register,
+        services = around.services
+        turns = open_turns(
+            services.latch(me), services.register, timing, around.clock, deaths, around.chance
+        )
+        self._election = Election(
+            services.register,
             me,
-            timing,
+            turns,
             around.clock,
-            deaths,
-            around.services.registry.highest_term,
+            services.registry.highest_term,
             self._hold,
-            around.chance,
         )
 
     async def run(self) -> RunEnd:

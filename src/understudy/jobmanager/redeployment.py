@@ -58,7 +58,7 @@ async def deploy(
     if submission is None or not changes.over or body.result is not None:
         return False
     if body.record.digest != changes.over:
-        _log.info("run %s has been deployed anew since this process was started", body.run_id)
+        _log.info("run %s has been deployed again since this process was started", body.run_id)
         return False
     gone = [str(file.path) for file in submission.files if not file.path.is_file()]
     if gone:  # The stored code still works: failing here would fail every leader.

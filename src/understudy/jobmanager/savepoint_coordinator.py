@@ -180,7 +180,7 @@ class SavepointCoordinator:
             if self._over:
                 raise NotFoundError(f"job {self._about.job_name!r} has ended")
             if self._left:
-                raise LeadershipLost(f"another leader goes on with job {self._about.job_name!r}")
+                raise LeadershipLost(f"another leader continues job {self._about.job_name!r}")
             if not self._checkpoints.body.completed:
                 raise CheckpointError(
                     f"job {self._about.job_name!r} has nothing to go on from yet: no streaming "

@@ -6,6 +6,7 @@ member's path. Nothing is written here.
 
 from __future__ import annotations
 
+import copy
 import enum
 import re
 import stat
@@ -35,6 +36,7 @@ LINKS_MAX = 40
 """The kernel follows as many links in one path."""
 
 _LINK_BYTES_MAX = 4096
+_PIECE_BYTES = 1 << 20
 HEADER_BYTES_MAX = 1 << 20
 _LONG_NAMES = {
     tarfile.XHDTYPE,
@@ -196,7 +198,10 @@ def of_tar(file: BinaryIO) -> Iterator[ArchiveMember]:
 
 
 def of_zip(file: BinaryIO) -> Iterator[ArchiveMember]:
-    """Yield the members of a zip file; zipfile never unpacks more than the declared size."""
+    """Yield the members of a zip file, each checked to hold no more than it declares.
+
+    zipfile never unpacks more than the declared size, but Java goes on to the end of the data.
+    """
     with zipfile.ZipFile(file) as packed:
         for info in packed.infolist():
             mode = info.external_attr >> 16
@@ -210,3 +215,19 @@ def of_zip(file: BinaryIO) -> Iterator[ArchiveMember]:
             elif stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
                 kind = MemberKind.OTHER
             yield ArchiveMember(info.filename, kind, info.file_size, target, mode)
+            _check_size(packed, info)
+
+
+def _check_size(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
+    """Raise `RefusedMemberError` if a member holds more than it declares, which the caller bounds.
+
+    At most one byte more than declared is unpacked.
+    """
+    longer = copy.copy(info)
+    longer.file_size += 1
+    left = longer.file_size
+    with packed.open(longer) as data:
+        while left and (piece := data.read(min(left, _PIECE_BYTES))):
+            left -= len(piece)
+    if not left:
+        raise RefusedMemberError(f"{info.filename!r} in it holds more than it declares")

@@ -264,7 +264,7 @@ class Area:
             if self.path.exists():
                 raise
             raise CheckpointError(
-                f"{self.path} is gone: another attempt of the job goes on with this write"
+                f"{self.path} is gone: another attempt of the job continues this write"
             ) from error
         return True
 

@@ -316,6 +316,8 @@ class RunMain(Message, frozen=True, kw_only=True):
     """The directory with the application's code, laid out for Python's path."""
     python_path: tuple[str, ...]
     conf: dict[str, str]
+    redacted_keys: tuple[str, ...] = ()
+    """Further parts of keys of ``conf`` whose values are secrets."""
     storage: str
     plans: str
     """Storage directory for the plans of its jobs."""
@@ -447,6 +449,8 @@ class StartSession(Message, frozen=True, kw_only=True):
     kind: str
     application_id: ApplicationId
     conf: dict[str, str]
+    redacted_keys: tuple[str, ...] = ()
+    """Further parts of keys of ``conf`` whose values are secrets."""
     python_path: tuple[str, ...]
     scratch: str
     storage: str

@@ -41,7 +41,7 @@ living peer connects again; whether a process is dead is decided elsewhere."""
 _SAME_SECRET = f"{options.SECRET_FILE.key} must hold the same secret there and here, and "
 _SAME_SECRET += f"{options.CLUSTER_ID.key} must be the same"
 _SAME_TLS = "security.ssl.internal.* must be the same there and here"
-_CLOSED = f"it closed the connection at once; if that goes on, {_SAME_TLS}"
+_CLOSED = f"it closed the connection at once; if that continues, {_SAME_TLS}"
 
 _log = logging.getLogger(__name__)
 

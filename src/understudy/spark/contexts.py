@@ -191,8 +191,10 @@ class PerAttempt:
                 self._idle.cancel()
                 self._idle = None
         self._end_orphans(assignment.tag, assignment.lost_driver)
-        if self._root and not _is_stopped(self._root):
-            return self._root
+        if self._root:
+            if not is_stopped(self._root):
+                return self._root
+            self._stop()  # The cluster has ended it while it was idle; PySpark would return it.
         conf = {
             **self._conf,
             **self._limits(assignment.slots),
@@ -236,7 +238,7 @@ class PerAttempt:
         """Explain the lack of executors from the cluster's capacity."""
         if (starts := self._starts) is not None:
             return self._waits_to_start(starts)
-        if self._root is None or _is_stopped(self._root):
+        if self._root is None or is_stopped(self._root):
             return ""
         context = self._root.sparkContext
         assert context._jsc is not None
@@ -362,6 +364,7 @@ def ended_by_cluster(context: SparkContext, error: BaseException) -> str:
     return ""
 
 
-def _is_stopped(session: SparkSession) -> bool:
+def is_stopped(session: SparkSession) -> bool:
+    """Return whether the context of a session was stopped, by Python or in the JVM."""
     java = session.sparkContext._jsc
     return java is None or bool(java.sc().isStopped())

@@ -13,7 +13,7 @@ import pyspark.core.context
 import pyspark.java_gateway
 
 from understudy.errors import ConfigurationError
-from understudy.spark import properties
+from understudy.spark import own_drivers, properties
 from understudy.spark.addresses import address_settings
 from understudy.spark.jvm import LOG_MARK, spark_home, start_gateway, use_gateway
 
@@ -41,10 +41,12 @@ def preload() -> None:
 def session_conf(given: Mapping[str, str], scratch: str, application: str) -> dict[str, str]:
     """Return a driver's session settings: the given ones, over the defaults of Understudy.
 
-    Spark's ``spark-defaults.conf`` on this host ranks between the two.
+    Spark's ``spark-defaults.conf`` on this host ranks between the two. Raises `UsageError` where
+    they, or this host's environment, would put the driver elsewhere.
     """
     conf = {"spark.master": "local[*]", "spark.app.name": application, "spark.ui.port": "0"}
     conf.update(_kept_together({**_spark_defaults(), **given}, scratch))
+    own_drivers.refuse_others(conf, os.environ)
     return {**conf, **address_settings(conf, os.environ)}
 
 

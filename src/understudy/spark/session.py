@@ -19,16 +19,17 @@ from understudy.core.handover import Handover
 from understudy.errors import SessionLost
 from understudy.model import SparkApplication
 from understudy.spark.attaching import handover_of
-from understudy.spark.contexts import Contexts, SharedContext, contexts_for, facts_of
+from understudy.spark.contexts import Contexts, SharedContext, contexts_for, facts_of, is_stopped
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
 from understudy.spark.jvm_state import JvmSnapshot, JvmState
 
 PROGRESS_JOBS_MAX = 50
 """Most Spark jobs of a group that count for progress, the latest ones; each costs a JVM call."""
 
-SETTLE_S, SETTLE_POLL_S = 5.0, 0.02
-"""How long threads of the JVM have to end by themselves once their job has. Only who has left one
-waits, and the driver of that is retired anyway."""
+SETTLE_S, SETTLE_POLL_S = 0.5, 0.02
+"""How long threads of the JVM have to end by themselves once their job has: as long as child
+processes. An ordinary job leaves none, even at the first look: Spark's are daemons, and Py4J's are
+left out. Of one that a job has started, no event tells whether it is about to end."""
 
 JVM_END_S = 2.0
 """How long to wait, after a broken connection, for the JVM's process to end."""
@@ -155,6 +156,10 @@ class SparkSessions:
             return left
         self._root, self._facts = None, SparkApplication()
         return left
+
+    def is_over(self) -> bool:
+        """Return whether a job has stopped the context that other jobs would need, too."""
+        return self._root is not None and is_stopped(self._root)
 
     def is_lost(self, error: BaseException | None) -> bool:
         """Return whether the JVM is gone; after a broken connection, wait briefly for its end."""

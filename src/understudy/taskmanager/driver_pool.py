@@ -67,6 +67,8 @@ class PoolSettings:
     """How long a job may be without executors."""
     reuse: str = "application"
     """Whether a driver serves more than one job."""
+    redacted_keys: tuple[str, ...] = ()
+    """Further parts of keys whose values are secrets."""
 
 
 @dataclass
@@ -333,12 +335,13 @@ class DriverPool:
         self.counts.starts += 1
         if self._until is not None:
             process.until(self._until)
-        learn_secrets(prepare.profile.conf)
+        learn_secrets(prepare.profile.conf, self._settings.redacted_keys)
         link.send(
             messages.StartSession(
                 kind=self._settings.kind,
                 application_id=prepare.application_id,
                 conf=given_files.resolved(prepare.profile.conf, directory, prepare.artifacts),
+                redacted_keys=self._settings.redacted_keys,
                 python_path=path,
                 scratch=str(scratch),
                 storage=self._settings.storage,

@@ -140,7 +140,7 @@ def info(
         )
     )
     if found.get("deployment", 1) > 1:
-        console.print(f"its code was deployed anew: deployment {found['deployment']}")
+        console.print(f"new code was deployed: deployment {found['deployment']}")
     table = Table("job", "id", "state", "attempt", "duration", "in this execution of main")
     for job in found["jobs"]:
         table.add_row(
@@ -408,7 +408,7 @@ def print_json(value: object) -> None:
 def _result_line(one: JsonObject) -> str:
     answer = one.get("job-execution-result")
     if answer is None:
-        return "  (goes on)"
+        return "  (continues)"
     status = answer["application-status"].replace("SUCCEEDED", "FINISHED")
     text = json.dumps(answer.get("value"), ensure_ascii=False)
     if "failure-cause" in answer:

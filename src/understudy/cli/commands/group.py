@@ -56,7 +56,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     name="understudy",
-    help="High availability for PySpark: the job goes on when its driver, its JobManager or its "
+    help="High availability for PySpark: the job continues when its driver, its JobManager or its "
     "leader dies.",
     no_args_is_help=True,
     add_completion=False,

@@ -101,7 +101,7 @@ def start_from(
         return ()
     if cluster_id and (run := _unfinished(configuration, cluster_id)):
         typer.echo(
-            f"understudy: run {run} is unfinished here and goes on from where it is: "
+            f"understudy: run {run} is unfinished here and continues from where it is: "
             "--from-savepoint is for new runs",
             err=True,
         )

@@ -41,7 +41,7 @@ from understudy.cli.launch.notify import notifier
 from understudy.cli.launch.redeploying import changes_of
 from understudy.cli.launch.resuming import print_resume
 from understudy.cli.launch.show import LiveView, PlainView
-from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
+from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import (
     WorkerSpec,
     check_handed_on,
@@ -135,7 +135,8 @@ def run_application(
         settings.append(f"{options.SLOTS.key}={slots}")
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
-    spec = application_spec(app, args or (), said)
+    spec = application_spec(configuration, app, args or (), said)
+    check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration)
     ephemeral = cluster_id is None
@@ -195,7 +196,8 @@ def jobmanager(
     if app is None:
         _check_without_application(configuration, said, rerun, restore)
     else:
-        spec = application_spec(app, args or (), said)
+        spec = application_spec(configuration, app, args or (), said)
+        check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
     check_handed_on(configuration, spec)

@@ -63,7 +63,7 @@ from understudy.cli.launch.joining import check_first_job_id
 from understudy.cli.launch.members import Account, Order, Wanted, name, unasked, wanted_of
 from understudy.cli.launch.reaching import answer_to, give
 from understudy.cli.launch.redeploying import changes_of
-from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
+from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import ApplicationSpec, check_handed_on
 from understudy.cli.launch.submitting import application_spec
 from understudy.clock import SystemClock
@@ -146,7 +146,8 @@ def start(
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
-    spec = application_spec(app, args or (), said)
+    spec = application_spec(configuration, app, args or (), said)
+    check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)
     _check_hosts(standing)

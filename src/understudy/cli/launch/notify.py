@@ -167,7 +167,7 @@ class Notifier:
             self._lost += 1
             first = self._lost == 1
         if first:
-            self._say(f"notify.url: an event was not delivered, the run goes on: {why}")
+            self._say(f"notify.url: an event was not delivered, the run continues: {why}")
 
 
 class NoNotifier:

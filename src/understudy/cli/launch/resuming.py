@@ -24,9 +24,9 @@ from understudy.model import ApplicationStatus
 LOOK_S = 3.0
 """How long an interrupted command waits for the register's record of the run."""
 
-GOES_ON = "the data is kept; this goes on where it stopped:"
-CANCELED = "the run is to be cancelled, durably: nothing of it goes on; this ends it as CANCELED:"
-UNKNOWN = "the data is kept, the register does not answer: this goes on, or ends as CANCELED:"
+GOES_ON = "the data is kept; this continues where it stopped:"
+CANCELED = "the run is to be cancelled, durably: nothing of it continues; this ends it as CANCELED:"
+UNKNOWN = "the data is kept, the register does not answer: this continues, or ends as CANCELED:"
 
 
 def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:

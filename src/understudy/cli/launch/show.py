@@ -148,7 +148,7 @@ def _checkpoint(last: LastCheckpoint, now: float) -> str:
     """Return number, age and rate first, so that a narrow terminal cuts the name."""
     age = _age(max(0.0, now - last.at))
     if last.restored:
-        return f"↳ goes on from checkpoint {last.number:,}, since {age}: {last.words}"
+        return f"↳ continues from checkpoint {last.number:,}, since {age}: {last.words}"
     if last.failure:
         return f"↳ checkpoint {last.number:,} failed {age} ago: {last.words}: {last.failure}"
     rate = last.rows_a_second(now)
@@ -255,7 +255,7 @@ def _restored(event: Event) -> str:
     words = ", ".join(printable(of_what(one)) for one in event["checkpoints"][:NAMES_SHOWN])
     saved = event.get("savepoint")
     which = f"savepoint {printable(saved)}" if saved else f"checkpoint {event['number']}"
-    return f"{_attempt(event)}, goes on from {which} ({words})"
+    return f"{_attempt(event)}, continues from {which} ({words})"
 
 
 def _failed(event: Event) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
+from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.process.archives import check_archive
 from understudy.process.given_files import FILE_SETTINGS
-from understudy.spark import properties
+from understudy.spark import own_drivers, properties
 
 SETTINGS = {
     "master": "spark.master",
@@ -42,8 +44,7 @@ OTHERS = {
 
 WITHOUT_MEANING = {
     "class": "applications are Python",
-    "deploy-mode": "drivers run in the TaskManagers' slots; point --master at the Spark cluster "
-    "that runs the executors",
+    "deploy-mode": own_drivers.ELSEWHERE,
     "supervise": "everything is supervised",
 }
 
@@ -138,27 +139,20 @@ def spark_conf(
         found[key] = value
         if key == "spark.archives":
             _check_archives(value)
-    _check_drivers_are_ours(found)
+    own_drivers.refuse_others(found, {})
     return found
 
 
-def _check_drivers_are_ours(conf: Mapping[str, str]) -> None:
-    """Raise `UsageError` for settings that put Spark's driver outside our processes.
+def check_configured(configuration: Configuration, conf: Mapping[str, str]) -> None:
+    """Raise `UsageError` for what `spark_conf` refuses, said in the configuration.
 
-    Nobody here can start such a driver or prove its death: two attempts of a job could run.
+    And for an environment that drivers would inherit. ``conf`` is what the flags have said.
     """
-    for key in ("spark.master", "spark.remote"):
-        if conf.get(key, "").startswith("sc://") or (key == "spark.remote" and conf.get(key)):
-            raise UsageError(
-                f"{key}={conf[key]}: a Spark Connect server keeps the driver in another process, "
-                "whose death nobody here can prove: give the cluster's own master to --master "
-                "(local[*], spark://host:7077, yarn, k8s://…)"
-            )
-    if conf.get("spark.submit.deployMode", "client") != "client":
-        raise UsageError(
-            f"spark.submit.deployMode={conf['spark.submit.deployMode']}: "
-            f"{WITHOUT_MEANING['deploy-mode']}; leave it out, or set it to client"
-        )
+    if configuration.get(options.DRIVER_KIND) != "spark":
+        return
+    further = configuration.passed_on("spark.")
+    own_drivers.refuse_others({**further, **conf}, os.environ)
+    _check_archives(further.get("spark.archives", ""))
 
 
 def _check_archives(given: str) -> None:

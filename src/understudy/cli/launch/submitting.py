@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from understudy.cli.launch.spark_submit import SparkSubmit
 
 
-def application_spec(app: str, args: Iterable[str], said: SparkSubmit) -> ApplicationSpec:
+def application_spec(
+    configuration: Configuration, app: str, args: Iterable[str], said: SparkSubmit
+) -> ApplicationSpec:
     """Return the complete application from the command line. Raises `UsageError`."""
     if _is_function(app):
         target, title = app, app.rpartition(":")[2]
@@ -34,7 +36,7 @@ def application_spec(app: str, args: Iterable[str], said: SparkSubmit) -> Applic
     settings = dict(said.conf)
     title = _checked_title(said.name or settings.get("spark.app.name") or title)
     settings["spark.app.name"] = title
-    learn_secrets(settings)
+    learn_secrets(settings, configuration.get(options.REDACTED_KEYS))
     spec = ApplicationSpec(target, tuple(args), str(Path.cwd()), title, said.py_files, settings)
     source_files(spec)  # Refuse now files that could not be stored later.
     return spec

@@ -97,6 +97,7 @@ def _pool(configuration: Configuration, storage: str, scratch: Path) -> PoolSett
         configuration.get(options.EXECUTORS_KEEP_IDLE),
         configuration.find(options.EXECUTORS_WAIT),
         configuration.get(options.DRIVER_REUSE),
+        configuration.get(options.REDACTED_KEYS),
     )
 
 

@@ -12,8 +12,6 @@ import os
 import signal
 import sys
 import time
-import traceback
-import types
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ from understudy.cli.launch.story import Event, Story
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets
-from understudy.config.secrets import WithoutSecrets, masked
+from understudy.config.secrets import log_without_secrets
 from understudy.core.lease import Timing
 from understudy.errors import UnderstudyError
 from understudy.ha.register import Releasable
@@ -144,12 +142,6 @@ async def run(spec: WorkerSpec, role: Role) -> int:
                     parts.reporter.close()
 
 
-def _without_secrets(
-    kind: type[BaseException], error: BaseException, frames: types.TracebackType | None
-) -> None:
-    sys.stderr.write(masked("".join(traceback.format_exception(kind, error, frames))))
-
-
 def _learn_secrets(spec: WorkerSpec, configuration: Configuration) -> None:
     conf = spec.application.conf if spec.application else {}
     learn_secrets({**spec.settings, **conf}, configuration.get(options.REDACTED_KEYS))
@@ -160,15 +152,12 @@ def main(role: Role) -> None:
     spec = received()
     configuration = Configuration(spec.settings)
     _learn_secrets(spec, configuration)
-    sys.excepthook = _without_secrets
     level = configuration.get(options.LOG_LEVEL).upper()
     logging.basicConfig(
         level={"WARN": "WARNING"}.get(level, level),
         stream=sys.stderr,
     )
-    line = f"%(asctime)s {spec.name} %(levelname)s %(message)s"
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(WithoutSecrets(line))
+    log_without_secrets(f"%(asctime)s {spec.name} %(levelname)s %(message)s")
     for noisy in ("asyncio", "httpx", "httpcore", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
