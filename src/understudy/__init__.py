@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Environment,
         JobClient,
         JobExecutionResult,
+        JobOptions,
         get_environment,
     )
     from understudy.driver.context import FencingToken, JobContext, fenced_batch
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         JobCanceled,
         JobFailed,
         JobNameError,
+        JobStopped,
         PlanError,
         ResultUnavailable,
         StartTimeSettingError,
@@ -43,6 +45,8 @@ __all__ = [
     "JobExecutionResult",
     "JobFailed",
     "JobNameError",
+    "JobOptions",
+    "JobStopped",
     "PlanError",
     "ResultUnavailable",
     "StartTimeSettingError",
@@ -59,6 +63,7 @@ _ELSEWHERE = {
     "JobClient": "understudy.application.environment",
     "JobContext": "understudy.driver.context",
     "JobExecutionResult": "understudy.application.environment",
+    "JobOptions": "understudy.application.environment",
     "fenced_batch": "understudy.driver.context",
     "get_environment": "understudy.application.environment",
 }

@@ -7,10 +7,11 @@ UnderstudyError
 │   ├── JobNameError           the name is missing, too long, or its configured id was used before
 │   ├── PlanError              the function or its arguments cannot be stored as an execution plan
 │   └── PlanVersionError       a stored plan was written by another Python, cloudpickle or PySpark
-├── InvalidValueError          a job returned a value that is not JSON or is too large
+├── InvalidValueError          a job returned a value that cannot be kept or is too large
 ├── StartTimeSettingError      a job asked for a Spark setting that only a new driver can have
 ├── JobFailed                  the job ended without a result; carries the remote traceback
 │   └── JobCanceled            ... because somebody cancelled the job
+├── JobStopped                 ``main`` asked a job for its value that was stopped with a savepoint
 ├── ResultUnavailable          the job ended, but a third party removed or damaged its result
 ├── LeadershipLost             a newer term owns the document: this process leads no longer
 ├── Conflict                   somebody else wrote the key since the read (never leaves ``ha``)
@@ -79,7 +80,7 @@ class PlanVersionError(SubmissionError):
 
 
 class InvalidValueError(UnderstudyError):
-    """A job returned a value that is not exactly JSON or exceeds ``job.result.max-size``."""
+    """A job returned a value that cannot be kept or exceeds ``job.result.max-size``."""
 
     code = "invalid-value"
 
@@ -133,6 +134,15 @@ class JobCanceled(JobFailed):
     """A job ended without a result because somebody cancelled it."""
 
     code = "job-canceled"
+
+
+class JobStopped(UnderstudyError):  # noqa: N818
+    """``main`` asked for the value of a job that a person stopped with a savepoint: it has none.
+
+    Where it is not caught, it ends ``main``, and the application is FINISHED.
+    """
+
+    code = "job-stopped"
 
 
 class ResultUnavailable(UnderstudyError):  # noqa: N818

@@ -344,7 +344,9 @@ class Outcome(Record, frozen=True):
     start_time: float
     end_time: float
     value: msgspec.Raw = NULL
-    """The function's return value as JSON text, which keeps integers beyond 64 bits."""
+    """The function's return value as the JSON text of ``core.values``."""
+    stopped: bool = False
+    """The job was stopped with a savepoint before its function returned: there is no value."""
     failure: Failure | None = None
     retryable: bool = False
     """The restart strategy may try again: an exception of the function, or a lost driver."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import inspect
 import warnings
 from collections.abc import Callable
@@ -9,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from understudy.application.environment import Environment
+from understudy.application.environment import Environment, JobClient
 from understudy.core.matching import Assignment
+from understudy.errors import JobStopped
+from understudy.ha.format import digest
 from understudy.model import JobId, JobStatus, Pointer
+from understudy.process import plans
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
 
@@ -22,6 +26,7 @@ class Accepting:
     """A link that accepts each job and knows each result; see `MainLink`."""
 
     execution = 1
+    value = b"1"
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
         """See `MainLink.request`."""
@@ -29,7 +34,12 @@ class Accepting:
         if isinstance(asked, messages.Submit):
             return messages.Accepted(request=1, past={})
         return messages.JobDone(
-            request=1, status=JobStatus.FINISHED, attempt=1, start_time=0, end_time=1, value=b"1"
+            request=1,
+            status=JobStatus.FINISHED,
+            attempt=1,
+            start_time=0,
+            end_time=1,
+            value=self.value,
         )
 
     def tell(self, message: MainMessage) -> None:
@@ -37,7 +47,14 @@ class Accepting:
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""
+        self._plan = plan
         return Pointer(path="plan", digest="", size=len(plan))
+
+    def plan(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return the function and the arguments of the last plan."""
+        return plans.decode_plan(
+            self._plan, Pointer(path="plan", digest=digest(self._plan), size=0)
+        )
 
 
 def job(ctx: Any) -> int:
@@ -50,6 +67,36 @@ def awaited(env: Environment) -> object:
 
 def submitted(env: Environment) -> object:
     return env.execute_async(job, name="twin")
+
+
+def test_main_gets_a_value_with_its_types() -> None:
+    link = Accepting()
+    link.value = b'{"total":{"!decimal":"1.10"},"range":{"!tuple":[1,2]}}'
+    expected = {"total": decimal.Decimal("1.10"), "range": (1, 2)}
+
+    actual = Environment(link, Assignment("a" * 32)).execute(job).value
+
+    assert expected == actual
+
+
+def test_a_job_that_was_stopped_with_a_savepoint_has_no_value() -> None:
+    done = messages.JobDone(
+        request=1,
+        status=JobStatus.FINISHED,
+        attempt=1,
+        start_time=0,
+        end_time=1,
+        value=b"null",
+        savepoint="/kept/savepoint-1",
+        stopped=True,
+    )
+    result = JobClient(Accepting(), JobId("a" * 32), "load", done).result()
+
+    assert (True, "/kept/savepoint-1") == (result.stopped, result.savepoint)
+    with pytest.raises(
+        JobStopped, match=r"job 'load' was stopped .* --from-savepoint /kept/savepoint-1;"
+    ):
+        _ = result.value
 
 
 @pytest.mark.parametrize("submit", [awaited, submitted])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -90,8 +91,8 @@ def test_a_state_replaces_the_one_before_and_is_given_to_the_next_attempt() -> N
     assert [1, 2, 3] == numbers
     assert {"step": 2} == first.restored() == second.restored()
     assert ["points/state/1-3.json"] == list(job.storage.files)
-    assert 4 == second.save([1.5, None, "x"])
-    assert [1.5, None, "x"] == job.attempt(3).restored()
+    assert 4 == second.save([1.5, None, ("x",), {Decimal(1)}])
+    assert [1.5, None, ("x",), {Decimal(1)}] == job.attempt(3).restored()
     assert ["points/state/2-1.json"] == list(job.storage.files)
 
 

@@ -200,7 +200,7 @@ def test_what_is_no_json_or_too_large_is_refused_and_the_state_before_stays(star
     assert nan.startswith("InvalidValueError: $: nan is not JSON")
     assert "TooLarge" in large or "InvalidValue" in large
     assert "262144" in large.replace(",", "") or "256" in large
-    assert thing.startswith("InvalidValueError: $: builtins.object is not JSON")
+    assert thing.startswith("InvalidValueError: $: builtins.object cannot be kept: return ")
     assert session.startswith("this driver has no SparkSession")
 
 

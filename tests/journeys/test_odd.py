@@ -21,9 +21,15 @@ SAID = [
     ("not-utf8", "failed: ValueError"),
     ("silent", "failed: Silent"),
     ("nested", "failed: understudy.errors.SubmissionError"),
-    ("captured", "refused: the function or an argument of job 'odd' cannot be pickled"),
+    (
+        "captured",
+        "job 'odd' cannot be pickled: `with_environment` uses the global `env`, an Environment: ",
+    ),
     ("fork", "refused in the child: only the process of main submits jobs"),
-    ("not-callable", "refused: job 'five' is a int: give a function to call"),
+    (
+        "not-callable",
+        "refused: execute takes a function, but got 5 (int): write execute(f, …), not",
+    ),
 ]
 
 

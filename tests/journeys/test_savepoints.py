@@ -91,6 +91,8 @@ def test_a_stopped_job_is_finished_and_its_result_names_the_savepoint(
 
     assert told["location"] == result["jobs"][0]["job-execution-result"]["savepoint"]
     assert "FINISHED" == result["status"]
+    assert f"go on from it with --from-savepoint {told['location']}" in run.log.read_text()
+    assert "value None" not in run.log.read_text()
 
 
 def test_a_running_job_goes_on_while_its_savepoint_is_taken(start: Start, place: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from understudy.config.secrets import masked
-from understudy.core.values import decode_value
+from understudy.core.values import plain_value
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
@@ -185,7 +185,7 @@ def execution_result(
         **kept(entry.result),
     }
     if outcome is not None:
-        answer["value"] = decode_value(outcome.value)
+        answer["value"] = plain_value(outcome.value)
         if outcome.failure:
             answer["failure-cause"] = cause(outcome.failure)
     elif missing:
@@ -208,7 +208,7 @@ def recorded_result(record: JobRecord) -> Json:
         "net-runtime": max(0, milliseconds(record.end_time) - milliseconds(record.start_time)),
         "name": record.name,
         "attempt": record.attempt,
-        "value": decode_value(record.value),
+        "value": plain_value(record.value),
         **kept(record),
     }
     if record.failure:

@@ -30,7 +30,7 @@ from understudy.clock import SystemClock
 from understudy.config.configuration import learn_secrets
 from understudy.config.secrets import WithoutSecrets
 from understudy.core.matching import Assignment
-from understudy.errors import UnreachableError
+from understudy.errors import JobStopped, UnreachableError
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, open_storage
 from understudy.model import Failure, JobId, Pointer
@@ -148,12 +148,19 @@ def execute(run: RunMain) -> messages.MainEnded:
         raise
     except SystemExit as end:
         return messages.MainEnded(failure=_exit_failure(end.code))
+    except JobStopped as stopped:  # As the person wanted who stopped the job: no failure.
+        _say(f"main ends here: {stopped}\n")
     except BaseException as error:
         return messages.MainEnded(failure=failure_of(error), job_id=uncaught_job(error))
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             thread.join()
     return messages.MainEnded()
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(Exception):  # ``main`` may have closed or replaced stderr.
+        sys.stderr.write(text)
 
 
 def _exit_failure(code: object) -> Failure | None:
@@ -241,8 +248,7 @@ def _serve() -> NoReturn:
     current.set(Environment(ClusterLink(link, run), assignment))
     ended = execute(run)
     if failure := ended.failure:
-        with contextlib.suppress(Exception):  # ``main`` may have closed or replaced stderr.
-            sys.stderr.write(failure.traceback or f"{failure.message}\n")
+        _say(failure.traceback or f"{failure.message}\n")
     flush_output()
     link.send(ended)
     sys.exit(1 if failure else 0)

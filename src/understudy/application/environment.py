@@ -8,7 +8,6 @@ through the same pickling and JSON everywhere, so code that works in one mode wo
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 import threading
@@ -18,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from understudy import errors
+from understudy.application.job_function import check_function, check_own_name
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
-from understudy.errors import JobCanceled, JobFailed, SubmissionError, UnderstudyError
+from understudy.core.values import decode_value
+from understudy.errors import JobCanceled, JobFailed, JobStopped, SubmissionError, UnderstudyError
 from understudy.model import JobId, JobStatus, Pointer
 from understudy.process import plans
 from understudy.process.user_code import is_main_process, running_job
@@ -35,25 +36,41 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JobExecutionResult:
-    """The result of a finished job.
+    """The result of a finished job, or of one that was stopped with a savepoint.
 
     Attributes:
-        value: the decoded JSON value that the function returned.
         job_id: the job's id, 32 hexadecimal digits.
         attempt: the number of the attempt that finished, from 1.
         start_time: when that attempt started, in seconds since 1970.
         end_time: when that attempt ended, in seconds since 1970.
         checkpoint: the location of the last completed checkpoint, if retained; else None.
         savepoint: the location of the savepoint that stopped the job, if any; else None.
+        stopped: a person stopped the job with that savepoint before it had a value.
+        name: the job's name.
     """
 
-    value: Any
+    _value: Any
     job_id: str
     attempt: int
     start_time: float
     end_time: float
     checkpoint: str | None = None
     savepoint: str | None = None
+    stopped: bool = False
+    name: str = ""
+
+    @property
+    def value(self) -> Any:
+        """Return what the function returned, with its types (``docs/jobs.md``).
+
+        Raises `JobStopped` if the job was stopped with a savepoint.
+        """
+        if self.stopped:
+            raise JobStopped(
+                f"job {self.name!r} was stopped with a savepoint before it had a value: go on from "
+                f"it with --from-savepoint {self.savepoint}; or let main ask `result.stopped` first"
+            )
+        return self._value
 
     @property
     def duration(self) -> float:
@@ -117,13 +134,15 @@ class JobClient:
         done = self._done or self._await()
         if done.status is JobStatus.FINISHED:
             return JobExecutionResult(
-                json.loads(done.value),
+                decode_value(done.value),
                 self._job_id,
                 done.attempt,
                 done.start_time,
                 done.end_time,
                 done.checkpoint or None,
                 done.savepoint or None,
+                done.stopped,
+                self._name,
             )
         raise _failed(done, self._job_id, self._name)
 
@@ -165,18 +184,28 @@ class Environment:
         """Run a job to its end and return its result.
 
         A driver calls ``function(ctx, *args, **kwargs)``. cloudpickle must be able to pickle the
-        function and its arguments, and the return value must be JSON. ``name`` identifies the job
-        across failovers; the default is the function's name.
+        function and its arguments; ``docs/jobs.md`` lists the types that it may return. ``name``
+        identifies the job across failovers; the default is the function's name.
 
         Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
         """
+        check_own_name(function, args, name)
         return self._begin(function, args, name, kwargs).result()
 
     def execute_async(
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
     ) -> JobClient:
         """Submit a job and return at once; from then on the job survives any failover."""
+        check_own_name(function, args, name)
         return self._begin(function, args, name, kwargs)
+
+    def options(self, *, name: str | None = None) -> JobOptions:
+        """Return what submits jobs with these options, apart from the arguments of the function.
+
+        ``env.options(name="train lr").execute(train, data, name="lr")`` names the job ``train lr``,
+        and calls ``train(ctx, data, name="lr")``.
+        """
+        return JobOptions(self._begin, name)
 
     def _begin(
         self,
@@ -187,6 +216,7 @@ class Environment:
     ) -> JobClient:
         """Submit a job; a direct call from each public method, as `_TO_MAIN` counts the frames."""
         self._check_caller()
+        check_function(function)
         with self._submitting:
             assigned = self._assign(matching.name_of(function, name))
             done = self._past.pop(assigned.job_id, None)
@@ -250,6 +280,39 @@ class Environment:
                 plan=plan,
             )
         )
+
+
+class _Begin(Protocol):
+    def __call__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        name: str | None,
+        kwargs: dict[str, Any],
+    ) -> JobClient: ...
+
+
+class JobOptions:
+    """Submits jobs with given options; see `Environment.options`. Each argument is the function's.
+
+    Raises as `Environment.execute` does.
+    """
+
+    def __init__(self, begin: _Begin, name: str | None) -> None:
+        self._begin = begin
+        self._name = name
+
+    def execute(
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> JobExecutionResult:
+        """Run a job to its end and return its result; see `Environment.execute`."""
+        return self._begin(function, args, self._name, kwargs).result()
+
+    def execute_async(
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> JobClient:
+        """Submit a job and return at once; see `Environment.execute_async`."""
+        return self._begin(function, args, self._name, kwargs)
 
 
 class Elsewhere(Environment):

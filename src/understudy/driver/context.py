@@ -77,11 +77,11 @@ class JobContext:
         return location
 
     def save(self, state: Any) -> int:
-        """Keep a JSON value that a restarted attempt continues from; return its number.
+        """Keep a value that a restarted attempt continues from; return its number.
 
-        When this returns it is durable, and replaces what was saved before. It may be as large as
-        what a job returns. Raises `InvalidValueError` for what is not JSON, `CheckpointError` where
-        another attempt has begun.
+        When this returns it is durable, and replaces what was saved before. It may be what a job
+        may return (``docs/jobs.md``). Raises `InvalidValueError` for anything else,
+        `CheckpointError` where another attempt has begun.
         """
         self._keeping.home.demand("ctx.save")
         return self._keeping.state.save(state)

@@ -1,16 +1,15 @@
-"""``ctx.save`` and ``ctx.restored``: a small JSON value from which a restarted job continues."""
+"""``ctx.save`` and ``ctx.restored``: a small value from which a restarted job continues."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from understudy.clock import Clock
-from understudy.core.values import encode_value
+from understudy.core.values import decode_value, encode_value
 from understudy.driver.checkpointing import Recorder, counted
 from understudy.errors import CheckpointError, DataError, NotFoundError
 from understudy.ha.format import Format, digest
@@ -98,7 +97,7 @@ class StateKeeper:
                     f"{last.location}: the state of checkpoint {last.number} was altered since "
                     f"it was saved; {WAY_OUT}"
                 )
-            return json.loads(bytes(states.load(data, last.location).value))
+            return decode_value(states.load(data, last.location).value)
         except (NotFoundError, DataError) as error:
             raise CheckpointError(
                 f"the state of checkpoint {last.number} cannot be read: {error}; {WAY_OUT}"

@@ -456,7 +456,7 @@ class JobMaster:
         _log.info("job %r: %s in attempt %d", self.name, command.status.value, result.attempt)
 
     async def _stage(self, command: job.RecordResult) -> Pointer:
-        """Stage the outcome of a cancelled or lost job, for which no attempt has staged one."""
+        """Stage the outcome of a job for which no attempt has: cancelled, stopped, or lost."""
         context = self._context
         entry = self.entry
         now = context.clock.wall()
@@ -475,6 +475,8 @@ class JobMaster:
             start_time=self._times[0],
             end_time=now,
             failure=failure,
+            # Without an outcome of an attempt, a job is FINISHED only by ``stop --savepoint``.
+            stopped=command.status is JobStatus.FINISHED,
         )
         data = outcomes.dump(outcome, pretty=True)
         path = layout.staged_by_leader_path(

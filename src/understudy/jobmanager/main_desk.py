@@ -159,4 +159,5 @@ def _done(request: int, outcome: Outcome, kept: tuple[str, str]) -> messages.Job
         failure=outcome.failure,
         checkpoint=checkpoint,
         savepoint=savepoint,
+        stopped=outcome.stopped,
     )

@@ -19,6 +19,7 @@ import msgspec
 from understudy.errors import CorruptDataError, PlanError, PlanVersionError
 from understudy.ha.format import digest
 from understudy.model import Pointer
+from understudy.process.unpicklable import blame
 from understudy.spark.installed import pyspark_version
 
 FORMAT = 1
@@ -36,15 +37,11 @@ def encode_plan(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bytes:
     """Return the plan of a job; raises `PlanError` if a part cannot be pickled."""
-    if not callable(function):
-        raise PlanError(f"job {name!r} is a {type(function).__name__}: give a function to call")
     try:
         body = cloudpickle.dumps((function, args, dict(kwargs)))
     except Exception as error:
-        raise PlanError(
-            f"the function or an argument of job {name!r} cannot be pickled: {error}; create "
-            "connections, sessions and DataFrames inside the function"
-        ) from error
+        blamed = blame(function, args, kwargs)
+        raise PlanError(f"job {name!r} cannot be pickled: {'; '.join(blamed) or error}") from error
     header = msgspec.json.encode(Header(FORMAT, name, current_versions()))
     return header + b"\n" + bytes(body)
 

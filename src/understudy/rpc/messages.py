@@ -407,6 +407,8 @@ class JobDone(Message, frozen=True, kw_only=True):
     checkpoint: str = ""
     """The location of the last completed checkpoint, if retained."""
     savepoint: str = ""
+    stopped: bool = False
+    """It was stopped with the savepoint and has no value."""
 
 
 class StatusIs(Message, frozen=True, kw_only=True):

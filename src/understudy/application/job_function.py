@@ -1,0 +1,116 @@
+"""What a job's function tells before it runs: whether its value can be kept, whose a name is.
+
+Each mistake here would be seen after the work was done, or never. Annotations count only where they
+are certain; a decorated function may return something else than its annotation says.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any, Union
+
+from understudy.core.ways_out import known_way_out, known_way_out_by_name
+from understudy.errors import PlanError, SubmissionError
+
+_TO_MAIN = 3
+"""Frames from a warning in `check_own_name` to the calling line of ``main``."""
+
+_CONTAINERS = (list, tuple, set, frozenset, dict)
+
+
+def check_function(function: object) -> None:
+    """Raise `PlanError` for what is no function, or one whose value cannot be kept."""
+    if not callable(function):
+        raise PlanError(
+            f"execute takes a function, but got {_shown(function)}: write execute(f, …), not "
+            "execute(f(…))"
+        )
+    own: Any = function
+    while isinstance(own, functools.partial):
+        own = own.func
+    called = getattr(own, "__name__", type(own).__name__)
+    if inspect.iscoroutinefunction(own):
+        raise PlanError(
+            f"`{called}` is async, so a call returns a coroutine: give a plain function that calls "
+            f"asyncio.run({called}(…))"
+        )
+    if inspect.isgeneratorfunction(own):
+        raise PlanError(f"`{called}` yields, so a call returns a generator: return a list")
+    if refused := _refused(_announced(own)):
+        kind, way = refused
+        raise PlanError(
+            f"`{called}` is annotated to return {kind}, which cannot be kept as a value: {way}"
+        )
+
+
+def check_own_name(function: object, args: tuple[Any, ...], name: str | None) -> None:
+    """Raise `SubmissionError`, or warn, where ``name=`` may be meant for the function itself."""
+    if name is None or not callable(function):
+        return
+    try:
+        signature = inspect.signature(function)
+        taken = signature.bind_partial(None, *args).arguments
+    except (TypeError, ValueError):
+        return  # The call is wrong in another way, or nobody knows the signature.
+    own = signature.parameters.get("name")
+    if own is None or "name" in taken or own.kind in (own.VAR_KEYWORD, own.POSITIONAL_ONLY):
+        return
+    called = getattr(function, "__name__", type(function).__name__)
+    told = (
+        f"execute(…, name={name!r}) names the job, and `{called}` does not get it as its own "
+        f"parameter `name`: write env.options(name='the job').execute({called}, …, name={name!r})"
+    )
+    if own.default is own.empty:
+        raise SubmissionError(told)
+    warnings.warn(told, stacklevel=_TO_MAIN)
+
+
+def _announced(function: Callable[..., Any]) -> object:
+    """Return the annotation of the value: a type, a text that is not understood, or None."""
+    if hasattr(function, "__wrapped__"):
+        return None
+    try:
+        annotation = getattr(function, "__annotations__", {}).get("return")
+    except NameError:  # Python 3.14 looks at the names only now.
+        return None
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return typing.get_type_hints(function).get("return")
+    except Exception:  # Names that only type checkers import, and anything that a name may be.
+        return annotation
+
+
+def _refused(annotation: object) -> tuple[str, str] | None:
+    """Return the type that cannot be kept, and the way out; None if the value may be kept."""
+    if isinstance(annotation, str):
+        way = known_way_out_by_name(annotation)
+        return (annotation, way) if way else None
+    if isinstance(annotation, type):
+        way = known_way_out(annotation)
+        return (annotation.__qualname__, way) if way else None
+    inner = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _refused(inner[0])
+    if origin is Union or origin is types.UnionType:
+        refused = [_refused(one) for one in inner if one is not type(None)]
+        return refused[0] if refused and all(refused) else None
+    if origin not in _CONTAINERS:
+        return None
+    if origin is dict and inner[0] in (int, float, bool, tuple):
+        return (f"a dict with keys of {inner[0].__name__}", "keys are strings, so use str(key)")
+    return next((found for one in inner if (found := _refused(one))), None)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # It is the user's: its ``__repr__`` may raise anything.
+        text = "…"
+    return f"{text if len(text) <= 40 else text[:40] + '…'} ({type(value).__name__})"
