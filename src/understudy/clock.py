@@ -1,12 +1,16 @@
 """The clock interface: two readings that tests can replace.
 
-Waiting goes through the event loop, which a simulation replaces as a whole.
+Waiting goes through the event loop, which a simulation replaces as a whole; code that blocks a
+thread until something ends uses `poll`.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -34,3 +38,13 @@ class SystemClock:
 
 
 _HOLDING_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def poll(
+    look: Callable[[], T], pending: Callable[[T], object], limit_s: float, pause_s: float
+) -> T:
+    """Look until nothing is pending or the time is over; return what was seen last."""
+    deadline = time.monotonic() + limit_s
+    while pending(found := look()) and time.monotonic() < deadline:
+        time.sleep(pause_s)
+    return found

@@ -40,7 +40,7 @@ from understudy.ha.election import Leadership
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import BlockingStorage, FsspecStorage, InlineStorage
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.main_process import MainProcess
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.submission import Submission
@@ -131,9 +131,9 @@ class Threads:
             )
             self._threads[driver].start()
 
-    def registration(self) -> messages.Register:
+    def registration(self) -> messages.RegisterTaskManager:
         """Return the first message of a TaskManager."""
-        return messages.Register(
+        return messages.RegisterTaskManager(
             name=CLUSTER,
             pid=os.getpid(),
             guardian_pid=0,
@@ -313,7 +313,7 @@ class EmbeddedCluster:
         self._main: LocalLink[MainMessage] | None = None
         self._process: ThisProcess | None = None
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._ended: concurrent.futures.Future[Ended] = concurrent.futures.Future()
+        self._ended: concurrent.futures.Future[RunEnd] = concurrent.futures.Future()
         self._failure: Failure | None = None
         self._thread = threading.Thread(target=self._run, name="understudy-cluster", daemon=True)
         self._thread.start()
@@ -354,7 +354,7 @@ class EmbeddedCluster:
         finally:
             self.link.answered(None)
 
-    async def _serve(self) -> Ended:
+    async def _serve(self) -> RunEnd:
         ends: tuple[LocalLink[MainMessage], LocalLink[MainMessage]] = link_pair(_me, _me)
         cluster_end, self._main = ends
         self._process = ThisProcess()

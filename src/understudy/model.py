@@ -411,7 +411,7 @@ class Segment(Record, frozen=True):
     jobs: dict[JobId, JobEntry] = {}
 
 
-class Link(Record, frozen=True):
+class RegistryLink(Record, frozen=True):
     """The registry's entry for a document: a document without one does not count."""
 
     document: str
@@ -452,7 +452,7 @@ class RegistryBody(Record, frozen=True):
     incarnation: str
     ephemeral: bool = False
     """The cluster id was generated for one run: nothing remains afterwards."""
-    applications: dict[ApplicationId, Link] = {}
+    applications: dict[ApplicationId, RegistryLink] = {}
     tombstones: dict[RunId, Tombstone] = {}
     ended: dict[RunId, ApplicationStatus] = {}
     """Final status of runs whose tombstones are removed, oldest first; they never run again."""

@@ -23,7 +23,7 @@ from understudy.ha.register import Entry, Register
 from understudy.ha.retrieval import LEADER_KEY, encode_leader
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage
-from understudy.model import ApplicationId, Incarnation, LeaderRecord, Link, RunId
+from understudy.model import ApplicationId, Incarnation, LeaderRecord, RegistryLink, RunId
 
 AWAIT_S = 30.0
 FAILOVER_S = 20.0
@@ -108,7 +108,7 @@ class World:
         """Let there be a registry, of a run that goes on."""
         await self.services.registry.claim(1, ephemeral=False, anew=True)
         if unfinished:
-            link = Link(document="application-1", run_id=RunId("run-1"))
+            link = RegistryLink(document="application-1", run_id=RunId("run-1"))
             await self.services.registry.link(1, APPLICATION, link)
 
     async def publish(self, record: LeaderRecord) -> None:

@@ -272,7 +272,7 @@ async def register(
         who, Incarnation("leader")
     )
     drivers = tuple(replace(one, driver=Incarnation(who + one.driver)) for one in DRIVERS)
-    registration = messages.Register(
+    registration = messages.RegisterTaskManager(
         name=who, pid=1, guardian_pid=2, host="here", lock="", slots=4, spares=2,
         drivers=drivers, attempts=(),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from understudy.api.rest import HANDED_ON, Rest
 from understudy.api.rest_cluster import ClusterRoutes
 from understudy.errors import CorruptDataError
 from understudy.ha.backends.embedded import EmbeddedRegister
-from understudy.ha.metered import LATENCIES_S, MeteredRegister, Outcome
+from understudy.ha.metered import LATENCIES_S, MeteredRegister, OperationOutcome
 from understudy.ha.register import Conflict, Entry, Register, status_of
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage
@@ -146,12 +146,12 @@ def test_each_operation_is_counted_by_verb_and_outcome_and_timed() -> None:
     operations = run_virtual(story()).operations
 
     assert {
-        ("load", Outcome.OK): 1,
-        ("swap", Outcome.OK): 2,
-        ("swap", Outcome.CONFLICT): 1,
-        ("keys", Outcome.OK): 1,
+        ("load", OperationOutcome.OK): 1,
+        ("swap", OperationOutcome.OK): 2,
+        ("swap", OperationOutcome.CONFLICT): 1,
+        ("keys", OperationOutcome.OK): 1,
     } == {key: took.count for key, took in operations.items()}
-    swaps = operations["swap", Outcome.OK]
+    swaps = operations["swap", OperationOutcome.OK]
     assert 0.204 == pytest.approx(swaps.sum_s)
     assert {0.005: 1, 0.25: 1} == {
         bound: count for bound, count in zip(LATENCIES_S, swaps.counts, strict=False) if count
@@ -161,12 +161,14 @@ def test_each_operation_is_counted_by_verb_and_outcome_and_timed() -> None:
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (OSError("no route to host"), Outcome.UNKNOWN),
-        (TimeoutError(), Outcome.UNKNOWN),
-        (CorruptDataError("half of it"), Outcome.DATA_ERROR),
+        (OSError("no route to host"), OperationOutcome.UNKNOWN),
+        (TimeoutError(), OperationOutcome.UNKNOWN),
+        (CorruptDataError("half of it"), OperationOutcome.DATA_ERROR),
     ],
 )
-def test_what_fails_is_told_apart_and_raised_as_it_is(failure: Exception, outcome: Outcome) -> None:
+def test_what_fails_is_told_apart_and_raised_as_it_is(
+    failure: Exception, outcome: OperationOutcome
+) -> None:
     async def story() -> tuple[MeteredRegister, BaseException]:
         metered = MeteredRegister(Slow(failure=failure))
         with pytest.raises(type(failure)) as caught:
@@ -191,7 +193,7 @@ def test_an_operation_past_its_deadline_is_unknown_and_one_that_nobody_awaits_gi
 
     operations = run_virtual(story()).register.operations
 
-    assert {("load", Outcome.UNKNOWN): 5.0, ("load", Outcome.GIVEN_UP): 2.0} == {
+    assert {("load", OperationOutcome.UNKNOWN): 5.0, ("load", OperationOutcome.GIVEN_UP): 2.0} == {
         key: pytest.approx(took.sum_s) for key, took in operations.items()
     }
 

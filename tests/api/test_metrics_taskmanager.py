@@ -292,7 +292,7 @@ def test_a_registration_carries_where_the_metrics_are() -> None:
         envelope = await scene.network.links[-1][1].receive()
         scene.task.cancel()
         assert envelope is not None
-        assert isinstance(envelope.message, messages.Register)
+        assert isinstance(envelope.message, messages.RegisterTaskManager)
         return envelope.message.metrics
 
     told = run_virtual(story())

@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 from rich.console import Console
 
-from understudy.cli.launch.show import LINES_SHOWN, LiveView, Standing, describe
+from understudy.cli.launch.show import LINES_SHOWN, LiveView, StatusPanel, describe
 from understudy.cli.launch.story import Event, Story
 
 HOSTILE = "load\x1b[2J\r\n\x07[red]rows[/red] \u202edaol"
@@ -37,7 +37,7 @@ class Watched:
 
     def shown(self, width: int = 120) -> list[str]:
         console = Console(record=True, width=width, file=io.StringIO())
-        console.print(Standing(self.story))
+        console.print(StatusPanel(self.story))
         lines = console.export_text().splitlines()
         assert all(len(line) <= width for line in lines)
         return [re.sub(r"\s+", " ", line).strip() for line in lines]

@@ -16,6 +16,7 @@ import pytest
 from understudy.cli.launch import notify
 from understudy.cli.launch.notify import HELD_MAX, TRIES_MAX, NoNotifier, Notifier, notifier
 from understudy.config import Configuration
+from understudy.core.backoff import Backoff
 
 EVENT = {"event": "takeover", "seq": 1, "seconds": 0.1}
 PATIENCE_S = 20.0
@@ -72,7 +73,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(notify, "BACKOFF", Backoff(0.01))
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -24,7 +24,6 @@ from understudy.errors import (
     UnreadableDataError,
 )
 from understudy.ha import drafts, plain_files
-from understudy.ha import storage as storage_module
 from understudy.ha.storage import (
     BlockingStorage,
     FsspecStorage,
@@ -62,16 +61,16 @@ def test_directories_that_another_process_prunes_meanwhile_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     one, other = LocalStorage(tmp_path), LocalStorage(tmp_path)
-    make = storage_module.make_directories
+    make = drafts.make_directories
     pruned: list[Path] = []
 
-    def make_in_vain(path: Path) -> None:
-        make(path)
+    def make_in_vain(path: Path, mode: int = 0o700) -> None:
+        make(path, mode)
         if path == tmp_path / "a" / "b" and len(pruned) < times:
             pruned.append(path)
             other.prune("a/b")
 
-    monkeypatch.setattr(storage_module, "make_directories", make_in_vain)
+    monkeypatch.setattr(drafts, "make_directories", make_in_vain)
     one.publish("a/b/file", b"data")
 
     assert times == len(pruned)

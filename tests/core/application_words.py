@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from understudy.core import application as life
 from understudy.core.application import (
+    ApplicationState,
     Command,
     Conclude,
     Event,
@@ -11,7 +12,6 @@ from understudy.core.application import (
     JobView,
     MainLost,
     MainRaised,
-    State,
 )
 from understudy.core.restart import Strategy
 from understudy.model import ApplicationStatus, Failure, JobId, JobStatus
@@ -30,12 +30,15 @@ FINISHED, FAILED, CANCELED = (
 )
 STOPPED = MainRaised(EXIT)
 """What is heard of a ``main`` that was told to end."""
-LEFT = State(jobs={A: JobView(reached=False), B: JobView(reached=False)})
+LEFT = ApplicationState(jobs={A: JobView(reached=False), B: JobView(reached=False)})
 
 
 def live(
-    state: State, *events: Event, policy: bool | None = None, strategy: Strategy | None = None
-) -> tuple[State, list[list[Command]]]:
+    state: ApplicationState,
+    *events: Event,
+    policy: bool | None = None,
+    strategy: Strategy | None = None,
+) -> tuple[ApplicationState, list[list[Command]]]:
     said = []
     for event in events:
         state, commands = life.step(state, event, strategy or Strategy(), policy, 0.5)
@@ -44,7 +47,7 @@ def live(
 
 
 def last(*events: Event, policy: bool | None = None) -> list[Command]:
-    return live(State(), *events, policy=policy)[1][-1]
+    return live(ApplicationState(), *events, policy=policy)[1][-1]
 
 
 def end(job_id: JobId, status: JobStatus = JobStatus.FINISHED) -> JobEnded:

@@ -21,7 +21,7 @@ from tests.core.application_words import (
 )
 from understudy.core import application as life
 from understudy.core.application import (
-    BackoffOver,
+    ApplicationState,
     CancelJobs,
     Command,
     Conclude,
@@ -34,9 +34,9 @@ from understudy.core.application import (
     MainReturned,
     PauseMain,
     ResultDelivered,
-    RunMain,
-    State,
+    StartMain,
 )
+from understudy.core.backoff import BackoffOver
 from understudy.core.restart import Strategy
 from understudy.model import ApplicationStatus, Failure, JobStatus, Restarts
 
@@ -44,26 +44,26 @@ from understudy.model import ApplicationStatus, Failure, JobStatus, Restarts
 
 
 def test_an_application_without_jobs_ends_with_main() -> None:
-    expected: list[list[Command]] = [[RunMain()], concluded(FINISHED)]
+    expected: list[list[Command]] = [[StartMain()], concluded(FINISHED)]
 
-    state, actual = live(State(), Execute(), MainReturned())
+    state, actual = live(ApplicationState(), Execute(), MainReturned())
 
     assert expected == actual
     assert FINISHED is state.ended
 
 
 def test_what_main_raises_fails_the_application() -> None:
-    expected: list[list[Command]] = [[RunMain()], concluded(FAILED, OOPS)]
+    expected: list[list[Command]] = [[StartMain()], concluded(FAILED, OOPS)]
 
-    _, actual = live(State(), Execute(), MainRaised(OOPS))
+    _, actual = live(ApplicationState(), Execute(), MainRaised(OOPS))
 
     assert expected == actual
 
 
 def test_a_main_that_is_lost_is_executed_again_at_once() -> None:
-    expected: list[list[Command]] = [[RunMain()], [PauseMain(0.0)], [RunMain()]]
+    expected: list[list[Command]] = [[StartMain()], [PauseMain(0.0)], [StartMain()]]
 
-    state, actual = live(State(), Execute(), lost(), BackoffOver())
+    state, actual = live(ApplicationState(), Execute(), lost(), BackoffOver())
 
     assert expected == actual
     assert (Main.RUNNING, Restarts(losses=1)) == (state.main, state.restarts)
@@ -77,7 +77,7 @@ def test_a_main_that_is_lost_early_again_and_again_waits_and_is_given_up() -> No
     )
     expected = concluded(FAILED, Failure(type="MainLost", message=message, time=7.0))
 
-    state, _ = live(State(), Execute())
+    state, _ = live(ApplicationState(), Execute())
     seen: list[list[Command]] = []
     for _ in range(11):
         state, said = live(state, lost(0.0), BackoffOver(), strategy=strategy)
@@ -90,7 +90,7 @@ def test_a_main_that_is_lost_early_again_and_again_waits_and_is_given_up() -> No
 def test_a_main_that_was_lost_is_not_executed_again_without_a_restart_strategy() -> None:
     strategy = Strategy("none", 0)
 
-    _, actual = live(State(), Execute(), lost(), strategy=strategy)
+    _, actual = live(ApplicationState(), Execute(), lost(), strategy=strategy)
 
     assert isinstance(actual[-1][0], Conclude)
 
@@ -98,7 +98,7 @@ def test_a_main_that_was_lost_is_not_executed_again_without_a_restart_strategy()
 def test_the_losses_of_an_earlier_leader_are_counted_on() -> None:
     expected = [PauseMain(1.5)]
 
-    _, actual = live(State(restarts=Restarts(losses=2)), Execute(), lost(0.0))
+    _, actual = live(ApplicationState(restarts=Restarts(losses=2)), Execute(), lost(0.0))
 
     assert expected == actual[-1]
 
@@ -107,10 +107,10 @@ def test_the_losses_of_an_earlier_leader_are_counted_on() -> None:
 
 
 def test_the_application_goes_on_until_every_job_has_ended() -> None:
-    expected: list[list[Command]] = [[RunMain()], [], [], [], [], concluded(FINISHED)]
+    expected: list[list[Command]] = [[StartMain()], [], [], [], [], concluded(FINISHED)]
 
     _, actual = live(
-        State(), Execute(), JobReached(A), JobReached(B), end(A), MainReturned(), end(B)
+        ApplicationState(), Execute(), JobReached(A), JobReached(B), end(A), MainReturned(), end(B)
     )
 
     assert expected == actual
@@ -157,7 +157,7 @@ def test_a_failed_job_without_a_reason_gives_one() -> None:
 
 
 def test_a_result_that_is_delivered_of_no_known_job_changes_nothing() -> None:
-    state, _ = live(State(), Execute())
+    state, _ = live(ApplicationState(), Execute())
     expected: life.Step = (state, [])
 
     actual = life.step(state, ResultDelivered(A), Strategy(), None, 0.5)
@@ -171,7 +171,7 @@ def test_when_main_fails_its_jobs_are_cancelled_before_the_end() -> None:
         [],
         concluded(FAILED, OOPS),
     ]
-    state, _ = live(State(), Execute(), JobReached(A), JobReached(B))
+    state, _ = live(ApplicationState(), Execute(), JobReached(A), JobReached(B))
 
     ending, actual = live(state, MainRaised(OOPS))
     assert ApplicationStatus.FAILING is life.status_of(ending)
@@ -219,7 +219,13 @@ def test_each_execution_of_main_begins_with_nothing_reached_and_nothing_awaited(
     expected = {A: JobView(reached=False, status=JobStatus.FAILED, failure=BAD)}
 
     state, _ = live(
-        State(), Execute(), JobReached(A), fail(A), ResultDelivered(A), lost(), BackoffOver()
+        ApplicationState(),
+        Execute(),
+        JobReached(A),
+        fail(A),
+        ResultDelivered(A),
+        lost(),
+        BackoffOver(),
     )
 
     assert expected == state.jobs

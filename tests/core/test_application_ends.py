@@ -26,7 +26,7 @@ from tests.core.application_words import (
 )
 from understudy.core import application as life
 from understudy.core.application import (
-    BackoffOver,
+    ApplicationState,
     Broken,
     CancelJobs,
     CancelRequested,
@@ -38,10 +38,10 @@ from understudy.core.application import (
     JobView,
     MainRaised,
     MainReturned,
-    RunMain,
-    State,
+    StartMain,
     StopMain,
 )
+from understudy.core.backoff import BackoffOver
 from understudy.model import ApplicationStatus, JobStatus
 
 # --- cancelling -----------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_a_cancelled_application_stops_main_and_its_jobs() -> None:
         [],
         concluded(CANCELED),
     ]
-    state, _ = live(State(), Execute(), JobReached(A), JobReached(B), end(B))
+    state, _ = live(ApplicationState(), Execute(), JobReached(A), JobReached(B), end(B))
 
     stopping, first = live(state, CancelRequested())
     _, rest = live(stopping, CancelRequested(), cancel(A), STOPPED)
@@ -71,7 +71,9 @@ def test_a_cancelled_job_that_main_did_not_catch_cancels_the_application(
         [CancelJobs((B,), "a job was cancelled")],
         concluded(CANCELED),
     ]
-    state, _ = live(State(), Execute(), JobReached(A), JobReached(B), cancel(A), policy=policy)
+    state, _ = live(
+        ApplicationState(), Execute(), JobReached(A), JobReached(B), cancel(A), policy=policy
+    )
 
     ending, first = live(state, MainRaised(OOPS, cancelled=True), policy=policy)
     _, rest = live(ending, cancel(B), policy=policy)
@@ -130,7 +132,9 @@ def test_a_job_that_main_submits_while_it_is_stopped_is_cancelled_too() -> None:
         concluded(CANCELED),
     ]
 
-    _, actual = live(State(), Execute(), CancelRequested(), JobReached(A), STOPPED, cancel(A))
+    _, actual = live(
+        ApplicationState(), Execute(), CancelRequested(), JobReached(A), STOPPED, cancel(A)
+    )
 
     assert expected == actual[2:]
 
@@ -146,7 +150,9 @@ def test_a_job_that_main_submits_while_the_application_fails_is_cancelled_too() 
 def test_a_job_that_has_ended_is_not_cancelled_when_it_is_reached_then() -> None:
     expected: list[Command] = []
 
-    state, _ = live(State(jobs={A: JobView(reached=False, status=JobStatus.FINISHED)}), Execute())
+    state, _ = live(
+        ApplicationState(jobs={A: JobView(reached=False, status=JobStatus.FINISHED)}), Execute()
+    )
     _, actual = live(state, CancelRequested(), JobReached(A))
 
     assert expected == actual[-1]
@@ -177,7 +183,7 @@ def test_an_application_that_cannot_go_on_stops_main_and_fails() -> None:
         [],
         concluded(FAILED, OOPS),
     ]
-    state, _ = live(State(), Execute(), JobReached(A))
+    state, _ = live(ApplicationState(), Execute(), JobReached(A))
 
     _, actual = live(state, Broken(OOPS), STOPPED, cancel(A))
 
@@ -186,7 +192,7 @@ def test_an_application_that_cannot_go_on_stops_main_and_fails() -> None:
 
 def test_the_first_failure_is_told_and_stopping_is_not_repeated() -> None:
     expected: list[list[Command]] = [[StopMain()], [], concluded(FAILED, OOPS)]
-    state, _ = live(State(), Execute())
+    state, _ = live(ApplicationState(), Execute())
 
     _, actual = live(state, Broken(OOPS), Broken(BAD), STOPPED)
 
@@ -210,7 +216,7 @@ def test_true_a_failed_job_fails_the_application_at_once() -> None:
         [],
         concluded(FAILED, BAD),
     ]
-    state, _ = live(State(), Execute(), JobReached(A), JobReached(B), policy=True)
+    state, _ = live(ApplicationState(), Execute(), JobReached(A), JobReached(B), policy=True)
 
     _, actual = live(state, fail(A), STOPPED, cancel(B), policy=True)
 
@@ -223,7 +229,7 @@ def test_true_a_cancelled_job_cancels_the_application_at_once() -> None:
         [],
         concluded(CANCELED),
     ]
-    state, _ = live(State(), Execute(), JobReached(A), JobReached(B), policy=True)
+    state, _ = live(ApplicationState(), Execute(), JobReached(A), JobReached(B), policy=True)
 
     _, actual = live(state, cancel(A), cancel(B), STOPPED, policy=True)
 
@@ -262,24 +268,26 @@ def test_true_what_main_dropped_is_not_held_against_it() -> None:
         (JobView(reached=False, status=JobStatus.FAILED), concluded(FAILED, ANY_JOB)),
         (JobView(reached=False, status=JobStatus.FAILED, failure=BAD), concluded(FAILED, BAD)),
         (JobView(reached=False, status=JobStatus.CANCELED), concluded(CANCELED)),
-        (JobView(reached=False, status=JobStatus.CANCELED, dropped=True), [RunMain()]),
-        (JobView(reached=False, status=JobStatus.FINISHED), [RunMain()]),
+        (JobView(reached=False, status=JobStatus.CANCELED, dropped=True), [StartMain()]),
+        (JobView(reached=False, status=JobStatus.FINISHED), [StartMain()]),
     ],
 )
 def test_true_a_new_leader_draws_the_conclusion_that_the_last_could_not(
     view: JobView, expected: list[Command]
 ) -> None:
-    _, actual = live(State(jobs={A: view}), Execute(), policy=True)
+    _, actual = live(ApplicationState(jobs={A: view}), Execute(), policy=True)
 
     assert expected == actual[-1]
 
 
 @pytest.mark.parametrize("policy", [None, False])
 def test_otherwise_main_is_executed_whatever_became_of_earlier_jobs(policy: bool | None) -> None:
-    expected = [RunMain()]
+    expected = [StartMain()]
 
     _, actual = live(
-        State(jobs={A: JobView(reached=False, status=JobStatus.FAILED)}), Execute(), policy=policy
+        ApplicationState(jobs={A: JobView(reached=False, status=JobStatus.FAILED)}),
+        Execute(),
+        policy=policy,
     )
 
     assert expected == actual[-1]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from understudy.core import application as life
-from understudy.core.application import Command, Event, JobView, Main, State, status_of
+from understudy.core.application import ApplicationState, Command, Event, JobView, Main, status_of
+from understudy.core.backoff import BackoffOver
 from understudy.core.restart import Strategy
 from understudy.model import ApplicationStatus, Failure, JobId, JobStatus, Restarts
 
@@ -21,7 +22,7 @@ class ApplicationExplored(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.policy: bool | None = None
-        self.state = State()
+        self.state = ApplicationState()
         self.main_lives = False
         self.main_stops = False
         self.pausing = False
@@ -39,7 +40,7 @@ class ApplicationExplored(RuleBasedStateMachine):
         views = {job_id: JobView(reached=False) for job_id in sorted(self.living)}
         for job_id in sorted(done):
             views[job_id] = JobView(reached=False, status=JobStatus.FINISHED)
-        self.state = State(jobs=views)
+        self.state = ApplicationState(jobs=views)
         self.take(life.Execute())
 
     def take(self, event: Event) -> None:
@@ -51,7 +52,7 @@ class ApplicationExplored(RuleBasedStateMachine):
 
     def obey(self, command: Command) -> None:
         match command:
-            case life.RunMain():
+            case life.StartMain():
                 assert not self.main_lives, "main is executed twice at once"
                 assert not self.wished, "main is executed though somebody cancelled"
                 self.main_lives, self.main_stops = True, False
@@ -102,7 +103,7 @@ class ApplicationExplored(RuleBasedStateMachine):
     @rule()
     def the_pause_is_over(self) -> None:
         self.pausing = False
-        self.take(life.BackoffOver())
+        self.take(BackoffOver())
 
     # --- jobs, and people -------------------------------------------------------------------------
 
@@ -168,21 +169,28 @@ TestApplicationExplored = ApplicationExplored.TestCase
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (State(), ApplicationStatus.CREATED),
-        (State(Main.RUNNING), ApplicationStatus.RUNNING),
-        (State(Main.BACKING_OFF), ApplicationStatus.RUNNING),
-        (State(Main.ENDED), ApplicationStatus.RUNNING),
-        (State(Main.STOPPING, failure=OOPS), ApplicationStatus.FAILING),
-        (State(Main.STOPPING, cancelled=True), ApplicationStatus.CANCELING),
-        (State(Main.STOPPING, cancelled=True, failure=OOPS), ApplicationStatus.CANCELING),
-        (State(cancelled=True), ApplicationStatus.CANCELING),
+        (ApplicationState(), ApplicationStatus.CREATED),
+        (ApplicationState(Main.RUNNING), ApplicationStatus.RUNNING),
+        (ApplicationState(Main.BACKING_OFF), ApplicationStatus.RUNNING),
+        (ApplicationState(Main.ENDED), ApplicationStatus.RUNNING),
+        (ApplicationState(Main.STOPPING, failure=OOPS), ApplicationStatus.FAILING),
+        (ApplicationState(Main.STOPPING, cancelled=True), ApplicationStatus.CANCELING),
         (
-            State(Main.ENDED, cancelled=True, failure=OOPS, ended=ApplicationStatus.FAILED),
+            ApplicationState(Main.STOPPING, cancelled=True, failure=OOPS),
+            ApplicationStatus.CANCELING,
+        ),
+        (ApplicationState(cancelled=True), ApplicationStatus.CANCELING),
+        (
+            ApplicationState(
+                Main.ENDED, cancelled=True, failure=OOPS, ended=ApplicationStatus.FAILED
+            ),
             ApplicationStatus.FAILED,
         ),
     ],
 )
-def test_a_state_is_shown_in_flinks_words(state: State, expected: ApplicationStatus) -> None:
+def test_a_state_is_shown_in_flinks_words(
+    state: ApplicationState, expected: ApplicationStatus
+) -> None:
     actual = status_of(state)
 
     assert expected is actual
@@ -190,7 +198,7 @@ def test_a_state_is_shown_in_flinks_words(state: State, expected: ApplicationSta
 
 @pytest.mark.parametrize("status", [each for each in ApplicationStatus if each.is_terminal])
 def test_nothing_happens_after_the_end(status: ApplicationStatus) -> None:
-    state = State(Main.ENDED, restarts=Restarts(), ended=status)
+    state = ApplicationState(Main.ENDED, restarts=Restarts(), ended=status)
     events: list[Event] = [
         life.Execute(),
         life.JobReached(JobId("A")),

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from understudy.core.ending import CleanJob, EndApplication, Kind, Task, next_tasks
+from understudy.core.ending import CleanJob, EndApplication, EndingStep, Task, next_tasks
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
@@ -63,7 +63,7 @@ def application(how: str, *, tombstone: bool = False) -> ApplicationDocument:
     )
 
 
-def end(kind: Kind) -> list[Task]:
+def end(kind: EndingStep) -> list[Task]:
     return [EndApplication(kind)]
 
 
@@ -81,8 +81,8 @@ def clean(*names: str) -> list[Task]:
         (DIRTY, jobs(DIRTY, CLEANED), clean("A")),
         (DIRTY, jobs(DIRTY, OPEN), clean("A")),
         (DIRTY, jobs(CLEANED, OPEN), []),
-        (DIRTY, jobs(CLEANED, CLEANED), end(Kind.WRITE_TOMBSTONE)),
-        (DIRTY, jobs(), end(Kind.WRITE_TOMBSTONE)),
+        (DIRTY, jobs(CLEANED, CLEANED), end(EndingStep.WRITE_TOMBSTONE)),
+        (DIRTY, jobs(), end(EndingStep.WRITE_TOMBSTONE)),
     ],
 )
 def test_what_is_to_be_done_next_follows_from_what_is_durable(
@@ -96,23 +96,28 @@ def test_what_is_to_be_done_next_follows_from_what_is_durable(
 @pytest.mark.parametrize(
     ("how", "entries", "done", "expected"),
     [
-        (DIRTY, jobs(CLEANED), [], end(Kind.MARK_JOBS_CLEAN)),
-        (DIRTY, jobs(CLEAN, CLEANED), [], end(Kind.MARK_JOBS_CLEAN)),
-        (DIRTY, jobs(CLEAN), [], end(Kind.CLEAN_APPLICATION)),
-        (DIRTY, jobs(CLEAN), [Kind.CLEAN_APPLICATION], end(Kind.MARK_APPLICATION_CLEAN)),
-        (DIRTY, jobs(), [], end(Kind.CLEAN_APPLICATION)),
-        (DIRTY, jobs(), [Kind.CLEAN_APPLICATION], end(Kind.MARK_APPLICATION_CLEAN)),
-        (CLEAN, jobs(CLEAN), [], end(Kind.BURY)),
-        (CLEAN, jobs(), [], end(Kind.BURY)),
+        (DIRTY, jobs(CLEANED), [], end(EndingStep.MARK_JOBS_CLEAN)),
+        (DIRTY, jobs(CLEAN, CLEANED), [], end(EndingStep.MARK_JOBS_CLEAN)),
+        (DIRTY, jobs(CLEAN), [], end(EndingStep.CLEAN_APPLICATION)),
+        (
+            DIRTY,
+            jobs(CLEAN),
+            [EndingStep.CLEAN_APPLICATION],
+            end(EndingStep.MARK_APPLICATION_CLEAN),
+        ),
+        (DIRTY, jobs(), [], end(EndingStep.CLEAN_APPLICATION)),
+        (DIRTY, jobs(), [EndingStep.CLEAN_APPLICATION], end(EndingStep.MARK_APPLICATION_CLEAN)),
+        (CLEAN, jobs(CLEAN), [], end(EndingStep.BURY)),
+        (CLEAN, jobs(), [], end(EndingStep.BURY)),
     ],
 )
 def test_nothing_but_jobs_is_cleaned_up_before_the_application_points_to_its_tombstones_file(
-    how: str, entries: list[JobEntry], done: list[Kind], expected: list[Task]
+    how: str, entries: list[JobEntry], done: list[EndingStep], expected: list[Task]
 ) -> None:
     first = next_tasks(application(how), entries, frozenset(done))
     then = next_tasks(application(how, tombstone=True), entries, frozenset(done))
 
-    assert end(Kind.WRITE_TOMBSTONE) == first
+    assert end(EndingStep.WRITE_TOMBSTONE) == first
     assert expected == then
 
 
@@ -125,9 +130,9 @@ def test_jobs_may_come_from_any_iterable() -> None:
 
 
 def test_each_step_is_told_to_people_in_its_own_words() -> None:
-    expected = len(Kind)
+    expected = len(EndingStep)
 
-    actual = len({kind.value for kind in Kind})
+    actual = len({kind.value for kind in EndingStep})
 
     assert expected == actual
 
@@ -142,7 +147,7 @@ class World:
     directory: bool = True
     documents: bool = True
     noted: set[JobId] = field(default_factory=set)
-    done: frozenset[Kind] = frozenset()
+    done: frozenset[EndingStep] = frozenset()
 
     def seen(self) -> list[JobEntry]:
         """Return the jobs as this leader sees them: with what it will write some day."""
@@ -172,12 +177,12 @@ class World:
                 self.plans.discard(task.job_id)
                 yield f"clean {task.job_id}"
                 self.noted.add(task.job_id)
-            case EndApplication(Kind.WRITE_TOMBSTONE):
+            case EndApplication(EndingStep.WRITE_TOMBSTONE):
                 assert self.directory, "there is nothing left to write it from"
                 assert not self.plans, "a job is not cleaned up"
                 self.application = replace(self.application, tombstone=POINTER)
                 yield "tombstone"
-            case EndApplication(Kind.MARK_JOBS_CLEAN):
+            case EndApplication(EndingStep.MARK_JOBS_CLEAN):
                 assert self.application.tombstone, "what the jobs returned would be lost"
                 assert self.application.result, "no application result is dirty yet"
                 for job_id, entry in self.jobs.items():
@@ -185,19 +190,19 @@ class World:
                     marked = replace(entry.result, cleaned=True, clean=True)
                     self.jobs[job_id] = replace(entry, result=marked)
                     yield f"mark {job_id}"
-            case EndApplication(Kind.CLEAN_APPLICATION):
+            case EndApplication(EndingStep.CLEAN_APPLICATION):
                 assert self.application.tombstone, "the result would be lost"
                 assert self.all_jobs_clean()
                 self.directory = False
                 yield "clean application"
-            case EndApplication(Kind.MARK_APPLICATION_CLEAN):
+            case EndApplication(EndingStep.MARK_APPLICATION_CLEAN):
                 assert self.all_jobs_clean()
                 assert not self.directory, "its own things are not cleaned up"
                 assert self.application.result
                 marked_clean = replace(self.application.result, clean=True)
                 self.application = replace(self.application, result=marked_clean)
                 yield "mark application"
-            case EndApplication(Kind.BURY):
+            case EndApplication(EndingStep.BURY):
                 assert self.application.result
                 assert self.application.result.clean
                 self.documents = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from understudy.core import executors
-from understudy.core.executors import Application, Assignment, Capacity, Holder, Tag
+from understudy.core.executors import ActiveApplication, AssignedAttempt, Capacity, CoreHolder, Tag
 
 FOUR = Capacity(4, 4)
 
@@ -85,11 +85,11 @@ def test_a_cluster_without_workers_carries_one_job_which_then_says_what_it_waits
     ("capacity", "expected"),
     [
         (
-            Capacity(4, 0, (Holder("a", "nightly", 4), Holder("me", "mine", 0))),
+            Capacity(4, 0, (CoreHolder("a", "nightly", 4), CoreHolder("me", "mine", 0))),
             "waits for executors: the cluster has 0 of 4 cores free; 'nightly' holds 4",
         ),
         (
-            Capacity(9, 1, tuple(Holder(str(n), f"app {n}", n) for n in (1, 2, 3, 1, 1))),
+            Capacity(9, 1, tuple(CoreHolder(str(n), f"app {n}", n) for n in (1, 2, 3, 1, 1))),
             "waits for executors: the cluster has 1 of 9 cores free; 'app 3' holds 3; "
             "'app 2' holds 2; 'app 1' holds 1; 2 others hold 2",
         ),
@@ -108,15 +108,15 @@ def test_a_cluster_without_workers_carries_one_job_which_then_says_what_it_waits
             "do not answer",
         ),
         (None, "waits for executors: spark://m:1 has given none, and does not say why"),
-        (Capacity(4, 2, (Holder("me", "mine", 2),)), ""),
+        (Capacity(4, 2, (CoreHolder("me", "mine", 2),)), ""),
     ],
 )
 def test_a_job_without_executors_says_why(capacity: Capacity | None, expected: str) -> None:
     assert expected == executors.why_without(capacity, "me", "spark://m:1")
 
 
-def tagged(cluster: str, run: str, job: str, attempt: int) -> Application:
-    return Application(f"{cluster}{run}{job}{attempt}", "", Tag(cluster, run, job, attempt))
+def tagged(cluster: str, run: str, job: str, attempt: int) -> ActiveApplication:
+    return ActiveApplication(f"{cluster}{run}{job}{attempt}", "", Tag(cluster, run, job, attempt))
 
 
 def test_orphans_are_earlier_attempts_of_the_job_and_what_an_earlier_run_has_left() -> None:
@@ -127,8 +127,8 @@ def test_orphans_are_earlier_attempts_of_the_job_and_what_an_earlier_run_has_lef
     assert dead == executors.orphans([*alive, *dead], mine)
 
 
-def kept(job: str, driver: str) -> Application:
-    return Application(f"{job} in {driver}", "", Tag("c", "r", job, 1, driver))
+def kept(job: str, driver: str) -> ActiveApplication:
+    return ActiveApplication(f"{job} in {driver}", "", Tag("c", "r", job, 1, driver))
 
 
 def test_an_orphan_is_what_the_lost_driver_had_kept_for_the_job_from_an_earlier_one() -> None:
@@ -166,7 +166,7 @@ def test_what_is_no_tag_of_ours_is_not_taken_for_one(text: str) -> None:
 
 
 def test_a_spark_application_is_called_after_application_job_and_attempt() -> None:
-    assignment = Assignment(Tag("c", "r", "j", 2), "load flights", "flights")
+    assignment = AssignedAttempt(Tag("c", "r", "j", 2), "load flights", "flights")
 
     assert assignment.title == "flights / load flights #2"
     assert assignment.label == "load flights #2"

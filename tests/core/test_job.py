@@ -25,8 +25,9 @@ from understudy.core.job import (
     Begin,
     Cancel,
     Command,
-    Deploy,
+    DeployAttempt,
     Displace,
+    EndAttempt,
     Event,
     Forgotten,
     IntentStored,
@@ -43,7 +44,6 @@ from understudy.core.job import (
     RequestSlot,
     ReturnSlot,
     Running,
-    StopAttempt,
     StoreIntent,
 )
 from understudy.core.restart import Strategy
@@ -84,7 +84,7 @@ def test_a_job_is_submitted_placed_run_and_recorded() -> None:
         [
             [RequestSlot()],
             [StoreIntent(1, P, NO_COUNT)],
-            [Deploy(1, P)],
+            [DeployAttempt(1, P)],
             [],
             [ReturnSlot(), kept(1)],
             [],
@@ -99,7 +99,7 @@ def test_a_job_is_submitted_placed_run_and_recorded() -> None:
 def test_a_job_may_end_before_anybody_heard_that_it_runs() -> None:
     expected = (
         Phase.RECORDING,
-        [[StoreIntent(1, P, NO_COUNT)], [Deploy(1, P)], [ReturnSlot(), kept(1)]],
+        [[StoreIntent(1, P, NO_COUNT)], [DeployAttempt(1, P)], [ReturnSlot(), kept(1)]],
     )
 
     actual = live(after(job.submitted(J), Begin()), Offered(P), IntentStored(), finished(1))
@@ -113,7 +113,7 @@ def test_a_function_that_raises_is_tried_again_and_given_up_in_the_end() -> None
         [ReturnSlot(), Pause(1.0, reason)],
         [RequestSlot()],
         [StoreIntent(2, Q, Restarts(failures=1))],
-        [Deploy(2, Q)],
+        [DeployAttempt(2, Q)],
         [],
         [
             ReturnSlot(),
@@ -267,7 +267,7 @@ def test_a_cancelled_job_ends_once_its_attempt_is_dead(
 
 
 def test_a_running_attempt_is_stopped_and_stopped_again_if_it_starts_late() -> None:
-    expected: list[list[Command]] = [[StopAttempt(1)], [StopAttempt(1)], []]
+    expected: list[list[Command]] = [[EndAttempt(1)], [EndAttempt(1)], []]
 
     state = after(job.submitted(J), Begin(), Offered(P), IntentStored())
     _, actual = live(state, Cancel(), Running(1), Cancel())
@@ -296,7 +296,7 @@ def unreached(*events: Event) -> JobState:
 
 def test_a_job_gives_way_with_proof_of_death_and_goes_on_as_the_next_attempt() -> None:
     expected: list[list[Command]] = [
-        [StopAttempt(1)],
+        [EndAttempt(1)],
         [ReturnSlot(), RecordDisplaced()],
         [],
         [],
@@ -343,7 +343,7 @@ def test_what_gives_way_is_set_aside_and_not_counted(
 
 
 def test_a_job_that_finished_while_it_was_to_give_way_has_finished() -> None:
-    expected = [[StopAttempt(1)], [ReturnSlot(), kept(1)]]
+    expected = [[EndAttempt(1)], [ReturnSlot(), kept(1)]]
 
     _, actual = live(unreached(Begin(), *begun()), Displace(), finished(1))
 
@@ -352,7 +352,7 @@ def test_a_job_that_finished_while_it_was_to_give_way_has_finished() -> None:
 
 def test_a_job_that_is_reached_while_it_gives_way_begins_again_once_that_is_noted() -> None:
     expected: list[list[Command]] = [
-        [StopAttempt(1)],
+        [EndAttempt(1)],
         [],
         [],
         [ReturnSlot(), RecordDisplaced()],
@@ -384,7 +384,7 @@ def test_a_job_that_was_set_aside_may_be_cancelled() -> None:
 
 
 def test_a_job_that_began_again_may_give_way_again() -> None:
-    expected = [[], [StopAttempt(2)]]
+    expected = [[], [EndAttempt(2)]]
     aside = after(unreached(Begin(), *begun()), Displace(), killed(1), Recorded())
 
     again = after(aside, Reached(), Begin(), Offered(P), IntentStored(), Running(2))
@@ -470,7 +470,7 @@ def test_what_failed_before_main_reached_it_waits_until_it_does(events: list[Eve
 
 
 def test_an_attempt_that_main_does_not_reach_again_runs_on_until_it_gives_way() -> None:
-    expected: list[list[Command]] = [[], [StopAttempt(2)], [ReturnSlot(), RecordDisplaced()]]
+    expected: list[list[Command]] = [[], [EndAttempt(2)], [ReturnSlot(), RecordDisplaced()]]
 
     _, actual = live(job.recovered(entry(2)), Running(2), Displace(), killed(2))
 

@@ -82,9 +82,9 @@ class JobExplored(RuleBasedStateMachine):
                     displaced=False,
                 )
                 self.answers.append(job.IntentStored())
-            case job.Deploy():
+            case job.DeployAttempt():
                 self.deploy(command.attempt)
-            case job.StopAttempt():
+            case job.EndAttempt():
                 self.stopping.add(command.attempt)
             case job.LookForOutcome():
                 assert not self.living, "looked while the attempt may write"

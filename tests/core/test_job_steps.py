@@ -104,10 +104,10 @@ CELLS: dict[tuple[str, Phase], Cell] = {
     ("begin", Phase.SUSPENDED): ({"phase": Phase.WAITING, "displaced": False}, WANT),
     **{("offered", phase): ({}, [job.ReturnSlot()]) for phase in Phase},
     ("offered", Phase.WAITING): (PLACED, [job.StoreIntent(2, Q, Restarts())]),
-    ("intent stored", Phase.PLACING): ({"phase": Phase.DEPLOYING}, [job.Deploy(2, P)]),
+    ("intent stored", Phase.PLACING): ({"phase": Phase.DEPLOYING}, [job.DeployAttempt(2, P)]),
     ("running", Phase.DEPLOYING): ({"phase": Phase.RUNNING}, []),
     ("running", Phase.RECONCILING): ({"phase": Phase.RUNNING, "adopted": True}, []),
-    ("running", Phase.STOPPING): ({}, [job.StopAttempt(2)]),
+    ("running", Phase.STOPPING): ({}, [job.EndAttempt(2)]),
     **{
         ("refused", phase): ({**CHECKED, "lost": "full"}, LOOK)
         for phase in [*ALIVE, Phase.PLACING, Phase.STOPPING]
@@ -131,7 +131,7 @@ CELLS: dict[tuple[str, Phase], Cell] = {
     ("backoff over", Phase.BACKING_OFF): ({"phase": Phase.WAITING}, WANT),
     **{("cancel", phase): ({"cancelled": True}, []) for phase in Phase},
     **{
-        ("cancel", phase): ({"cancelled": True, "phase": Phase.STOPPING}, [job.StopAttempt(2)])
+        ("cancel", phase): ({"cancelled": True, "phase": Phase.STOPPING}, [job.EndAttempt(2)])
         for phase in ALIVE
     },
     **{("cancel", phase): ({"cancelled": True, **GIVEN_UP[0]}, GIVEN_UP[1]) for phase in PENDING},
@@ -139,7 +139,7 @@ CELLS: dict[tuple[str, Phase], Cell] = {
     **{
         ("stop", phase): (
             {"ends_as": JobStatus.FINISHED, "phase": Phase.STOPPING},
-            [job.StopAttempt(2)],
+            [job.EndAttempt(2)],
         )
         for phase in ALIVE
     },
@@ -178,7 +178,7 @@ UNREACHED: dict[tuple[str, Phase], Cell] = {
     **{("reached", phase): ({"reached": True}, []) for phase in Phase},
     **{("displace", phase): ({"displaced": True}, []) for phase in Phase},
     **{
-        ("displace", phase): ({"displaced": True, "phase": Phase.STOPPING}, [job.StopAttempt(2)])
+        ("displace", phase): ({"displaced": True, "phase": Phase.STOPPING}, [job.EndAttempt(2)])
         for phase in ALIVE
     },
     **{
@@ -424,7 +424,7 @@ ALIVE_STILL = {
 @pytest.mark.parametrize("how", ALIVE_STILL)
 @pytest.mark.parametrize("phase", [*ALIVE, Phase.STOPPING])
 def test_an_end_is_not_taken_for_a_death(phase: Phase, how: str) -> None:
-    expected = STATES[phase], [job.StopAttempt(2)]
+    expected = STATES[phase], [job.EndAttempt(2)]
 
     actual = job.step(STATES[phase], ALIVE_STILL[how], Strategy(), MIDDLE)
 
@@ -443,5 +443,5 @@ def test_a_savepoint_of_what_has_finished_waits_for_its_death() -> None:
     _, asked = job.step(stopping, finished(2, dead=False), Strategy(), MIDDLE)
     _, proved = job.step(stopping, finished(2), Strategy(), MIDDLE)
 
-    assert [job.StopAttempt(2)] == asked
+    assert [job.EndAttempt(2)] == asked
     assert job.TakeSavepoint() == proved[-1]

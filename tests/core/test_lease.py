@@ -10,14 +10,14 @@ from msgspec.structs import replace as change
 
 from understudy.config import Configuration
 from understudy.core import lease
-from understudy.core.lease import Leading, Observed, State, Timing, Wait, Write
+from understudy.core.lease import ContenderState, HeldTerm, Observed, Timing, Wait, Write
 from understudy.errors import ConfigurationError
 from understudy.model import Incarnation, LeaderRecord
 
 ME, YOU = Incarnation("me"), Incarnation("you")
 NOBODY = Incarnation("")
 MINE = LeaderRecord(holder=ME, term=0, session="mine", rest="r", rpc="s", since=7.0)
-FRESH = State(ME, Timing())
+FRESH = ContenderState(ME, Timing())
 
 
 def record(
@@ -28,7 +28,9 @@ def record(
     )
 
 
-def seen(what: LeaderRecord | None, at: float, state: State = FRESH, floor: int = 0) -> State:
+def seen(
+    what: LeaderRecord | None, at: float, state: ContenderState = FRESH, floor: int = 0
+) -> ContenderState:
     return lease.observe(state, what, floor, at)
 
 
@@ -145,14 +147,14 @@ def test_a_record_of_the_highest_term_is_taken_as_it_is() -> None:
     assert expected == state.observed
 
 
-LEADING = replace(FRESH, leading=Leading(4, 110.0), observed=Observed(record(ME), 100.0))
+LEADING = replace(FRESH, leading=HeldTerm(4, 110.0), observed=Observed(record(ME), 100.0))
 
 
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        (record(ME), Leading(4, 110.0)),
-        (record(ME, renewals=9), Leading(4, 110.0)),
+        (record(ME), HeldTerm(4, 110.0)),
+        (record(ME, renewals=9), HeldTerm(4, 110.0)),
         (record(YOU), None),
         (record(YOU, term=5), None),
         (record(ME, term=5), None),
@@ -161,7 +163,7 @@ LEADING = replace(FRESH, leading=Leading(4, 110.0), observed=Observed(record(ME)
     ],
 )
 def test_who_sees_another_holder_or_term_leads_no_longer(
-    what: LeaderRecord | None, expected: Leading | None
+    what: LeaderRecord | None, expected: HeldTerm | None
 ) -> None:
     state = seen(what, 101.0, LEADING)
 
@@ -245,7 +247,7 @@ def test_no_decision_is_taken_before_the_record_was_read() -> None:
 
 def test_the_deadline_counts_from_the_sending_of_what_was_acknowledged() -> None:
     mine = change(MINE, term=5)
-    expected = State(ME, Timing(), Observed(mine, 100.0), Leading(5, 110.0))
+    expected = ContenderState(ME, Timing(), Observed(mine, 100.0), HeldTerm(5, 110.0))
 
     actual = lease.written(seen(record(NOBODY), 90.0), Write(mine, 100.0))
 
@@ -284,7 +286,7 @@ class Flight:
 class Contender:
     """One process with a clock of its own; it never asks what time it is elsewhere."""
 
-    state: State
+    state: ContenderState
     rate: float
     offset: float
     version: int | None = None
@@ -376,7 +378,7 @@ def test_two_contenders_whose_clocks_drift_within_bounds_never_lead_at_once(
     offsets: tuple[float, float],
 ) -> None:
     contenders = [
-        Contender(State(me, Timing()), rate, offset)
+        Contender(ContenderState(me, Timing()), rate, offset)
         for me, rate, offset in zip((ME, YOU), rates, offsets, strict=True)
     ]
     race = Race(contenders)
@@ -391,7 +393,7 @@ def test_two_contenders_whose_clocks_drift_within_bounds_never_lead_at_once(
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.floats(0.1, 9.9), min_size=1, max_size=20))
 def test_a_leader_that_renews_in_time_leads_on_and_is_never_overtaken(pauses: list[float]) -> None:
-    leader, standby = (Contender(State(me, Timing()), 1.0, 0.0) for me in (ME, YOU))
+    leader, standby = (Contender(ContenderState(me, Timing()), 1.0, 0.0) for me in (ME, YOU))
     race = Race([leader, standby])
     for action in ["read", "see", "send", "arrive", "acknowledge"]:
         race.act(leader, action)
@@ -409,7 +411,7 @@ def test_a_leader_that_renews_in_time_leads_on_and_is_never_overtaken(pauses: li
 
 
 def test_a_standby_leads_within_a_lease_after_the_last_renewal_it_saw() -> None:
-    leader, standby = (Contender(State(me, Timing()), 1.0, 0.0) for me in (ME, YOU))
+    leader, standby = (Contender(ContenderState(me, Timing()), 1.0, 0.0) for me in (ME, YOU))
     race = Race([leader, standby])
     for action in ["read", "see", "send", "arrive", "acknowledge"]:
         race.act(leader, action)

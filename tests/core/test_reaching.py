@@ -12,19 +12,19 @@ from hypothesis.stateful import (
 )
 
 from understudy.core import reaching
-from understudy.core.reaching import Begin, Command, GiveWay, State
+from understudy.core.reaching import BeginJobs, Command, GiveWay, ReachingState
 from understudy.model import JobId
 
 A, B, C, X, Y = (JobId(name) for name in "ABCXY")
 GRACE_S = 5.0
 
 
-def started(*running: JobId) -> State:
-    return reaching.main_started(State(GRACE_S), frozenset(running))
+def started(*running: JobId) -> ReachingState:
+    return reaching.main_started(ReachingState(GRACE_S), frozenset(running))
 
 
 def test_where_nothing_runs_every_job_begins_at_once() -> None:
-    expected = (State(GRACE_S), [Begin((X,))])
+    expected = (ReachingState(GRACE_S), [BeginJobs((X,))])
 
     actual = reaching.reached(started(), X, known=False, now=0.0)
 
@@ -32,7 +32,7 @@ def test_where_nothing_runs_every_job_begins_at_once() -> None:
 
 
 def test_a_job_that_the_last_execution_had_submitted_begins_at_once() -> None:
-    expected = (State(GRACE_S, frozenset({B})), [Begin((A,))])
+    expected = (ReachingState(GRACE_S, frozenset({B})), [BeginJobs((A,))])
 
     actual = reaching.reached(started(A, B), A, known=True, now=0.0)
 
@@ -40,7 +40,7 @@ def test_a_job_that_the_last_execution_had_submitted_begins_at_once() -> None:
 
 
 def test_a_job_of_another_path_is_held_for_a_grace() -> None:
-    expected: reaching.Step = (State(GRACE_S, frozenset({A}), held=(X,), deadline=15.0), [])
+    expected: reaching.Step = (ReachingState(GRACE_S, frozenset({A}), held=(X,), deadline=15.0), [])
 
     actual = reaching.reached(started(A), X, known=False, now=10.0)
 
@@ -48,7 +48,7 @@ def test_a_job_of_another_path_is_held_for_a_grace() -> None:
 
 
 def test_held_jobs_begin_in_their_order_when_the_last_unreached_is_reached() -> None:
-    expected = (State(GRACE_S), [Begin((A,)), Begin((X, Y))])
+    expected = (ReachingState(GRACE_S), [BeginJobs((A,)), BeginJobs((X, Y))])
 
     state, _ = reaching.reached(started(A), X, known=False, now=10.0)
     state, _ = reaching.reached(state, Y, known=False, now=12.0)
@@ -58,7 +58,7 @@ def test_held_jobs_begin_in_their_order_when_the_last_unreached_is_reached() -> 
 
 
 def test_held_jobs_begin_when_the_last_unreached_ends_by_itself() -> None:
-    expected = (State(GRACE_S), [Begin((X,))])
+    expected = (ReachingState(GRACE_S), [BeginJobs((X,))])
 
     state, _ = reaching.reached(started(A), X, known=False, now=10.0)
     actual = reaching.stopped(state, A)
@@ -69,7 +69,7 @@ def test_held_jobs_begin_when_the_last_unreached_ends_by_itself() -> None:
 def test_after_the_grace_the_unreached_give_way_and_held_jobs_begin_once_all_are_dead() -> None:
     state, _ = reaching.reached(started(B, A, C), X, known=False, now=10.0)
     state, _ = reaching.reached(state, C, known=True, now=11.0)
-    expected: list[list[Command]] = [[], [GiveWay((A, B))], [], [], [Begin((X,))]]
+    expected: list[list[Command]] = [[], [GiveWay((A, B))], [], [], [BeginJobs((X,))]]
 
     actual = []
     state, early = reaching.expired(state, 14.9)
@@ -84,7 +84,7 @@ def test_after_the_grace_the_unreached_give_way_and_held_jobs_begin_once_all_are
     actual.append(last)
 
     assert expected == actual
-    assert State(GRACE_S) == state
+    assert ReachingState(GRACE_S) == state
 
 
 def test_the_grace_is_counted_from_the_first_who_waits() -> None:
@@ -98,7 +98,7 @@ def test_the_grace_is_counted_from_the_first_who_waits() -> None:
 
 
 def test_a_reached_job_without_a_slot_lets_the_unreached_give_way_too() -> None:
-    expected = (State(GRACE_S, giving_way=frozenset({B})), [GiveWay((B,))])
+    expected = (ReachingState(GRACE_S, giving_way=frozenset({B})), [GiveWay((B,))])
 
     state, _ = reaching.reached(started(A, B), A, known=True, now=10.0)
     actual = reaching.expired(reaching.no_slot(state, A, 10.0), 15.0)
@@ -115,18 +115,18 @@ def test_without_unreached_jobs_nobody_has_to_give_way_for_a_slot() -> None:
 
 
 def test_a_job_that_comes_while_others_give_way_waits_for_their_death_only() -> None:
-    expected = State(GRACE_S, giving_way=frozenset({A}), held=(Y,))
+    expected = ReachingState(GRACE_S, giving_way=frozenset({A}), held=(Y,))
 
     state = reaching.no_slot(started(A), X, 0.0)
     state, _ = reaching.expired(state, 5.0)
     actual, commands = reaching.reached(state, Y, known=False, now=6.0)
 
     assert (expected, []) == (actual, commands)
-    assert (State(GRACE_S), [Begin((Y,))]) == reaching.stopped(actual, A)
+    assert (ReachingState(GRACE_S), [BeginJobs((Y,))]) == reaching.stopped(actual, A)
 
 
 def test_a_job_that_is_reached_while_it_gives_way_is_still_waited_for() -> None:
-    expected = (State(GRACE_S, giving_way=frozenset({A}), held=(X,)), [Begin((A,))])
+    expected = (ReachingState(GRACE_S, giving_way=frozenset({A}), held=(X,)), [BeginJobs((A,))])
 
     state, _ = reaching.reached(started(A), X, known=False, now=0.0)
     state, _ = reaching.expired(state, 5.0)
@@ -136,7 +136,7 @@ def test_a_job_that_is_reached_while_it_gives_way_is_still_waited_for() -> None:
 
 
 def test_a_new_execution_of_main_holds_nobody_and_counts_anew() -> None:
-    expected = State(GRACE_S, frozenset({B}), giving_way=frozenset({A}))
+    expected = ReachingState(GRACE_S, frozenset({B}), giving_way=frozenset({A}))
 
     state, _ = reaching.reached(started(A), X, known=False, now=0.0)
     state, _ = reaching.expired(state, 5.0)
@@ -147,7 +147,7 @@ def test_a_new_execution_of_main_holds_nobody_and_counts_anew() -> None:
 
 
 def test_nobody_gives_way_once_all_are_reached() -> None:
-    expected: reaching.Step = (State(GRACE_S), [])
+    expected: reaching.Step = (ReachingState(GRACE_S), [])
 
     state = reaching.no_slot(started(A), X, 0.0)
     state, _ = reaching.reached(state, A, known=True, now=4.0)
@@ -167,7 +167,7 @@ def test_nobody_gives_way_for_a_held_job_that_has_ended() -> None:
 
 
 def test_the_others_still_give_way_for_who_waits_beside_one_that_has_ended() -> None:
-    expected = State(GRACE_S, frozenset({A}), held=(Y,), deadline=5.0)
+    expected = ReachingState(GRACE_S, frozenset({A}), held=(Y,), deadline=5.0)
 
     state, _ = reaching.reached(started(A), X, known=False, now=0.0)
     state, _ = reaching.reached(state, Y, known=False, now=1.0)
@@ -178,7 +178,7 @@ def test_the_others_still_give_way_for_who_waits_beside_one_that_has_ended() -> 
 
 
 def test_a_held_job_that_has_ended_does_not_begin() -> None:
-    expected = (State(GRACE_S), [Begin((Y,))])
+    expected = (ReachingState(GRACE_S), [BeginJobs((Y,))])
 
     state, _ = reaching.reached(started(A), X, known=False, now=0.0)
     state, _ = reaching.reached(state, Y, known=False, now=1.0)
@@ -201,7 +201,7 @@ def test_nobody_gives_way_for_a_job_that_does_not_wait_for_a_slot_any_more(how: 
 
 
 def test_who_waits_for_a_slot_goes_on_waiting_when_another_gets_one() -> None:
-    expected = State(GRACE_S, frozenset({A}), slotless=frozenset({Y}), deadline=5.0)
+    expected = ReachingState(GRACE_S, frozenset({A}), slotless=frozenset({Y}), deadline=5.0)
 
     state = reaching.no_slot(started(A), X, 0.0)
     state = reaching.no_slot(state, Y, 1.0)
@@ -211,7 +211,7 @@ def test_who_waits_for_a_slot_goes_on_waiting_when_another_gets_one() -> None:
 
 
 def test_a_slot_found_ends_no_wait_of_a_held_job() -> None:
-    expected = State(GRACE_S, frozenset({A}), held=(Y,), deadline=5.0)
+    expected = ReachingState(GRACE_S, frozenset({A}), held=(Y,), deadline=5.0)
 
     state = reaching.no_slot(started(A), X, 0.0)
     state, _ = reaching.reached(state, Y, known=False, now=1.0)
@@ -221,7 +221,7 @@ def test_a_slot_found_ends_no_wait_of_a_held_job() -> None:
 
 
 def test_who_waits_anew_waits_a_whole_grace() -> None:
-    expected = State(GRACE_S, frozenset({A}), slotless=frozenset({X}), deadline=9.0)
+    expected = ReachingState(GRACE_S, frozenset({A}), slotless=frozenset({X}), deadline=9.0)
 
     state = reaching.found_slot(reaching.no_slot(started(A), X, 0.0), X)
     actual = reaching.no_slot(state, X, 4.0)
@@ -240,7 +240,7 @@ def test_a_new_execution_of_main_forgets_who_waited_for_a_slot() -> None:
 class ReachingExplored(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.state = State(GRACE_S)
+        self.state = ReachingState(GRACE_S)
         self.now = 0.0
         self.alive: set[JobId] = set()
         """Attempts that live, of this execution or the last."""

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from understudy.core.recovery import (
-    Answer,
+    AnswerRun,
     Bootstrap,
     Bygone,
     Continue,
     Inventory,
-    Submit,
+    SubmitRun,
     Verdict,
     bootstrap,
     is_outdated,
@@ -27,9 +27,9 @@ from understudy.model import (
     JobId,
     JobResultEntry,
     JobStatus,
-    Link,
     Pointer,
     RegistryBody,
+    RegistryLink,
     RunId,
     Tombstone,
 )
@@ -58,7 +58,7 @@ def registry(*unfinished: str, ended: tuple[str, ...] = ()) -> RegistryBody:
         cluster_id="c",
         incarnation="i",
         applications={
-            ApplicationId(f"app-{run}"): Link(document=f"doc-{run}", run_id=RunId(run))
+            ApplicationId(f"app-{run}"): RegistryLink(document=f"doc-{run}", run_id=RunId(run))
             for run in unfinished
         },
         tombstones={RunId(run): stone(run, at) for at, run in enumerate(ended)},
@@ -85,32 +85,32 @@ ENDED_TWO = registry(ended=("old", "new"))
 @pytest.mark.parametrize(
     ("body", "wanted", "bound", "known", "expected"),
     [
-        (registry(), None, None, (), Submit(MINTED)),
-        (registry(), "mine", None, (), Submit(RunId("mine"))),
+        (registry(), None, None, (), SubmitRun(MINTED)),
+        (registry(), "mine", None, (), SubmitRun(RunId("mine"))),
         (registry("mine"), "mine", None, (), go_on("mine")),
         (registry("other"), "mine", None, (), go_on("other")),
         (registry("other"), None, None, (), go_on("other")),
         (registry("other", "mine"), "mine", None, (), go_on("mine")),
         (registry("other", "mine"), None, "mine", (), go_on("mine")),
         (registry("other", "mine"), "mine", "other", (), go_on("mine")),
-        (registry(ended=("mine",)), "mine", None, ("mine",), Answer(stone("mine"))),
-        (registry("other", ended=("mine",)), "mine", None, (), Answer(stone("mine"))),
-        (registry(ended=("mine",)), None, "mine", ("mine",), Answer(stone("mine"))),
-        (registry("other", ended=("mine",)), None, "mine", (), Answer(stone("mine"))),
-        (registry(ended=("old",)), None, None, ("old",), Submit(MINTED)),
-        (registry(ended=("old",)), "mine", None, ("old",), Submit(RunId("mine"))),
-        (registry(ended=("old",)), "mine", None, (), Submit(RunId("mine"))),
-        (ENDED_TWO, None, None, ("old",), Answer(stone("new", 1))),
-        (ENDED_TWO, None, None, (), Answer(stone("new", 1))),
-        (ENDED_TWO, None, None, ("new",), Answer(stone("old", 0))),
-        (ENDED_TWO, None, None, ("old", "new"), Submit(MINTED)),
-        (ENDED_TWO, None, "old", ("old",), Answer(stone("old", 0))),
-        (ENDED_TWO, "mine", "old", (), Answer(stone("old", 0))),
+        (registry(ended=("mine",)), "mine", None, ("mine",), AnswerRun(stone("mine"))),
+        (registry("other", ended=("mine",)), "mine", None, (), AnswerRun(stone("mine"))),
+        (registry(ended=("mine",)), None, "mine", ("mine",), AnswerRun(stone("mine"))),
+        (registry("other", ended=("mine",)), None, "mine", (), AnswerRun(stone("mine"))),
+        (registry(ended=("old",)), None, None, ("old",), SubmitRun(MINTED)),
+        (registry(ended=("old",)), "mine", None, ("old",), SubmitRun(RunId("mine"))),
+        (registry(ended=("old",)), "mine", None, (), SubmitRun(RunId("mine"))),
+        (ENDED_TWO, None, None, ("old",), AnswerRun(stone("new", 1))),
+        (ENDED_TWO, None, None, (), AnswerRun(stone("new", 1))),
+        (ENDED_TWO, None, None, ("new",), AnswerRun(stone("old", 0))),
+        (ENDED_TWO, None, None, ("old", "new"), SubmitRun(MINTED)),
+        (ENDED_TWO, None, "old", ("old",), AnswerRun(stone("old", 0))),
+        (ENDED_TWO, "mine", "old", (), AnswerRun(stone("old", 0))),
         (forgotten("mine"), "mine", None, ("mine",), bygone("mine")),
         (forgotten("mine"), None, "mine", ("mine",), bygone("mine")),
         (forgotten("mine", unfinished=("other",)), "mine", None, (), bygone("mine")),
-        (forgotten("old"), "mine", None, (), Submit(RunId("mine"))),
-        (forgotten("old"), None, None, ("old",), Submit(MINTED)),
+        (forgotten("old"), "mine", None, (), SubmitRun(RunId("mine"))),
+        (forgotten("old"), None, None, ("old",), SubmitRun(MINTED)),
         (forgotten("old", "new"), None, None, ("old",), bygone("new")),
         (forgotten("old", unfinished=("other",)), None, None, (), go_on("other")),
         (registry("new", ended=("old",)), None, None, (), go_on("new")),
@@ -163,7 +163,7 @@ def test_nothing_begins_beside_an_unfinished_run_and_no_ended_run_begins_again(
         MINTED,
     )
 
-    if isinstance(actual, Submit):
+    if isinstance(actual, SubmitRun):
         assert not unfinished
         assert actual.run_id not in {*body.tombstones, *body.ended}
     elif isinstance(actual, Continue):

@@ -9,7 +9,7 @@ from understudy.config.option import INFINITE
 from understudy.core.restart import (
     LOSSES_PER_ATTEMPT,
     Again,
-    GiveUp,
+    NoRestart,
     Strategy,
     after_exception,
     after_loss,
@@ -41,8 +41,8 @@ def counts(failures: int = 0, losses: int = 0, ages: tuple[float, ...] = ()) -> 
         (Strategy(), counts(0), SHORT_S, Again(1.0, counts(1))),
         (Strategy(), counts(1), SHORT_S, Again(1.5, counts(2))),
         (Strategy(), counts(2), SHORT_S, Again(2.25, counts(3))),
-        (Strategy(), counts(3), SHORT_S, GiveUp("the restart strategy allows 3 restarts")),
-        (Strategy(), counts(3), LONG_S - 0.1, GiveUp("the restart strategy allows 3 restarts")),
+        (Strategy(), counts(3), SHORT_S, NoRestart("the restart strategy allows 3 restarts")),
+        (Strategy(), counts(3), LONG_S - 0.1, NoRestart("the restart strategy allows 3 restarts")),
         (Strategy(), counts(3), LONG_S, Again(1.0, counts(1))),
         (Strategy(), counts(1, losses=9), SHORT_S, Again(1.5, counts(2, losses=9))),
         (Strategy(), counts(3, losses=1), LONG_S, Again(1.0, counts(1))),
@@ -52,13 +52,13 @@ def counts(failures: int = 0, losses: int = 0, ages: tuple[float, ...] = ()) -> 
             Strategy(attempts=1),
             counts(1),
             SHORT_S,
-            GiveUp("the restart strategy allows one restart"),
+            NoRestart("the restart strategy allows one restart"),
         ),
         (
             Strategy(attempts=0),
             counts(0),
             SHORT_S,
-            GiveUp("the restart strategy allows no restart"),
+            NoRestart("the restart strategy allows no restart"),
         ),
         (ENDLESS, counts(10), SHORT_S, Again(1.5**10, counts(11))),
         (ENDLESS, counts(11), SHORT_S, Again(60.0, counts(12))),
@@ -67,25 +67,25 @@ def counts(failures: int = 0, losses: int = 0, ages: tuple[float, ...] = ()) -> 
             ENDLESS,
             counts(INFINITE),
             SHORT_S,
-            GiveUp("the restart strategy allows restarts without limit"),
+            NoRestart("the restart strategy allows restarts without limit"),
         ),
         (Strategy(multiplier=1.0), counts(2), SHORT_S, Again(1.0, counts(3))),
-        (NONE, counts(0), LONG_S, GiveUp("the restart strategy is 'none'")),
+        (NONE, counts(0), LONG_S, NoRestart("the restart strategy is 'none'")),
         (FIXED, counts(0), SHORT_S, Again(7.0, counts(1))),
         (FIXED, counts(2), LONG_S, Again(7.0, counts(3))),
-        (FIXED, counts(3), LONG_S, GiveUp("the restart strategy allows 3 restarts")),
+        (FIXED, counts(3), LONG_S, NoRestart("the restart strategy allows 3 restarts")),
         (FIXED, counts(1, losses=1), SHORT_S, Again(7.0, counts(2, losses=1))),
         (FIXED, counts(1, losses=1), LONG_S, Again(7.0, counts(2, losses=1))),
         (
             FIXED,
             counts(1, losses=2),
             SHORT_S,
-            GiveUp("the restart strategy allows 3 restarts"),
+            NoRestart("the restart strategy allows 3 restarts"),
         ),
     ],
 )
 def test_an_exception_waits_the_backoff_and_counts(
-    strategy: Strategy, restarts: Restarts, ran_s: float, expected: Again | GiveUp
+    strategy: Strategy, restarts: Restarts, ran_s: float, expected: Again | NoRestart
 ) -> None:
     actual = after_exception(strategy, restarts, ran_s, MIDDLE)
 
@@ -109,7 +109,7 @@ def test_an_exception_waits_the_backoff_and_counts(
             Strategy(),
             counts(0, 30),
             LONG_S - 0.1,
-            GiveUp("its process was lost 31 times in a row"),
+            NoRestart("its process was lost 31 times in a row"),
         ),
         (ENDLESS, counts(0, 1_000_000), SHORT_S, Again(60.0, counts(0, 1_000_001))),
         (Strategy(attempts=1), counts(0, 9), SHORT_S, Again(1.5**8, counts(0, 10))),
@@ -117,18 +117,18 @@ def test_an_exception_waits_the_backoff_and_counts(
             Strategy(attempts=1),
             counts(0, 10),
             SHORT_S,
-            GiveUp("its process was lost 11 times in a row"),
+            NoRestart("its process was lost 11 times in a row"),
         ),
-        (NONE, counts(0), LONG_S, GiveUp("the restart strategy is 'none'")),
+        (NONE, counts(0), LONG_S, NoRestart("the restart strategy is 'none'")),
         (FIXED, counts(0), SHORT_S, Again(0.0, counts(0, 1))),
         (FIXED, counts(2, 0), SHORT_S, Again(0.0, counts(2, 1))),
         (FIXED, counts(0, 1), LONG_S, Again(7.0, counts(0, 2))),
-        (FIXED, counts(2, 1), LONG_S, GiveUp("the restart strategy allows 3 restarts")),
-        (FIXED, counts(0, 3), LONG_S, GiveUp("the restart strategy allows 3 restarts")),
+        (FIXED, counts(2, 1), LONG_S, NoRestart("the restart strategy allows 3 restarts")),
+        (FIXED, counts(0, 3), LONG_S, NoRestart("the restart strategy allows 3 restarts")),
     ],
 )
 def test_the_first_restart_after_a_loss_is_immediate_and_counts(
-    strategy: Strategy, restarts: Restarts, ran_s: float, expected: Again | GiveUp
+    strategy: Strategy, restarts: Restarts, ran_s: float, expected: Again | NoRestart
 ) -> None:
     actual = after_loss(strategy, restarts, ran_s, MIDDLE)
 
@@ -139,12 +139,12 @@ def test_the_first_restart_after_a_loss_is_immediate_and_counts(
     ("strategy", "restarts", "expected"),
     [
         (Strategy(), counts(1, 30), Again(0.0, counts(1, 1))),
-        (NONE, counts(0), GiveUp("the restart strategy is 'none'")),
-        (FIXED, counts(0, 3), GiveUp("the restart strategy allows 3 restarts")),
+        (NONE, counts(0), NoRestart("the restart strategy is 'none'")),
+        (FIXED, counts(0, 3), NoRestart("the restart strategy allows 3 restarts")),
     ],
 )
 def test_losses_of_attempts_that_brought_the_job_further_do_not_add_up_unless_one_said_how_many(
-    strategy: Strategy, restarts: Restarts, expected: Again | GiveUp
+    strategy: Strategy, restarts: Restarts, expected: Again | NoRestart
 ) -> None:
     actual = after_loss(strategy, restarts, SHORT_S, MIDDLE, advanced=True)
 
@@ -164,14 +164,14 @@ def test_losses_of_attempts_that_brought_the_job_further_do_not_add_up_unless_on
         (
             counts(2, 0, (50.0, 1.0)),
             10.0,
-            GiveUp("the restart strategy allows 2 restarts within 60 s"),
+            NoRestart("the restart strategy allows 2 restarts within 60 s"),
         ),
         (counts(1, 0, (1.0,)), 0.00012, Again(1.0, counts(2, 0, (2.0, 1.0)))),
         (counts(1, 0, (1.0,)), -5.0, Again(1.0, counts(2, 0, (2.0, 1.0)))),
     ],
 )
 def test_a_failure_rate_allows_so_many_restarts_within_its_interval(
-    restarts: Restarts, ran_s: float, expected: Again | GiveUp
+    restarts: Restarts, ran_s: float, expected: Again | NoRestart
 ) -> None:
     actual = after_exception(RATE, restarts, ran_s, MIDDLE)
 
@@ -188,12 +188,12 @@ def test_a_failure_rate_allows_so_many_restarts_within_its_interval(
         (
             counts(1, 1, (50.0, 0.0)),
             10.0,
-            GiveUp("the restart strategy allows 2 restarts within 60 s"),
+            NoRestart("the restart strategy allows 2 restarts within 60 s"),
         ),
     ],
 )
 def test_a_failure_rate_counts_losses_too_and_the_first_restart_is_immediate(
-    restarts: Restarts, ran_s: float, expected: Again | GiveUp
+    restarts: Restarts, ran_s: float, expected: Again | NoRestart
 ) -> None:
     actual = after_loss(RATE, restarts, ran_s, MIDDLE)
 
@@ -221,11 +221,11 @@ def test_a_failure_rate_gives_up_at_the_failure_that_is_one_too_many_and_never_b
         expected = len(earlier) >= attempts
         decide = after_exception if raises else after_loss
         decision = decide(strategy, restarts, ran_s, MIDDLE)
-        actual = isinstance(decision, GiveUp)
+        actual = isinstance(decision, NoRestart)
 
         assert expected == actual
 
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, NoRestart):
             return
         times.append(now)
         now += decision.delay_s
@@ -333,7 +333,7 @@ def test_a_function_that_always_raises_is_restarted_just_so_often(
     restarts, actual = Restarts(), 0
     for chance in chances:
         decision = after_exception(strategy, restarts, SHORT_S, chance)
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, NoRestart):
             break
         restarts, actual = decision.restarts, actual + 1
 
@@ -357,7 +357,7 @@ def test_a_job_that_never_runs_for_long_is_given_up_in_the_end(
     for raises, ran_s in lives:
         decide = after_exception if raises else after_loss
         decision = decide(strategy, restarts, ran_s, MIDDLE)
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, NoRestart):
             given_up = True
             break
         restarts = decision.restarts

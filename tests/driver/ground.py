@@ -25,7 +25,7 @@ from understudy.model import (
     RunId,
 )
 from understudy.rpc.messages import Deploy
-from understudy.spark.query_log import Batch, SeenQuery
+from understudy.spark.query_log import BatchFiles, SeenQuery
 
 QUERY = "3f0ae1e8-5f6c-4f12-8b7d-6f4f0f4b2f11"
 OTHER = "aaaaaaaa-5f6c-4f12-8b7d-6f4f0f4b2f11"
@@ -58,12 +58,12 @@ def write_source(file: Path, *numbers: int) -> None:
     file.write_text("\n".join(["v1", *entries]))
 
 
-def write_batch(place: Path, number: int, sources: int = 2) -> Batch:
+def write_batch(place: Path, number: int, sources: int = 2) -> BatchFiles:
     """Write what is there of a batch that was committed."""
     offsets = write_offsets(place, number, sources)
     commit = b'v1\n{"nextBatchWatermarkMs":0}'
     (place / "commits" / str(number)).write_bytes(commit)
-    return Batch(offsets, commit)
+    return BatchFiles(offsets, commit)
 
 
 def write_batches(place: Path, last: int, query_id: str = QUERY) -> None:
@@ -76,7 +76,7 @@ def write_batches(place: Path, last: int, query_id: str = QUERY) -> None:
 
 def recorded(place: Path, number: int, name: str = "orders") -> Checkpoint:
     """Return what the register holds of a batch that lies there."""
-    batch = Batch(
+    batch = BatchFiles(
         (place / "offsets" / str(number)).read_bytes(),
         (place / "commits" / str(number)).read_bytes(),
     )

@@ -9,7 +9,7 @@ import pytest
 
 from understudy.clock import SystemClock
 from understudy.driver import driver_process
-from understudy.driver.driver_process import Driver
+from understudy.driver.driver_process import DriverProcess
 from understudy.driver.driver_session import NoSession
 from understudy.model import ApplicationId, Incarnation
 from understudy.process import channels
@@ -60,7 +60,7 @@ def reasons(session: NoSession, reuse: str) -> list[str]:
         )
         server: Any = type("Server", (), {"pid": 0})()
         pulse = Pulse(GuardianLink(None), SystemClock(), 30.0)
-        return Driver(link, session, server, pulse, start)._why_not_again()
+        return DriverProcess(link, session, server, pulse, start)._why_not_again()
 
 
 @pytest.fixture(autouse=True)

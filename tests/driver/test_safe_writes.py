@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.frail_disk import FrailDisk, Killed
 from tests.support.writing import JOB, NEW, OLD, Attempt, Leader, calls_of, hidden, rows_of
+from understudy.core.backoff import Backoff
 from understudy.core.writes import is_under_way
 from understudy.errors import CheckpointError
 from understudy.jobmanager.write_cleanup import sweep, unfinished
@@ -235,7 +236,7 @@ def test_a_disk_that_fails_once_does_not_end_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, when: str
 ) -> None:
     """Each call fails in its turn, before it has its effect or after."""
-    monkeypatch.setattr(persist, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(persist, "BACKOFF", Backoff(0.0))
     expected = sorted(OLD + NEW) if mode is Mode.APPEND else sorted(NEW)
 
     def fail() -> None:

@@ -44,8 +44,8 @@ from understudy.model import (
     ApplicationStatus,
     Incarnation,
     LeaderRecord,
-    Link,
     Pointer,
+    RegistryLink,
     RunId,
 )
 from understudy.process.worker import GuardianLink, Holder
@@ -270,7 +270,7 @@ class Contender:
             status=ApplicationStatus.RUNNING,
             created_at=0.0,
         )
-        link = Link(document=key, run_id=RunId(name))
+        link = RegistryLink(document=key, run_id=RunId(name))
         await self._told(term, key, "create", lambda: document.create(term, body))
         await self._told(
             term,
@@ -331,7 +331,7 @@ def open_cluster(quorum: str, session_s: float) -> ZooKeeperRegister:
     return open_register(CLUSTER, settings)
 
 
-def links(body: Any) -> list[Link]:
+def links(body: Any) -> list[RegistryLink]:
     """Return what a registry holds to be real."""
     return [*body.applications.values()]
 

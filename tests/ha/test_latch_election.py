@@ -15,14 +15,14 @@ from tests.ha.electorate import Contender, Electorate
 from tests.support.fake_latch import TRAVEL_S, Ensemble, FakeLatch, Wire
 from understudy.core.lease import Timing
 from understudy.ha.latch_turns import LatchTurns
-from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF_S, encode_leader
+from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF, encode_leader
 from understudy.ha.turns import Turns
 
 SESSION_S, TICK_S = 10.0, 2.0
 TIMING = Timing.of_session(SESSION_S)
 SOON_S = 40 * TRAVEL_S
 """Longer than a takeover that waits for nothing."""
-PAUSE_S = 2 * RETRY_BACKOFF_S
+PAUSE_S = 2 * RETRY_BACKOFF.first_s
 """Before the third try to renew; a fourth one comes too late."""
 
 

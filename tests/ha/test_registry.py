@@ -27,14 +27,14 @@ from understudy.model import (
     ApplicationId,
     ApplicationStatus,
     LeadershipSpan,
-    Link,
     Pointer,
+    RegistryLink,
     RunId,
     Segment,
     Tombstone,
 )
 
-LINK = Link(document="application-1", run_id=ground.RUN)
+LINK = RegistryLink(document="application-1", run_id=ground.RUN)
 STONE = Tombstone(
     application_id=ground.APPLICATION,
     run_id=ground.RUN,

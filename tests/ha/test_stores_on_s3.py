@@ -24,6 +24,7 @@ from tests.support.sampling import quickly
 from understudy.cli.launch.compose import check_checkpoints_dir, prove_places
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
+from understudy.core.backoff import Backoff
 from understudy.driver.kept_state import StateKeeper
 from understudy.errors import StorageError, UsageError
 from understudy.ha import layout, remote_files
@@ -83,7 +84,7 @@ def proxy(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
     """Stand between the stores and S3; what fails is told to us at once, not tried again."""
     monkeypatch.setattr(remote_files, "S3_ATTEMPTS", 1)
     monkeypatch.setattr(remote_files, "S3_TRIES", 1)
-    monkeypatch.setattr(persist, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(persist, "BACKOFF", Backoff(0.001))
     with faulty_s3(moto.endpoint) as between:
         monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": between.endpoint})
         yield between

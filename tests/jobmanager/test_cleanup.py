@@ -29,7 +29,7 @@ from understudy.ha.format import digest
 from understudy.ha.result_store import application_results
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.cleanup import Cleanup
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.effort import CleanupStrategy
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
@@ -145,7 +145,7 @@ async def commit_application(
     await stores.application_results.publish_dirty(body.application_id, source)
 
 
-async def lead(durable: Durable, faults: Faults, term: int, *, keep: bool = False) -> Ended:
+async def lead(durable: Durable, faults: Faults, term: int, *, keep: bool = False) -> RunEnd:
     """Lead twice: end what runs in one term, and let the real Dispatcher do the rest in the next.
 
     It takes no term that the registry has seen.

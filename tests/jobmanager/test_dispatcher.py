@@ -22,7 +22,7 @@ from understudy.ha.blobs import BlobStore
 from understudy.ha.election import Leadership
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import tombstones
@@ -96,7 +96,7 @@ class Grant:
         )
         self.serves.set()
 
-    async def lead(self) -> Ended | None:
+    async def lead(self) -> RunEnd | None:
         """Lead until the run has ended; None where it leads on without anything to do."""
         leading = asyncio.ensure_future(self.dispatcher.run(self.publish))
         serving = asyncio.ensure_future(self.serves.wait())
@@ -321,7 +321,7 @@ def test_a_run_that_has_ended_is_answered_and_nothing_is_executed() -> None:
         grant = Grant(durable, 2, binding("monday"))
         ended = await grant.lead()
 
-        assert Ended(RunId("monday"), ApplicationStatus.FAILED) == ended
+        assert RunEnd(RunId("monday"), ApplicationStatus.FAILED) == ended
         assert not grant.serves.is_set(), "nobody is to be told of a leader that goes at once"
 
     run_virtual(main())

@@ -45,8 +45,8 @@ from understudy.jobmanager.application import Application, ApplicationSettings
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.checkpoint_news import CheckpointNews
 from understudy.jobmanager.cleanup import Cleanup
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
-from understudy.jobmanager.job_master import JobContext, JobMaster
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
+from understudy.jobmanager.job_master import JobMaster, JobMasterContext
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import RESULT_LOST, forget_expired, read_tombstone, tombstones
@@ -346,7 +346,7 @@ def test_a_late_leader_takes_what_a_later_one_has_cleaned_up_for_no_damage() -> 
         except LeadershipLost:
             assert pause.came
         else:
-            assert run == Ended(ground.RUN, ApplicationStatus.FINISHED)
+            assert run == RunEnd(ground.RUN, ApplicationStatus.FINISHED)
 
         assert not late.attention, f"paused before call {before}"
         return pause.came
@@ -414,9 +414,11 @@ def test_two_leaders_that_submit_the_same_run_make_one_application_of_it() -> No
     assert came.index(False) > 15, "each call up to the execution was paused at"
 
 
-def context(stores: HighAvailabilityServices, stored: StoredApplication, term: int) -> JobContext:
+def context(
+    stores: HighAvailabilityServices, stored: StoredApplication, term: int
+) -> JobMasterContext:
     """Return what a leader's JobMasters share."""
-    return JobContext(
+    return JobMasterContext(
         term=term,
         application_id=stored.body.application_id,
         run_id=stored.body.run_id,

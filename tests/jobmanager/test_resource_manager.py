@@ -94,9 +94,9 @@ class Scene:
             link.close()
 
 
-def registration() -> messages.Register:
+def registration() -> messages.RegisterTaskManager:
     """Return what an idle TaskManager says of itself."""
-    return messages.Register(
+    return messages.RegisterTaskManager(
         name="taskmanager-1",
         pid=1,
         guardian_pid=2,

@@ -17,7 +17,7 @@ from understudy.errors import CheckpointError, NotFoundError
 from understudy.ha import savepoints
 from understudy.ha.format import digest
 from understudy.ha.savepoints import Manifest
-from understudy.ha.transfer import PIECE_BYTES, Place
+from understudy.ha.transfer import PIECE_BYTES, FileTree
 from understudy.jobmanager import savepoint_files
 from understudy.jobmanager.savepoint_files import Directories, HaltError
 from understudy.model import Checkpoint, CheckpointKind
@@ -122,8 +122,8 @@ def test_a_job_begins_with_it_in_another_storage(kept: Path, tmp_path: Path, kin
     assert [(0, 4), (0, 5), (0, 6)] == [(one.attempt, one.number) for one in laid_out]
     assert laid_out == again
     for one in laid_out:
-        assert Place(address_of(other, one.location)).files(), one.location
-    place = Place(address_of(other, laid_out[0].location))
+        assert FileTree(address_of(other, one.location)).files(), one.location
+    place = FileTree(address_of(other, laid_out[0].location))
     assert digest(b"rows" * PIECE_BYTES) == place.digest("part-0")[0]
 
 

@@ -58,7 +58,7 @@ def test_a_link_in_a_savepoint_is_refused_before_anything_is_removed(
     assert left == files_below(kept)
 
 
-USES: dict[str, Callable[[savepoints.Found, Path], object]] = {
+USES: dict[str, Callable[[savepoints.FoundSavepoint, Path], object]] = {
     "remove": lambda found, _: savepoints.remove(found),
     "check": lambda found, _: savepoints.check(found),
     "lay_out": lambda found, path: savepoint_files.lay_out(found, directories(path / "other")),

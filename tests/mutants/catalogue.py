@@ -238,9 +238,9 @@ MUTANTS = (
     _mutant(
         "an application is linked before its document is there", 7, "ha/application_store.py",
         "        await document.create(term, body)\n"
-        "        link = Link(document=document.key, run_id=record.run_id)\n"
+        "        link = RegistryLink(document=document.key, run_id=record.run_id)\n"
         "        await self._registry.link(term, record.application_id, link)\n",
-        "        link = Link(document=document.key, run_id=record.run_id)\n"
+        "        link = RegistryLink(document=document.key, run_id=record.run_id)\n"
         "        await self._registry.link(term, record.application_id, link)\n"
         "        await document.create(term, body)\n",
         HA + "application_store.py",
@@ -298,7 +298,7 @@ MUTANTS = (
     ),
     _mutant(
         "the application is clean before its things are gone", 5, ENDING,
-        "if Kind.CLEAN_APPLICATION not in done:",
+        "if EndingStep.CLEAN_APPLICATION not in done:",
         "if False:",
         CORE + "ending.py",
     ),
@@ -323,7 +323,7 @@ MUTANTS = (
     _mutant(
         "an attempt is deployed before its intent is durable", 3, JOB,
         "return state, [StoreIntent(state.attempt, placement, state.restarts)]",
-        "return state, [Deploy(state.attempt, placement)]",
+        "return state, [DeployAttempt(state.attempt, placement)]",
         CORE + "job.py", CORE + "job_steps.py",
     ),
     _mutant(
@@ -354,7 +354,7 @@ MUTANTS = (
     _mutant(
         "an ended run is run again", 2, "core/recovery.py",
         "        if run and run in registry.tombstones:\n"
-        "            return Answer(registry.tombstones[run])\n",
+        "            return AnswerRun(registry.tombstones[run])\n",
         "",
         CORE + "recovery.py",
     ),

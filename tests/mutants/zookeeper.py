@@ -35,8 +35,8 @@ ZOOKEEPER = (
     ),
     mutant(
         "a renewal that failed is tried again at leisure", 1, ELECTION,
-        "pause_s = again_s if reason else 0.0",
-        "pause_s = 0.0",
+        "failures = failures + 1 if reason else 0",
+        "failures = 0",
         IN_LINE,
     ),
     mutant(

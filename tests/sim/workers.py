@@ -74,7 +74,7 @@ class SimPool(DriverPool):
 
 
 class SimDriver:
-    """One driver; see `understudy.driver.driver_process.Driver`."""
+    """One driver; see `understudy.driver.driver_process.DriverProcess`."""
 
     def __init__(self, world: World, process: SimProcess, link: SimLink[DriverMessage]) -> None:
         self._world = world

@@ -34,7 +34,7 @@ from understudy.core.lease import Timing
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
-from understudy.jobmanager.dispatcher import Binding, Ended, Surroundings
+from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
 from understudy.jobmanager.job_manager import JobManager
 from understudy.jobmanager.submission import Submission
 from understudy.model import Incarnation, LeaderRecord, RunId
@@ -143,7 +143,7 @@ class World:
         self.locks: dict[Incarnation, SimProcess] = {}
         self.managers: dict[Incarnation, JobManager] = {}
         self.roots: list[SimProcess] = []
-        self.ended: list[Ended] = []
+        self.ended: list[RunEnd] = []
         self.broken: BaseException | None = None
         self.overdue = False
         """What takes effect just now was sent by somebody who is dead, or waits no longer."""

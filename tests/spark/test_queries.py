@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from understudy.errors import CheckpointError, UnderstudyError
 from understudy.spark import queries as module
-from understudy.spark.queries import Queries
+from understudy.spark.queries import SparkQueries
 
 PATIENCE_S = 10.0
 
@@ -78,7 +78,7 @@ class FakeQuery:
 @pytest.fixture
 def queries() -> Any:
     """Return the queries of a job."""
-    found = Queries(lambda session: str(session) == "ours")
+    found = SparkQueries(lambda session: str(session) == "ours")
     yield found
     found.close()
 
@@ -110,12 +110,12 @@ class FakeSession:
 class Settling:
     """``settle`` in a thread of its own."""
 
-    def __init__(self, queries: Queries, value: Any) -> None:
+    def __init__(self, queries: SparkQueries, value: Any) -> None:
         self.outcome: list[Any] = []
         self._thread = threading.Thread(target=self._run, args=(queries, value), daemon=True)
         self._thread.start()
 
-    def _run(self, queries: Queries, value: Any) -> None:
+    def _run(self, queries: SparkQueries, value: Any) -> None:
         try:
             self.outcome.append(queries.settle(value))
         except RuntimeError as error:
@@ -135,7 +135,7 @@ class Settling:
 
 @pytest.mark.parametrize("shape", [lambda one: one, lambda one: [one], lambda one: (one,)])
 def test_a_returned_query_is_awaited_and_its_value_is_none(
-    queries: Queries, shape: Callable[[Any], Any]
+    queries: SparkQueries, shape: Callable[[Any], Any]
 ) -> None:
     java, query = begin("1")
     settling = Settling(queries, shape(query))
@@ -145,7 +145,7 @@ def test_a_returned_query_is_awaited_and_its_value_is_none(
     assert settling.end() is None
 
 
-def test_a_query_that_was_only_started_is_awaited_too(queries: Queries) -> None:
+def test_a_query_that_was_only_started_is_awaited_too(queries: SparkQueries) -> None:
     java, _ = begin("1")
     settling = Settling(queries, {"rows": 3})
 
@@ -154,7 +154,7 @@ def test_a_query_that_was_only_started_is_awaited_too(queries: Queries) -> None:
     assert {"rows": 3} == settling.end()
 
 
-def test_a_query_that_starts_while_others_run_is_awaited(queries: Queries) -> None:
+def test_a_query_that_starts_while_others_run_is_awaited(queries: SparkQueries) -> None:
     first, _ = begin("1")
     settling = Settling(queries, None)
     second, _ = begin("2")
@@ -165,7 +165,7 @@ def test_a_query_that_starts_while_others_run_is_awaited(queries: Queries) -> No
     assert settling.end() is None
 
 
-def test_the_first_failure_is_the_jobs_while_another_runs(queries: Queries) -> None:
+def test_the_first_failure_is_the_jobs_while_another_runs(queries: SparkQueries) -> None:
     begin("1")
     failing, _ = begin("2")
     settling = Settling(queries, None)
@@ -174,7 +174,9 @@ def test_the_first_failure_is_the_jobs_while_another_runs(queries: Queries) -> N
     assert "no such column" == settling.end()
 
 
-def test_a_query_that_starts_and_fails_while_others_run_fails_the_job(queries: Queries) -> None:
+def test_a_query_that_starts_and_fails_while_others_run_fails_the_job(
+    queries: SparkQueries,
+) -> None:
     begin("1")
     settling = Settling(queries, None)
     assert settling.goes_on()
@@ -184,14 +186,14 @@ def test_a_query_that_starts_and_fails_while_others_run_fails_the_job(queries: Q
     assert "no such column" == settling.end()
 
 
-def test_a_query_that_had_failed_before_fails_the_job(queries: Queries) -> None:
+def test_a_query_that_had_failed_before_fails_the_job(queries: SparkQueries) -> None:
     java, _ = begin("1")
     java.fail("no such column")
 
     assert "no such column" == Settling(queries, None).end()
 
 
-def test_a_failure_that_the_function_was_told_is_its_own_business(queries: Queries) -> None:
+def test_a_failure_that_the_function_was_told_is_its_own_business(queries: SparkQueries) -> None:
     java, query = begin("1")
     java.fail("no such column")
     with pytest.raises(RuntimeError):
@@ -200,7 +202,9 @@ def test_a_failure_that_the_function_was_told_is_its_own_business(queries: Queri
     assert 7 == Settling(queries, 7).end()
 
 
-def test_a_failure_that_came_from_awaiting_any_is_the_functions_business(queries: Queries) -> None:
+def test_a_failure_that_came_from_awaiting_any_is_the_functions_business(
+    queries: SparkQueries,
+) -> None:
     java, _ = begin("1")
     java.fail("no such column")
     manager = StreamingQueryManager(java)
@@ -212,7 +216,7 @@ def test_a_failure_that_came_from_awaiting_any_is_the_functions_business(queries
 
 
 def test_a_failure_that_the_function_only_looked_at_fails_the_job(
-    queries: Queries, monkeypatch: pytest.MonkeyPatch
+    queries: SparkQueries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java, query = begin("1")
     java.fail("no such column")
@@ -232,7 +236,7 @@ def test_a_failure_that_the_function_only_looked_at_fails_the_job(
 
 @pytest.mark.parametrize("shape", [lambda one: one, lambda one: [one]])
 def test_a_failure_of_a_query_that_the_function_returns_fails_the_job(
-    queries: Queries, shape: Callable[[Any], Any]
+    queries: SparkQueries, shape: Callable[[Any], Any]
 ) -> None:
     java, query = begin("1")
     java.fail("no such column")
@@ -242,19 +246,19 @@ def test_a_failure_of_a_query_that_the_function_returns_fails_the_job(
     assert "no such column" == Settling(queries, shape(query)).end()
 
 
-def test_a_query_of_another_session_is_not_the_jobs(queries: Queries) -> None:
+def test_a_query_of_another_session_is_not_the_jobs(queries: SparkQueries) -> None:
     begin("1", "other")
 
     assert not queries.any
     assert 7 == Settling(queries, 7).end()
 
 
-def test_a_list_of_other_things_is_a_value(queries: Queries) -> None:
+def test_a_list_of_other_things_is_a_value(queries: SparkQueries) -> None:
     assert [1, 2] == Settling(queries, [1, 2]).end()
     assert [] == Settling(queries, []).end()
 
 
-def test_an_interrupt_stops_what_runs_and_what_starts_later(queries: Queries) -> None:
+def test_an_interrupt_stops_what_runs_and_what_starts_later(queries: SparkQueries) -> None:
     running, _ = begin("1")
     queries.interrupt()
     later, _ = begin("2")
@@ -263,7 +267,7 @@ def test_an_interrupt_stops_what_runs_and_what_starts_later(queries: Queries) ->
     assert queries.interrupted
 
 
-def test_all_are_stopped_before_the_attempt_ends(queries: Queries) -> None:
+def test_all_are_stopped_before_the_attempt_ends(queries: SparkQueries) -> None:
     javas = [begin(str(number))[0] for number in range(3)]
     queries.stop()
 
@@ -271,7 +275,7 @@ def test_all_are_stopped_before_the_attempt_ends(queries: Queries) -> None:
 
 
 def test_a_query_that_does_not_stop_is_told(
-    queries: Queries, monkeypatch: pytest.MonkeyPatch
+    queries: SparkQueries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "STOP_S", 0.1)
     begin("1", stubborn=True)
@@ -283,7 +287,7 @@ RANDOM = "file:/all/0f0e8a52-6c4e-4c0c-9d6e-1f2f7f0a9b3c"
 
 
 def test_a_query_at_a_location_that_is_another_each_time_is_stopped_and_refused(
-    queries: Queries,
+    queries: SparkQueries,
 ) -> None:
     java = FakeQuery("1")
     java.location = RANDOM
@@ -305,7 +309,7 @@ def test_a_query_at_a_location_that_is_another_each_time_is_stopped_and_refused(
     ],
 )
 def test_a_query_is_not_refused_for_its_location(
-    queries: Queries, location: str, name: str | None, setting: str, session: str
+    queries: SparkQueries, location: str, name: str | None, setting: str, session: str
 ) -> None:
     java = FakeQuery("1")
     java.location, java.query_name = location, name
@@ -315,7 +319,7 @@ def test_a_query_is_not_refused_for_its_location(
     assert (session == "ours") == queries.any
 
 
-def test_each_report_is_seen_once_and_the_last_after_the_end(queries: Queries) -> None:
+def test_each_report_is_seen_once_and_the_last_after_the_end(queries: SparkQueries) -> None:
     java, _ = begin("1")
     java.reports = [_report(0)]
     first = queries.look()

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from understudy import clock
 from understudy.driver import surroundings
 from understudy.spark import session
-from understudy.spark.jvm_state import Seen
+from understudy.spark.jvm_state import JvmSnapshot
 from understudy.spark.session import SparkSessions
 
-BEFORE = Seen({})
-LEFT = Seen({"thread:left": "7"})
+BEFORE = JvmSnapshot({})
+LEFT = JvmSnapshot({"thread:left": "7"})
 
 
 class Time:
@@ -31,13 +32,13 @@ class Time:
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    """Replace the time of the module."""
+    """Replace the time by which is polled."""
     fake = Time()
-    monkeypatch.setattr(session, "time", fake)
+    monkeypatch.setattr(clock, "time", fake)
     return fake
 
 
-def left_of(looks: Iterator[Seen]) -> list[str]:
+def left_of(looks: Iterator[JvmSnapshot]) -> list[str]:
     """Return what is left of a job after which the JVM looks like this."""
     sessions: Any = SparkSessions()
     sessions._state = type("State", (), {"look": lambda _: next(looks)})()
@@ -59,5 +60,7 @@ def test_a_thread_that_is_about_to_end_is_no_reason_to_retire_a_driver(time: Tim
 
 def test_without_a_thread_nobody_waits(time: Time) -> None:
     assert [] == left_of(iter([BEFORE]))
-    assert ["it changed the JVM's default time zone"] == left_of(iter([Seen({"zone": "Asia"})]))
+    assert ["it changed the JVM's default time zone"] == left_of(
+        iter([JvmSnapshot({"zone": "Asia"})])
+    )
     assert 0.0 == time.now

@@ -99,7 +99,7 @@ class Scene:
         link = self.network.links[-1][1]
         registration = await link.receive()
         assert registration is not None
-        assert isinstance(registration.message, messages.Register)
+        assert isinstance(registration.message, messages.RegisterTaskManager)
         link.send(messages.Welcome(), term)
         await asyncio.sleep(0.01)
         return link

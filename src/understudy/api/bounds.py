@@ -44,7 +44,7 @@ class GoneError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class BufferedResponse:
     """An application's complete answer."""
 
     start: Message
@@ -71,7 +71,10 @@ class Bounds:
             answer = await self._answered(scope, receive)
         except GoneError:
             return
-        if isinstance(answer, Answer) and self._unread + len(answer.body) > UNREAD_BYTES_MAX:
+        if (
+            isinstance(answer, BufferedResponse)
+            and self._unread + len(answer.body) > UNREAD_BYTES_MAX
+        ):
             # A single answer is sent, whatever its size.
             answer = answers.unavailable(_UNREAD) if self._unread else answer
         if isinstance(answer, Response):
@@ -81,7 +84,7 @@ class Bounds:
             return
         await self._deliver(answer, send)
 
-    async def _answered(self, scope: Scope, receive: Receive) -> Answer | Response:
+    async def _answered(self, scope: Scope, receive: Receive) -> BufferedResponse | Response:
         """Return the application's answer, or a refusal."""
         try:
             async with asyncio.timeout(BODY_S):
@@ -101,7 +104,7 @@ class Bounds:
         finally:
             self._answering -= waits
 
-    async def _deliver(self, answer: Answer, send: Send) -> None:
+    async def _deliver(self, answer: BufferedResponse, send: Send) -> None:
         """Send an answer in pieces; `send` waits for a slow client."""
         self._unread += len(answer.body)
         try:
@@ -132,7 +135,7 @@ async def _read(scope: Scope, receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> Answer:
+async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> BufferedResponse:
     """Return the application's answer to a request with this body."""
     start: Message = {}
     said = bytearray()
@@ -153,4 +156,4 @@ async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> A
             said.extend(message.get("body", b""))
 
     await app(scope, replayed, heard)
-    return Answer(start, bytes(said))
+    return BufferedResponse(start, bytes(said))

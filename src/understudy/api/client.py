@@ -241,9 +241,8 @@ class ClusterClient:
         if registry is None:
             raise NotFoundError(f"there is no application {wanted!r} here")
         facts = await self._directory.stored(registry)
-        stones = {str(run): stone for run, stone in registry.tombstones.items()}
         try:
-            found = directory.find_application(wanted, facts, stones)
+            found = directory.find_application(wanted, facts, registry.tombstones.values())
         except NotFoundError:
             unreadable = directory.unreadable(registry, facts, problems)
             if one := directory.find_unreadable(wanted, unreadable):
@@ -263,9 +262,7 @@ class ClusterClient:
 
     async def stored_results(self, wanted: str) -> list[Json]:
         """Return the results of an application's jobs (or of one job) that storage has."""
-        registry = await self._directory.registry()
-        facts = await self._directory.stored(registry) if registry else []
-        stones = registry.tombstones if registry else {}
+        facts, stones = await self._directory.contents()
         found: list[Json] = []
         for one in facts:
             whole = one.body.application_id.startswith(wanted) or one.body.run_id == wanted
@@ -273,7 +270,7 @@ class ClusterClient:
                 if whole or job_id.startswith(wanted):
                     outcome, missing = await self._directory.outcome(one, job_id)
                     found.append(views.execution_result(one, job_id, outcome, missing))
-        for stone in stones.values():
+        for stone in stones:
             whole = stone.application_id.startswith(wanted) or stone.run_id == wanted
             try:
                 records = (await self._directory.buried(stone)).jobs
@@ -309,26 +306,21 @@ class ClusterClient:
 
     async def stored_jobs(self) -> list[Json]:
         """Return the readable jobs in storage, in the shape of lists."""
-        registry = await self._directory.registry()
-        facts = await self._directory.stored(registry) if registry else []
+        facts, stones = await self._directory.contents()
         found = [views.job_details(one, job_id) for one in facts for job_id in one.entries]
-        for stone in registry.tombstones.values() if registry else ():
-            with contextlib.suppress(DataError, NotFoundError):
-                records = (await self._directory.buried(stone)).jobs
-                found += [ended.recorded_job(record, stone) for record in records]
+        async for stone, file in self._directory.files(stones):
+            found += [ended.recorded_job(record, stone) for record in file.jobs]
         return found
 
     async def stored_checkpoints(self, wanted: str) -> Json:
         """Return a job's checkpoints from storage; raises `NotFoundError`."""
-        registry = await self._directory.registry()
-        facts = await self._directory.stored(registry) if registry else []
+        facts, stones = await self._directory.contents()
         if found := directory.find_job(wanted, facts):
             return checkpoints.statistics(await self._directory.checkpoints(*found))
-        for stone in registry.tombstones.values() if registry else ():
-            with contextlib.suppress(DataError):
-                for record in (await self._directory.buried(stone)).jobs:
-                    if record.job_id.startswith(wanted):
-                        return checkpoints.statistics(checkpoints.ended(record.job_id, record))
+        async for _, file in self._directory.files(stones):
+            for record in file.jobs:
+                if record.job_id.startswith(wanted):
+                    return checkpoints.statistics(checkpoints.ended(record.job_id, record))
         raise NotFoundError(f"there is no job {wanted!r} here")
 
 

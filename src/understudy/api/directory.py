@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from understudy.api import checkpoints, ended, views
 from understudy.api.checkpoints import CheckpointFacts
@@ -63,6 +63,13 @@ class Directory:
     async def registry(self) -> RegistryBody | None:
         """Return the stored registry."""
         return await self._services.registry.read()
+
+    async def contents(self) -> tuple[list[ApplicationFacts], list[Tombstone]]:
+        """Return the readable applications of the register, and the tombstones."""
+        registry = await self.registry()
+        if registry is None:
+            return [], []
+        return await self.stored(registry), [*registry.tombstones.values()]
 
     def live(self, application: Application) -> ApplicationFacts:
         """Return the facts of the application that this leader executes."""
@@ -239,9 +246,20 @@ class Directory:
         """Read a tombstone's file; raises `NotFoundError` or `DataError`."""
         return await read_tombstone(self._services, tombstone)
 
+    async def files(
+        self, tombstones: Iterable[Tombstone]
+    ) -> AsyncIterator[tuple[Tombstone, TombstoneFile]]:
+        """Yield the tombstones whose files can be read, with these files."""
+        for stone in tombstones:
+            try:
+                file = await self.buried(stone)
+            except (DataError, NotFoundError):
+                continue
+            yield stone, file
+
 
 def find_application(
-    wanted: str, facts: list[ApplicationFacts], tombstones: Mapping[Any, Tombstone]
+    wanted: str, facts: list[ApplicationFacts], tombstones: Iterable[Tombstone]
 ) -> ApplicationFacts | Tombstone:
     """Return the application with this id or run id (or the beginning of one).
 
@@ -250,11 +268,7 @@ def find_application(
     found: list[ApplicationFacts | Tombstone] = [
         one for one in facts if _matches(wanted, one.body.application_id, one.body.run_id)
     ]
-    found += [
-        stone
-        for stone in tombstones.values()
-        if _matches(wanted, stone.application_id, stone.run_id)
-    ]
+    found += [stone for stone in tombstones if _matches(wanted, stone.application_id, stone.run_id)]
     if len(found) == 1:
         return found[0]
     if not found:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from understudy.api import answers, own_headers
 from understudy.api.hosts import Hosts
 from understudy.config import options
-from understudy.config.places import Place, place_of
+from understudy.config.places import HostPort, place_of
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing here; all others do."""
@@ -98,7 +98,7 @@ class Headers:
         return [text for key, text in self._lines if key == name]
 
 
-def _foreign(headers: Headers, asked: Place) -> Response | None:
+def _foreign(headers: Headers, asked: HostPort) -> Response | None:
     """Return the refusal of a change that comes from a page of another origin, else None."""
     for site in headers.all(b"sec-fetch-site"):
         if site.strip().lower() not in OWN_SITES:
@@ -116,7 +116,7 @@ def _foreign(headers: Headers, asked: Place) -> Response | None:
     return None
 
 
-def _is_own(origin: str, asked: Place) -> bool:
+def _is_own(origin: str, asked: HostPort) -> bool:
     """Return whether an origin is the target of the request; a proxy may end TLS before us."""
     try:
         parts = urlsplit(origin.strip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from understudy.config import Configuration, options
-from understudy.config.places import Place, place_of, spelled
+from understudy.config.places import HostPort, place_of, spelled
 from understudy.config.security import is_everywhere, is_loopback
 
 
@@ -13,21 +13,21 @@ from understudy.config.security import is_everywhere, is_loopback
 class Hosts:
     """Under which names an endpoint may be asked, beside those of loopback."""
 
-    known: frozenset[Place] = frozenset()
+    known: frozenset[HostPort] = frozenset()
 
     @staticmethod
     def of(configuration: Configuration, *names: str) -> Hosts:
         """Return what a configuration allows, and the names that the endpoint publishes."""
         named = [one for one in names if one and not is_everywhere(one)]
-        known = {Place(spelled(one), None) for one in named}
+        known = {HostPort(spelled(one), None) for one in named}
         further = [place_of(one) for one in configuration.get(options.ALLOWED_HOSTS)]
         return Hosts(frozenset(known | {place for place in further if place}))
 
-    def knows(self, place: Place, reached: str) -> bool:
+    def knows(self, place: HostPort, reached: str) -> bool:
         """Say whether an endpoint at the address that was ``reached`` is called that.
 
         An address is known where the connection was made to it: it cannot be bound anew.
         """
         if is_loopback(place.host) or place.host == spelled(reached):
             return True
-        return place in self.known or Place(place.host, None) in self.known
+        return place in self.known or HostPort(place.host, None) in self.known

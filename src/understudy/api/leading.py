@@ -164,7 +164,7 @@ class Leading:
         """Return the application with this id; raises `NotFoundError`."""
         facts, tombstones = await self.facts()
         try:
-            return directory.find_application(wanted, facts, tombstones)
+            return directory.find_application(wanted, facts, tombstones.values())
         except NotFoundError:
             await self._say_what_is_damaged()
             raise
@@ -179,11 +179,9 @@ class Leading:
         facts, tombstones = await self.facts()
         if found := directory.find_job(wanted, facts):
             return LinkedJob(*found)
-        for stone in reversed(tombstones.values()):
-            with contextlib.suppress(NotFoundError, DataError):
-                file = await self.directory.buried(stone)
-                for record in file.jobs:
-                    if record.job_id == wanted:
-                        return BuriedJob(stone, file, record)
+        async for stone, file in self.directory.files(reversed(tombstones.values())):
+            for record in file.jobs:
+                if record.job_id == wanted:
+                    return BuriedJob(stone, file, record)
         await self._say_what_is_damaged()
         raise NotFoundError(f"Job {wanted} not found")

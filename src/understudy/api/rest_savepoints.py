@@ -15,13 +15,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers
+from understudy.api import answers, views
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
 from understudy.api.savepoint_places import refuse_disposal, refuse_target
 from understudy.api.views import Json
 from understudy.config import options
-from understudy.config.secrets import masked
 from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
 from understudy.ha import permits, savepoints
 from understudy.jobmanager.savepoint_coordinator import name_of
@@ -153,7 +152,7 @@ class SavepointRoutes:
         if error is None:
             return self._leading.json(_completed({}))
         failure = Failure(type=type(error).__name__, message=str(error))
-        return self._leading.json(_completed({"failure-cause": _cause(failure)}))
+        return self._leading.json(_completed({"failure-cause": views.cause(failure)}))
 
 
 def _completed(operation: Json) -> Json:
@@ -162,14 +161,8 @@ def _completed(operation: Json) -> Json:
 
 def _operation(found: Savepoint) -> Json:
     if found.failure:
-        return {"failure-cause": _cause(found.failure)}
+        return {"failure-cause": views.cause(found.failure)}
     return {"location": found.location}
-
-
-def _cause(failure: Failure) -> Json:
-    message = masked(failure.message)
-    stack = masked(failure.traceback) or message
-    return {"class": failure.type, "message": message, "stack-trace": stack}
 
 
 async def _body(request: Request) -> dict[str, Any]:

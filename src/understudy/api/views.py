@@ -30,8 +30,8 @@ from understudy.model import (
     JobResultEntry,
     JobStatus,
     LeadershipSpan,
-    Link,
     Outcome,
+    RegistryLink,
     SparkApplication,
 )
 from understudy.rpc.messages import DriverReport, Progress
@@ -280,7 +280,7 @@ def since_running(times: Mapping[str, float], end: float | None, now: float) -> 
     }
 
 
-def unreadable_overview(application: ApplicationId, link: Link, problem: str) -> Json:
+def unreadable_overview(application: ApplicationId, link: RegistryLink, problem: str) -> Json:
     """Return an application of which only the link can be read, in the shape of lists."""
     return {
         "id": application,

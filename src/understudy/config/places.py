@@ -10,20 +10,20 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:(?P<port>[0-9
 
 
 @dataclass(frozen=True)
-class Place:
+class HostPort:
     """A host and its port; None if no port is given."""
 
     host: str
     port: int | None
 
 
-def place_of(text: str) -> Place | None:
+def place_of(text: str) -> HostPort | None:
     """Parse a host with or without a port; return None if the text is not a host."""
     found = _HOST.fullmatch(text.strip())
     if found is None:
         return None
     port = int(found["port"]) if found["port"] else None
-    return Place(spelled(found["host"].strip("[]")), port)
+    return HostPort(spelled(found["host"].strip("[]")), port)
 
 
 def spelled(host: str) -> str:

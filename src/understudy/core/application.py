@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from understudy.core import restart
+from understudy.core.backoff import BackoffOver
 from understudy.core.restart import Again, Strategy
 from understudy.model import ApplicationStatus, Failure, JobId, JobStatus, Restarts
 
@@ -41,7 +42,7 @@ class JobView(Struct, frozen=True):
     """Cancelled because ``main`` or the application ended, not by a person."""
 
 
-class State(Struct, frozen=True):
+class ApplicationState(Struct, frozen=True):
     """The complete state of one application."""
 
     main: Main = Main.IDLE
@@ -104,10 +105,6 @@ class Broken(Struct, frozen=True):
     failure: Failure
 
 
-class BackoffOver(Struct, frozen=True):
-    """The pause before the next execution of ``main`` is over."""
-
-
 class CancelRequested(Struct, frozen=True):
     """A person requested that the application end as CANCELED."""
 
@@ -129,7 +126,7 @@ Event = (
 # --- commands -------------------------------------------------------------------------------------
 
 
-class RunMain(Struct, frozen=True):
+class StartMain(Struct, frozen=True):
     """Execute ``main`` from the top; no job counts as reached."""
 
 
@@ -157,9 +154,9 @@ class Conclude(Struct, frozen=True):
     failure: Failure | None
 
 
-Command = RunMain | PauseMain | StopMain | CancelJobs | Conclude
+Command = StartMain | PauseMain | StopMain | CancelJobs | Conclude
 
-Step = tuple[State, list[Command]]
+Step = tuple[ApplicationState, list[Command]]
 
 
 _FAILED = "the application failed"
@@ -167,7 +164,7 @@ _JOB_CANCELLED = "a job was cancelled"
 _JOB_FAILED = Failure(type="JobFailed", message="a job failed")
 
 
-def status_of(state: State) -> ApplicationStatus:
+def status_of(state: ApplicationState) -> ApplicationStatus:
     """Return the status that users see."""
     if state.ended:
         return state.ended
@@ -179,7 +176,7 @@ def status_of(state: State) -> ApplicationStatus:
 
 
 def step(
-    state: State, event: Event, strategy: Strategy, policy: bool | None, chance: float
+    state: ApplicationState, event: Event, strategy: Strategy, policy: bool | None, chance: float
 ) -> Step:
     """Apply one event; ``policy`` is the terminate-application option, None if unset."""
     if state.ended:
@@ -218,19 +215,19 @@ def step(
     return _concluded(state, commands, policy)
 
 
-def _with_job(state: State, job_id: JobId, view: JobView) -> State:
+def _with_job(state: ApplicationState, job_id: JobId, view: JobView) -> ApplicationState:
     return replace(state, jobs={**state.jobs, job_id: view})
 
 
-def _run(state: State) -> Step:
+def _run(state: ApplicationState) -> Step:
     # This execution has not received the results that an earlier one did.
     jobs = {
         job_id: replace(view, reached=False, awaited=False) for job_id, view in state.jobs.items()
     }
-    return replace(state, main=Main.RUNNING, jobs=jobs), [RunMain()]
+    return replace(state, main=Main.RUNNING, jobs=jobs), [StartMain()]
 
 
-def _execute(state: State, policy: bool | None) -> Step:
+def _execute(state: ApplicationState, policy: bool | None) -> Step:
     if state.cancelled:
         return replace(state, main=Main.ENDED), []
     if policy:  # Jobs may have ended under an earlier leader that was lost before applying this.
@@ -243,7 +240,7 @@ def _execute(state: State, policy: bool | None) -> Step:
     return _run(state)
 
 
-def _reached(state: State, job_id: JobId) -> Step:
+def _reached(state: ApplicationState, job_id: JobId) -> Step:
     view = state.jobs.get(job_id, JobView(reached=True))
     state = _with_job(state, job_id, replace(view, reached=True))
     if view.status is None and (state.cancelled or state.failure):
@@ -252,7 +249,7 @@ def _reached(state: State, job_id: JobId) -> Step:
     return state, []
 
 
-def _job_ended(state: State, event: JobEnded, policy: bool | None) -> Step:
+def _job_ended(state: ApplicationState, event: JobEnded, policy: bool | None) -> Step:
     view = state.jobs.get(event.job_id, JobView(reached=False))
     view = replace(view, status=event.status, failure=event.failure)
     state = _with_job(state, event.job_id, view)
@@ -265,7 +262,7 @@ def _job_ended(state: State, event: JobEnded, policy: bool | None) -> Step:
     return state, []
 
 
-def _main_returned(state: State, policy: bool | None) -> Step:
+def _main_returned(state: ApplicationState, policy: bool | None) -> Step:
     state = replace(state, main=Main.ENDED)
     unreached = _living(state, reached=False)
     for job_id in unreached:
@@ -278,7 +275,7 @@ def _main_returned(state: State, policy: bool | None) -> Step:
     return state, commands
 
 
-def _main_lost(state: State, event: MainLost, strategy: Strategy, chance: float) -> Step:
+def _main_lost(state: ApplicationState, event: MainLost, strategy: Strategy, chance: float) -> Step:
     if state.main is Main.STOPPING or state.cancelled or state.failure:
         return replace(state, main=Main.ENDED), []
     decision = restart.after_loss(strategy, state.restarts, event.ran_s, chance)
@@ -290,11 +287,11 @@ def _main_lost(state: State, event: MainLost, strategy: Strategy, chance: float)
     return _fail(replace(state, main=Main.ENDED), failure)
 
 
-def _fail(state: State, failure: Failure) -> Step:
+def _fail(state: ApplicationState, failure: Failure) -> Step:
     return _abandon(replace(state, failure=state.failure or failure), _FAILED)
 
 
-def _abandon(state: State, reason: str) -> Step:
+def _abandon(state: ApplicationState, reason: str) -> Step:
     """Stop ``main`` and every job."""
     commands: list[Command] = []
     if state.main is Main.RUNNING:
@@ -308,7 +305,7 @@ def _abandon(state: State, reason: str) -> Step:
     return state, commands
 
 
-def _living(state: State, *, reached: bool) -> tuple[JobId, ...]:
+def _living(state: ApplicationState, *, reached: bool) -> tuple[JobId, ...]:
     return tuple(
         job_id
         for job_id, view in state.jobs.items()
@@ -316,7 +313,7 @@ def _living(state: State, *, reached: bool) -> tuple[JobId, ...]:
     )
 
 
-def _concluded(state: State, commands: list[Command], policy: bool | None) -> Step:
+def _concluded(state: ApplicationState, commands: list[Command], policy: bool | None) -> Step:
     if state.main is not Main.ENDED or any(view.status is None for view in state.jobs.values()):
         return state, commands
     failure = state.failure
@@ -329,7 +326,7 @@ def _concluded(state: State, commands: list[Command], policy: bool | None) -> St
     return replace(state, ended=status), [*commands, Conclude(status, failure)]
 
 
-def _unawaited(state: State) -> Failure | None:
+def _unawaited(state: ApplicationState) -> Failure | None:
     """Return the failure of a job that ``main`` submitted but whose result it never requested."""
     for view in state.jobs.values():
         if view.status is JobStatus.FAILED and view.reached and not view.awaited:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from understudy.core.backoff import Backoff
 from understudy.model import Incarnation
 
 STARTING_MAX = 1
@@ -19,7 +20,7 @@ FAILED_MAX = 3
 KILLED_MAX = 20
 """With the pauses between them, this many kills take a quarter of an hour before a run fails."""
 
-START_PAUSE_MAX_S = 60
+START_BACKOFF = Backoff(1.0, 60.0)
 
 
 class DriverState(enum.Enum):
@@ -85,8 +86,7 @@ class Starts(Struct, frozen=True):
 
 def start_pause_s(starts: Starts) -> float:
     """Return the pause before the next start after these failures."""
-    in_a_row = starts.failed + starts.killed
-    return 0.0 if in_a_row == 0 else float(min(2 ** (in_a_row - 1), START_PAUSE_MAX_S))
+    return START_BACKOFF.pause_s(starts.failed + starts.killed)
 
 
 def hopeless(starts: Starts) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from understudy.model import ApplicationDocument, JobEntry, JobId
 
 
-class Kind(enum.Enum):
+class EndingStep(enum.Enum):
     """The steps of an application's end, in order. The value is the label that people see."""
 
     WRITE_TOMBSTONE = "write what remains of the application"
@@ -37,7 +37,7 @@ class CleanJob(Struct, frozen=True):
 class EndApplication(Struct, frozen=True):
     """Execute one step of the application's end."""
 
-    kind: Kind
+    kind: EndingStep
 
 
 Task = CleanJob | EndApplication
@@ -46,7 +46,7 @@ Task = CleanJob | EndApplication
 def next_tasks(
     application: ApplicationDocument,
     jobs: Iterable[JobEntry],
-    done: frozenset[Kind] = frozenset(),
+    done: frozenset[EndingStep] = frozenset(),
 ) -> list[Task]:
     """Return the tasks that are due: job cleanups in any order, else one step of the application.
 
@@ -64,15 +64,15 @@ def next_tasks(
 
 
 def _next_kind(
-    application: ApplicationDocument, jobs: list[JobEntry], done: frozenset[Kind]
-) -> Kind:
+    application: ApplicationDocument, jobs: list[JobEntry], done: frozenset[EndingStep]
+) -> EndingStep:
     assert application.result is not None
     if application.tombstone is None:
-        return Kind.WRITE_TOMBSTONE
+        return EndingStep.WRITE_TOMBSTONE
     if application.result.clean:
-        return Kind.BURY
+        return EndingStep.BURY
     if not all(job.result is not None and job.result.clean for job in jobs):
-        return Kind.MARK_JOBS_CLEAN
-    if Kind.CLEAN_APPLICATION not in done:
-        return Kind.CLEAN_APPLICATION
-    return Kind.MARK_APPLICATION_CLEAN
+        return EndingStep.MARK_JOBS_CLEAN
+    if EndingStep.CLEAN_APPLICATION not in done:
+        return EndingStep.CLEAN_APPLICATION
+    return EndingStep.MARK_APPLICATION_CLEAN

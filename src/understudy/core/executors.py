@@ -51,7 +51,7 @@ class Tag(Struct, frozen=True):
         return Tag(parts[0], parts[1], parts[2], int(parts[3]), parts[4])
 
 
-class Assignment(Struct, frozen=True):
+class AssignedAttempt(Struct, frozen=True):
     """The attempt for which a session opens."""
 
     tag: Tag
@@ -94,7 +94,7 @@ class Launch(Struct, frozen=True):
     """The driver's cluster and run, still without a job."""
 
 
-class Holder(Struct, frozen=True):
+class CoreHolder(Struct, frozen=True):
     """A Spark application and the number of cores that it holds."""
 
     application_id: str
@@ -108,14 +108,14 @@ class Capacity(Struct, frozen=True):
     cores: int
     free: int | None
     """None if the cluster does not report its use."""
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[CoreHolder, ...] = ()
 
     def held_by(self, application_id: str) -> int:
         """Return how many cores an application holds."""
         return sum(one.cores for one in self.holders if one.application_id == application_id)
 
 
-class Application(Struct, frozen=True):
+class ActiveApplication(Struct, frozen=True):
     """A Spark application of ours that a cluster manager believes to be alive."""
 
     application_id: str
@@ -194,8 +194,8 @@ def why_without(capacity: Capacity | None, application_id: str, cluster: str) ->
 
 
 def orphans(
-    applications: Iterable[Application], tag: Tag, lost_driver: str = ""
-) -> list[Application]:
+    applications: Iterable[ActiveApplication], tag: Tag, lost_driver: str = ""
+) -> list[ActiveApplication]:
     """Return the applications whose drivers are known dead when the tag's attempt begins.
 
     These are earlier attempts of the same job (an attempt begins only after the last one is known

@@ -20,13 +20,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from understudy.core import restart
+from understudy.core.backoff import BackoffOver
 from understudy.core.job_words import (
-    BackoffOver,
     Begin,
     Cancel,
     Command,
-    Deploy,
+    DeployAttempt,
     Displace,
+    EndAttempt,
     Ended,
     Event,
     Forgotten,
@@ -46,7 +47,6 @@ from understudy.core.job_words import (
     Running,
     Saved,
     Stop,
-    StopAttempt,
     StoreIntent,
     TakeSavepoint,
     Unrestorable,
@@ -60,7 +60,7 @@ __all__ = [
     "Begin",
     "Cancel",
     "Command",
-    "Deploy",
+    "DeployAttempt",
     "Displace",
     "Ended",
     "Event",
@@ -84,7 +84,7 @@ __all__ = [
     "Saved",
     "Step",
     "Stop",
-    "StopAttempt",
+    "EndAttempt",
     "StoreIntent",
     "TakeSavepoint",
     "Unrestorable",
@@ -223,7 +223,7 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
             return _look(state, event.reason, 0.0)
         case Ended() if event.attempt == state.attempt and _awaits_end(state):
             if not event.dead and _needs_proof(state, event):
-                return state, [StopAttempt(state.attempt)]  # Answered once everything is dead.
+                return state, [EndAttempt(state.attempt)]  # Answered once everything is dead.
             return _ended(state, event, strategy, chance)
         case Lost() if event.attempt == state.attempt and state.phase is Phase.PLACING:
             return replace(state, lost=event.reason), []  # Handled once the intent is stored.
@@ -291,7 +291,7 @@ def _deploy(state: JobState) -> Step:
     if state.lost:  # The target is dead: nobody would ever answer.
         return _look(state, state.lost, 0.0)
     assert state.placement is not None
-    return replace(state, phase=Phase.DEPLOYING), [Deploy(state.attempt, state.placement)]
+    return replace(state, phase=Phase.DEPLOYING), [DeployAttempt(state.attempt, state.placement)]
 
 
 def _running(state: JobState) -> Step:
@@ -299,7 +299,7 @@ def _running(state: JobState) -> Step:
         adopted = state.recovered and state.reached
         return replace(state, phase=Phase.RUNNING, adopted=adopted), []
     if state.phase is Phase.STOPPING:
-        return state, [StopAttempt(state.attempt)]
+        return state, [EndAttempt(state.attempt)]
     return state, []
 
 
@@ -354,7 +354,7 @@ def _stop(state: JobState) -> Step:
     """Stop the attempt, with proof of death, on the way to the requested state."""
     match state.phase:
         case Phase.DEPLOYING | Phase.RUNNING | Phase.RECONCILING:
-            return replace(state, phase=Phase.STOPPING), [StopAttempt(state.attempt)]
+            return replace(state, phase=Phase.STOPPING), [EndAttempt(state.attempt)]
         case Phase.IDLE | Phase.WAITING | Phase.BACKING_OFF | Phase.SUSPENDED:
             if state.cancelled:
                 return _record(state, JobStatus.CANCELED, None, state.why_cancelled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from understudy.core.backoff import BackoffOver
 from understudy.core.slots import Placement
 from understudy.model import JobStatus, Pointer, Restarts
 
@@ -73,10 +74,6 @@ class Looked(Struct, frozen=True):
     found: Ended | None
     advanced: bool = False
     """The attempt had completed a checkpoint that goes beyond the one it started from."""
-
-
-class BackoffOver(Struct, frozen=True):
-    """The pause before the next attempt is over."""
 
 
 class Cancel(Struct, frozen=True):
@@ -151,14 +148,14 @@ class StoreIntent(Struct, frozen=True):
     restarts: Restarts
 
 
-class Deploy(Struct, frozen=True):
+class DeployAttempt(Struct, frozen=True):
     """Send the attempt to its TaskManager."""
 
     attempt: int
     placement: Placement
 
 
-class StopAttempt(Struct, frozen=True):
+class EndAttempt(Struct, frozen=True):
     """Stop the attempt, and answer ``Ended`` or ``Lost`` when it is proved dead."""
 
     attempt: int
@@ -197,8 +194,8 @@ Command = (
     RequestSlot
     | ReturnSlot
     | StoreIntent
-    | Deploy
-    | StopAttempt
+    | DeployAttempt
+    | EndAttempt
     | LookForOutcome
     | Pause
     | TakeSavepoint

@@ -80,7 +80,7 @@ class Timing(Struct, frozen=True):
         )
 
 
-class Leading(Struct, frozen=True):
+class HeldTerm(Struct, frozen=True):
     """This process holds a term, and may act until a deadline."""
 
     term: Term
@@ -96,13 +96,13 @@ class Observed(Struct, frozen=True):
     at: float
 
 
-class State(Struct, frozen=True):
+class ContenderState(Struct, frozen=True):
     """The state of one contender."""
 
     me: Incarnation
     timing: Timing
     observed: Observed | None = None
-    leading: Leading | None = None
+    leading: HeldTerm | None = None
     dead: frozenset[Incarnation] = frozenset()
     """Holders that are proven dead: nobody waits for their leases."""
 
@@ -120,7 +120,9 @@ class Wait(Struct, frozen=True):
     until: float
 
 
-def observe(state: State, record: LeaderRecord | None, floor: Term, now: float) -> State:
+def observe(
+    state: ContenderState, record: LeaderRecord | None, floor: Term, now: float
+) -> ContenderState:
     """Apply a record that was read; ``floor`` is the highest term seen anywhere else."""
     if record is None:
         record = LeaderRecord(holder=Incarnation(""), term=floor, session="")
@@ -133,12 +135,12 @@ def observe(state: State, record: LeaderRecord | None, floor: Term, now: float) 
     return state
 
 
-def proven_dead(state: State, holder: Incarnation) -> State:
+def proven_dead(state: ContenderState, holder: Incarnation) -> ContenderState:
     """Apply the proof that a holder and all its descendants are dead."""
     return replace(state, dead=state.dead | {holder})
 
 
-def decide(state: State, mine: LeaderRecord, now: float) -> Write | Wait:
+def decide(state: ContenderState, mine: LeaderRecord, now: float) -> Write | Wait:
     """Decide the next action: renew, take over or wait. ``mine`` is the record to publish."""
     assert state.observed is not None, "observe before deciding"
     seen = state.observed.record
@@ -154,23 +156,23 @@ def decide(state: State, mine: LeaderRecord, now: float) -> Write | Wait:
     return Write(change(mine, term=seen.term + 1, renewals=0), now)
 
 
-def written(state: State, write: Write) -> State:
+def written(state: ContenderState, write: Write) -> ContenderState:
     """Apply an acknowledged write: this process leads until its deadline."""
     deadline = write.sent_at + state.timing.renew_deadline_s
     return replace(
         state,
         observed=Observed(write.record, write.sent_at),
-        leading=Leading(write.record.term, deadline),
+        leading=HeldTerm(write.record.term, deadline),
     )
 
 
-def confirmed(state: State, sent_at: float) -> State:
+def confirmed(state: ContenderState, sent_at: float) -> ContenderState:
     """Apply the backend's confirmation of a leader's session, requested at ``sent_at``."""
     assert state.leading is not None, "only a leader's session is confirmed"
     deadline = sent_at + state.timing.renew_deadline_s
-    return replace(state, leading=Leading(state.leading.term, deadline))
+    return replace(state, leading=HeldTerm(state.leading.term, deadline))
 
 
-def leads(state: State, now: float) -> bool:
+def leads(state: ContenderState, now: float) -> bool:
     """True while this process may act as the leader."""
     return state.leading is not None and now < state.leading.deadline

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from understudy.model import JobId
 
 
-class State(Struct, frozen=True):
+class ReachingState(Struct, frozen=True):
     """The unreached jobs that run, the jobs that wait for them, and the deadline."""
 
     grace_s: float
@@ -27,7 +27,7 @@ class State(Struct, frozen=True):
     deadline: float | None = None
 
 
-class Begin(Struct, frozen=True):
+class BeginJobs(Struct, frozen=True):
     """Start these jobs: nothing holds them back any longer."""
 
     jobs: tuple[JobId, ...]
@@ -39,39 +39,39 @@ class GiveWay(Struct, frozen=True):
     jobs: tuple[JobId, ...]
 
 
-Command = Begin | GiveWay
+Command = BeginJobs | GiveWay
 
-Step = tuple[State, list[Command]]
+Step = tuple[ReachingState, list[Command]]
 
 
-def main_started(state: State, running: frozenset[JobId]) -> State:
+def main_started(state: ReachingState, running: frozenset[JobId]) -> ReachingState:
     """Apply that ``main`` is executed again while these jobs run."""
     return replace(state, unreached=running, held=(), slotless=frozenset(), deadline=None)
 
 
-def reached(state: State, job_id: JobId, *, known: bool, now: float) -> Step:
+def reached(state: ReachingState, job_id: JobId, *, known: bool, now: float) -> Step:
     """Apply that ``main`` reached a job; ``known`` if the last execution had submitted the job."""
     state = replace(state, unreached=state.unreached - {job_id})
     if known or not (state.unreached or state.giving_way):
         settled, commands = _settle(state)
-        return settled, [Begin((job_id,)), *commands]
+        return settled, [BeginJobs((job_id,)), *commands]
     state = replace(state, held=(*state.held, job_id))
     return _arm(state, now), []
 
 
-def no_slot(state: State, job_id: JobId, now: float) -> State:
+def no_slot(state: ReachingState, job_id: JobId, now: float) -> ReachingState:
     """Apply that a reached job found no slot."""
     if not state.unreached:
         return state
     return _arm(replace(state, slotless=state.slotless | {job_id}), now)
 
 
-def found_slot(state: State, job_id: JobId) -> State:
+def found_slot(state: ReachingState, job_id: JobId) -> ReachingState:
     """Apply that a job got a slot after all, or no longer wants one."""
     return _disarm(replace(state, slotless=state.slotless - {job_id}))
 
 
-def stopped(state: State, job_id: JobId) -> Step:
+def stopped(state: ReachingState, job_id: JobId) -> Step:
     """Apply that a job's attempt is dead or the job has ended: it neither blocks nor waits."""
     return _settle(
         replace(
@@ -84,7 +84,7 @@ def stopped(state: State, job_id: JobId) -> Step:
     )
 
 
-def expired(state: State, now: float) -> Step:
+def expired(state: ReachingState, now: float) -> Step:
     """Make the unreached jobs give way if the grace period is over."""
     if state.deadline is None or now < state.deadline or not state.unreached:
         return state, []
@@ -99,21 +99,21 @@ def expired(state: State, now: float) -> Step:
     return state, [GiveWay(leaving)]
 
 
-def _arm(state: State, now: float) -> State:
+def _arm(state: ReachingState, now: float) -> ReachingState:
     if state.deadline is not None or not state.unreached:
         return state
     return replace(state, deadline=now + state.grace_s)
 
 
-def _disarm(state: State) -> State:
+def _disarm(state: ReachingState) -> ReachingState:
     """Clear the deadline if no job waits any longer, or no unreached job runs."""
     if not state.unreached:
         return replace(state, slotless=frozenset(), deadline=None)
     return state if state.held or state.slotless else replace(state, deadline=None)
 
 
-def _settle(state: State) -> Step:
+def _settle(state: ReachingState) -> Step:
     state = _disarm(state)
     if state.unreached or state.giving_way or not state.held:
         return state, []
-    return replace(state, held=()), [Begin(state.held)]
+    return replace(state, held=()), [BeginJobs(state.held)]

@@ -27,7 +27,7 @@ class Continue(Struct, frozen=True):
     run_id: RunId
 
 
-class Answer(Struct, frozen=True):
+class AnswerRun(Struct, frozen=True):
     """The run has ended: return its result, execute nothing."""
 
     tombstone: Tombstone
@@ -40,13 +40,13 @@ class Bygone(Struct, frozen=True):
     status: ApplicationStatus
 
 
-class Submit(Struct, frozen=True):
+class SubmitRun(Struct, frozen=True):
     """The run is new: submit it."""
 
     run_id: RunId
 
 
-Bootstrap = Continue | Answer | Bygone | Submit
+Bootstrap = Continue | AnswerRun | Bygone | SubmitRun
 
 
 def bootstrap(
@@ -69,7 +69,7 @@ def bootstrap(
         if run and run in unfinished:
             return Continue(unfinished[run], run)
         if run and run in registry.tombstones:
-            return Answer(registry.tombstones[run])
+            return AnswerRun(registry.tombstones[run])
         if run and run in registry.ended:
             return Bygone(run, registry.ended[run])
     if unfinished:
@@ -79,11 +79,11 @@ def bootstrap(
         stone for run, stone in registry.tombstones.items() if run not in known_at_start
     ]
     if ended_meanwhile and not wanted:
-        return Answer(max(ended_meanwhile, key=lambda stone: stone.ended_at))
+        return AnswerRun(max(ended_meanwhile, key=lambda stone: stone.ended_at))
     bygone = [run for run in registry.ended if run not in known_at_start]
     if bygone and not wanted:
         return Bygone(bygone[-1], registry.ended[bygone[-1]])
-    return Submit(wanted or minted)
+    return SubmitRun(wanted or minted)
 
 
 # --- which code -----------------------------------------------------------------------------------

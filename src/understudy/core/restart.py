@@ -87,7 +87,7 @@ class Again(Struct, frozen=True):
     restarts: Restarts
 
 
-class GiveUp(Struct, frozen=True):
+class NoRestart(Struct, frozen=True):
     """Do not retry; ``reason`` ends the sentence "not restarted: …"."""
 
     reason: str
@@ -95,16 +95,16 @@ class GiveUp(Struct, frozen=True):
 
 def after_exception(
     strategy: Strategy, restarts: Restarts, ran_s: float, chance: float
-) -> Again | GiveUp:
+) -> Again | NoRestart:
     """Decide after an exception of the function; ``chance`` in [0, 1) determines the jitter."""
     failures = 0 if ran_s >= strategy.reset_s else restarts.failures
     if strategy.kind == "none":
-        return GiveUp("the restart strategy is 'none'")
+        return NoRestart("the restart strategy is 'none'")
     if strategy.kind == FAILURE_RATE:
         return _within_rate(strategy, restarts, ran_s, lost=False)
     used = failures + (restarts.losses if strategy.kind == "fixed-delay" else 0)
     if used >= strategy.attempts:
-        return GiveUp(f"the restart strategy allows {_times(strategy.attempts)}")
+        return NoRestart(f"the restart strategy allows {_times(strategy.attempts)}")
     losses = 0 if ran_s >= strategy.reset_s else restarts.losses
     counted = Restarts(failures=failures + 1, losses=losses)
     return Again(_backoff(strategy, failures, chance), counted)
@@ -112,24 +112,24 @@ def after_exception(
 
 def after_loss(
     strategy: Strategy, restarts: Restarts, ran_s: float, chance: float, advanced: bool = False
-) -> Again | GiveUp:
+) -> Again | NoRestart:
     """Decide after the loss of the attempt's process; ``advanced`` if it completed a checkpoint.
 
     ``fixed-delay`` and ``failure-rate`` keep to their configured counts and ignore ``advanced``.
     """
     if strategy.kind == "none":
-        return GiveUp("the restart strategy is 'none'")
+        return NoRestart("the restart strategy is 'none'")
     if strategy.kind == FAILURE_RATE:
         return _within_rate(strategy, restarts, ran_s, lost=True)
     if strategy.kind == "fixed-delay":
         if restarts.failures + restarts.losses >= strategy.attempts:
-            return GiveUp(f"the restart strategy allows {_times(strategy.attempts)}")
+            return NoRestart(f"the restart strategy allows {_times(strategy.attempts)}")
         delay_s = strategy.initial_s if restarts.losses else 0.0
         return Again(delay_s, Restarts(failures=restarts.failures, losses=restarts.losses + 1))
     losses = 0 if advanced or ran_s >= strategy.reset_s else restarts.losses
     limit = strategy.attempts * LOSSES_PER_ATTEMPT
     if strategy.attempts < INFINITE and losses >= limit:
-        return GiveUp(f"its process was lost {losses + 1} times in a row")
+        return NoRestart(f"its process was lost {losses + 1} times in a row")
     immediate = losses == 0 or ran_s >= strategy.initial_s
     delay_s = 0.0 if immediate else _backoff(strategy, losses - 1, chance)
     return Again(delay_s, Restarts(failures=restarts.failures, losses=losses + 1))
@@ -153,7 +153,7 @@ def _is_named(parts: list[str], name: list[str]) -> bool:
 
 def _within_rate(
     strategy: Strategy, restarts: Restarts, ran_s: float, *, lost: bool
-) -> Again | GiveUp:
+) -> Again | NoRestart:
     """Restart if the interval that ends with this failure holds fewer earlier ones than allowed.
 
     A failure exactly as old as the interval still counts, as in Flink.
@@ -162,7 +162,7 @@ def _within_rate(
     recent = [age for age in aged if age <= strategy.interval_s]
     if len(recent) >= strategy.attempts:
         times = _times(strategy.attempts)
-        return GiveUp(f"the restart strategy allows {times} within {strategy.interval_s:g} s")
+        return NoRestart(f"the restart strategy allows {times} within {strategy.interval_s:g} s")
     losses = restarts.losses if recent else 0
     failures = restarts.failures if recent else 0
     delay_s = 0.0 if lost and losses == 0 else strategy.initial_s

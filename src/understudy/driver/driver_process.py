@@ -25,12 +25,12 @@ from typing import NoReturn
 from understudy.clock import SystemClock
 from understudy.config.configuration import learn_secrets
 from understudy.config.secrets import log_without_secrets, masked
-from understudy.core.executors import Assignment, Launch, Tag
+from understudy.core.executors import AssignedAttempt, Launch, Tag
 from understudy.core.handover import Handover
 from understudy.driver import fork_server
 from understudy.driver.attempt import Attempt
 from understudy.driver.driver import JobProcess
-from understudy.driver.driver_session import Session, open_session
+from understudy.driver.driver_session import DriverSession, open_session
 from understudy.driver.executor_watch import ExecutorWatch
 from understudy.driver.fork_server import Child, ForkServer
 from understudy.driver.interrupts import Interrupts
@@ -69,13 +69,13 @@ Else, if nothing is left."""
 _log = logging.getLogger(__name__)
 
 
-class Driver:
+class DriverProcess:
     """One driver process."""
 
     def __init__(
         self,
         link: BlockingLink[DriverMessage],
-        session: Session,
+        session: DriverSession,
         server: ForkServer,
         pulse: Pulse,
         start: StartSession,
@@ -317,12 +317,14 @@ class Driver:
                 _log.debug("no progress", exc_info=True)
 
 
-def _assignment(deploy: Deploy) -> Assignment:
+def _assignment(deploy: Deploy) -> AssignedAttempt:
     tag = Tag(deploy.cluster, deploy.run_id, deploy.job_id, deploy.attempt, deploy.driver)
-    return Assignment(tag, deploy.name, deploy.application_name, deploy.slots, deploy.lost_driver)
+    return AssignedAttempt(
+        tag, deploy.name, deploy.application_name, deploy.slots, deploy.lost_driver
+    )
 
 
-def _start(message: StartSession, session: Session) -> None:
+def _start(message: StartSession, session: DriverSession) -> None:
     conf = dict(message.conf)
     if message.kind != "session-less":
         defaults = importlib.import_module("understudy.spark.defaults")
@@ -377,7 +379,7 @@ def main() -> NoReturn:
         sys.exit(masked(str(error)))  # A sentence says more than where it was raised.
     pulse = Pulse(guardian, SystemClock(), timeout_s)
     pulse.start(session.pulse)
-    Driver(link, session, server, pulse, message).serve()
+    DriverProcess(link, session, server, pulse, message).serve()
     flush_output()
     os._exit(0)
 

@@ -6,12 +6,12 @@ import importlib
 import threading
 from typing import Protocol
 
-from understudy.core.executors import Assignment, Launch
+from understudy.core.executors import AssignedAttempt, Launch
 from understudy.core.handover import Handover
 from understudy.model import SparkApplication
 
 
-class Session(Protocol):
+class DriverSession(Protocol):
     """What a driver offers to jobs."""
 
     @property
@@ -27,7 +27,7 @@ class Session(Protocol):
         """Start, and be warm when this returns; the guardian removes ``scratch`` in the end."""
         ...
 
-    def open(self, assignment: Assignment) -> Handover | None:
+    def open(self, assignment: AssignedAttempt) -> Handover | None:
         """Open a session for a job; return what its process attaches by."""
         ...
 
@@ -74,33 +74,33 @@ class NoSession:
     jvm_pid = 0
 
     def facts(self) -> SparkApplication:
-        """See `Session.facts`."""
+        """See `DriverSession.facts`."""
         return SparkApplication()
 
     def start(self, launch: Launch) -> None:
-        """See `Session.start`."""
+        """See `DriverSession.start`."""
 
-    def open(self, assignment: Assignment) -> None:
-        """See `Session.open`."""
+    def open(self, assignment: AssignedAttempt) -> None:
+        """See `DriverSession.open`."""
 
     def waits(self) -> str:
-        """See `Session.waits`."""
+        """See `DriverSession.waits`."""
         return ""
 
     def carries(self) -> int | None:
-        """See `Session.carries`."""
+        """See `DriverSession.carries`."""
         return None
 
     def lost_application(self, error: BaseException) -> str:
-        """See `Session.lost_application`."""
+        """See `DriverSession.lost_application`."""
         return ""
 
     def progress(self) -> tuple[int, int, str]:
-        """See `Session.progress`."""
+        """See `DriverSession.progress`."""
         return 0, 0, ""
 
     def close(self) -> list[str]:
-        """See `Session.close`."""
+        """See `DriverSession.close`."""
         return []
 
     def is_over(self) -> bool:
@@ -108,21 +108,21 @@ class NoSession:
         return False
 
     def is_lost(self, error: BaseException | None) -> bool:
-        """See `Session.is_lost`."""
+        """See `DriverSession.is_lost`."""
         return False
 
     def pulse(self) -> None:
-        """See `Session.pulse`."""
+        """See `DriverSession.pulse`."""
 
     def await_jvm_end(self) -> int:
-        """See `Session.await_jvm_end`."""
+        """See `DriverSession.await_jvm_end`."""
         threading.Event().wait()
         return 0
 
 
-def open_session(kind: str) -> Session:
+def open_session(kind: str) -> DriverSession:
     """Return what ``taskmanager.driver.type`` names; Spark is imported only where it is used."""
     if kind == "session-less":
         return NoSession()
-    session: Session = importlib.import_module("understudy.spark.session").SparkSessions()
+    session: DriverSession = importlib.import_module("understudy.spark.session").SparkSessions()
     return session

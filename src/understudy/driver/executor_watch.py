@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from understudy.clock import Clock
-from understudy.driver.driver_session import Session
+from understudy.driver.driver_session import DriverSession
 from understudy.errors import ExecutorsUnavailable, UnreachableError
 from understudy.rpc import messages
 from understudy.rpc.messages import DriverMessage
@@ -25,7 +25,7 @@ class ExecutorWatch:
 
     def __init__(
         self,
-        session: Session,
+        session: DriverSession,
         send: Callable[[DriverMessage], None],
         clock: Clock,
         wait_s: float | None,

@@ -11,11 +11,9 @@ import contextlib
 import importlib
 import itertools
 import logging
-import os
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -23,8 +21,9 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.driver.checkpointing import Recorder, counted
 from understudy.errors import CheckpointError, DataError, NotFoundError, UsageError
+from understudy.ha import drafts
 from understudy.ha.format import Format, digest
-from understudy.ha.storage import BlockingStorage, LocalStorage, storage_of, sync_directory
+from understudy.ha.storage import BlockingStorage, LocalStorage, storage_of
 from understudy.model import Checkpoint, CheckpointKind, Record
 from understudy.process.persist import once_blocking, persist_blocking
 from understudy.rpc.messages import Deploy
@@ -266,20 +265,12 @@ def _settled(storage: BlockingStorage, path: str) -> dict[str, int]:
     if isinstance(storage, LocalStorage):
         top = storage.root / path
         for name in files:
-            _sync(top / name)
-        sync_directory(top)
+            drafts.sync(top / name)
+        drafts.sync(top)
         for above in top.parents[:4]:  # Spark makes directories up to ``checkpoints``.
             with contextlib.suppress(PermissionError):  # Not one that Spark made.
-                sync_directory(above)
+                drafts.sync(above)
     return files
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _safe(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Protocol
 from understudy.errors import ConfigurationError
 from understudy.ha.format import digest
 from understudy.spark import query_log
-from understudy.spark.query_log import Batch, Found, UnreadableLog
+from understudy.spark.query_log import BatchFiles, LocationContent, UnreadableLog
 
 
 class UnsupportedError(OSError):
@@ -116,7 +116,7 @@ def open_location(location: str) -> Location:
     return RemoteLocation(location) if "://" in location else LocalLocation(location)
 
 
-def look(location: str, first: int) -> Found:
+def look(location: str, first: int) -> LocationContent:
     """Return the contents of a location, with the files of all batches from ``first`` on.
 
     Raises ``OSError`` for a temporary failure, for instance an unreachable store.
@@ -124,7 +124,7 @@ def look(location: str, first: int) -> Found:
     try:
         place = open_location(location)
         if not place.exists():
-            return Found(exists=False)
+            return LocationContent(exists=False)
         metadata = place.read("metadata")
         started = query_log.batch_numbers(place.names("offsets"))
         committed = query_log.batch_numbers(place.names("commits"))
@@ -136,12 +136,12 @@ def look(location: str, first: int) -> Found:
         sources = _read_sources(place) if reads_files else {}
         state = place.sizes("state")
     except NotADirectoryError:
-        return Found(unreadable="something else than a directory lies in its place")
+        return LocationContent(unreadable="something else than a directory lies in its place")
     except (PermissionError, IsADirectoryError, UnsupportedError) as error:
-        return Found(unreadable=f"it cannot be read: {error}")
+        return LocationContent(unreadable=f"it cannot be read: {error}")
     except UnreadableLog as error:
-        return Found(unreadable=str(error))
-    return Found(query_id, started, committed, batches, sources, state)
+        return LocationContent(unreadable=str(error))
+    return LocationContent(query_id, started, committed, batches, sources, state)
 
 
 def _read_sources(place: Location) -> dict[str, dict[str, bytes | None]]:
@@ -171,12 +171,12 @@ def _unless_absent(error: OSError) -> None:
         raise error
 
 
-def read_batch(place: Location, number: int) -> Batch:
+def read_batch(place: Location, number: int) -> BatchFiles:
     """Return the offsets file and the commit file of a batch."""
-    return Batch(place.read(f"offsets/{number}"), place.read(f"commits/{number}"))
+    return BatchFiles(place.read(f"offsets/{number}"), place.read(f"commits/{number}"))
 
 
-def batch_digest(batch: Batch | None) -> str:
+def batch_digest(batch: BatchFiles | None) -> str:
     """Return the digest of a committed batch; empty if one of its files is missing."""
     if batch is None or batch.offsets is None or batch.commit is None:
         return ""

@@ -28,7 +28,7 @@ from understudy.driver.query_location import (
 )
 from understudy.model import NULL, Checkpoint, CheckpointKind, Failure
 from understudy.spark import query_log
-from understudy.spark.query_log import Batch, SeenQuery
+from understudy.spark.query_log import BatchFiles, SeenQuery
 from understudy.spark.urls import plain_url
 
 POLL_S = 1.0
@@ -258,7 +258,7 @@ class Observer:
         query_id: str,
         followed: _Followed,
         number: int,
-        batch: Batch,
+        batch: BatchFiles,
         report: Mapping[str, Any] | None,
     ) -> Checkpoint:
         return checkpoint(
@@ -283,7 +283,7 @@ def checkpoint(
     location: str,
     query_id: str,
     number: int,
-    batch: Batch,
+    batch: BatchFiles,
     attempt: int,
     now: float,
     report: Mapping[str, Any] | None,

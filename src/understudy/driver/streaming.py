@@ -17,7 +17,7 @@ from understudy.model import Checkpoint, CheckpointKind
 from understudy.process.persist import persist_blocking
 from understudy.rpc.messages import Deploy
 from understudy.spark import query_log
-from understudy.spark.query_log import Found
+from understudy.spark.query_log import LocationContent
 from understudy.spark.urls import plain_url, spark_url
 
 SETTLE_S = 10.0
@@ -110,7 +110,7 @@ class StreamKeeper:
             self._recorder.tell(*more)
         return last
 
-    def _committed_since(self, one: Checkpoint, found: Found) -> list[Checkpoint]:
+    def _committed_since(self, one: Checkpoint, found: LocationContent) -> list[Checkpoint]:
         """Return the batches that an earlier attempt committed but did not record."""
         now = self._clock.wall()
         attempt = self._deploy.attempt
@@ -130,7 +130,7 @@ class StreamKeeper:
         ]
 
 
-def _judge(one: Checkpoint) -> tuple[Found, str]:
+def _judge(one: Checkpoint) -> tuple[LocationContent, str]:
     """Return the contents of a recorded location, and their problem; empty if none."""
     # An unreachable store proves nothing about its contents: another attempt tries again.
     look_there = functools.partial(look, one.location, one.batch_id)
@@ -139,7 +139,7 @@ def _judge(one: Checkpoint) -> tuple[Found, str]:
     return found, query_log.problem(one, found, digest_found)
 
 
-def _sentence(one: Checkpoint, found: Found, what: str) -> str:
+def _sentence(one: Checkpoint, found: LocationContent, what: str) -> str:
     there = f"batch {found.last}" if found.last >= 0 else "none"
     name = f"streaming query {one.name!r}" if one.name else "the streaming query"
     return (

@@ -6,11 +6,12 @@ own things are looked at by its session.)
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 from collections.abc import Set
 from pathlib import Path
+
+from understudy.clock import poll
+from understudy.process import guardian
 
 SETTLE_S = 0.5
 """How long children have to end by themselves: many do once nobody holds the other end of their
@@ -37,21 +38,11 @@ def left_behind(apart: Set[int]) -> list[str]:
 
 def _children_after(apart: Set[int]) -> frozenset[int]:
     """Return the children that are still there a moment later."""
-    deadline = time.monotonic() + SETTLE_S
-    while (found := frozenset(filter(_lives, _children() - apart))) and (
-        time.monotonic() < deadline
-    ):
-        time.sleep(SETTLE_POLL_S)
-    return found
 
+    def living() -> frozenset[int]:
+        return frozenset(filter(guardian.start_ticks, _children() - apart))
 
-def _lives(pid: int) -> bool:
-    """Say whether a process is there, and is no zombie that its parent has not reaped yet."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return stat.rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
+    return poll(living, bool, SETTLE_S, SETTLE_POLL_S)
 
 
 def _children() -> frozenset[int]:
@@ -73,11 +64,5 @@ def _listed_children(parent: int) -> frozenset[int]:
 
 
 def _searched_children(parents: set[int]) -> frozenset[int]:
-    found = set()
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = Path(entry.path, "stat").read_bytes()
-                if int(stat.rpartition(b")")[2].split()[1]) in parents:
-                    found.add(int(entry.name))
-    return frozenset(found)
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return frozenset(pid for pid in pids if guardian.parent_of(pid) in parents)

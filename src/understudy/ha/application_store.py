@@ -29,9 +29,9 @@ from understudy.model import (
     ApplicationId,
     ApplicationRecord,
     ApplicationStatus,
-    Link,
     Pointer,
     RegistryBody,
+    RegistryLink,
     Restarts,
     Term,
 )
@@ -98,7 +98,7 @@ class ApplicationStore:
         )
         document = application_document(self._register, f"{APPLICATION_PREFIX}{nonce()}")
         await document.create(term, body)
-        link = Link(document=document.key, run_id=record.run_id)
+        link = RegistryLink(document=document.key, run_id=record.run_id)
         await self._registry.link(term, record.application_id, link)
         return StoredApplication(document, body)
 

@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from understudy.core.backoff import Backoff
 from understudy.errors import (
     CorruptDataError,
     LeadershipLost,
@@ -36,8 +37,8 @@ T = TypeVar("T")
 UNKNOWN_RETRIES_MAX = 5
 """A register that fails this often in a row within one update is down: then the lease decides."""
 
-UNKNOWN_BACKOFF_S = 0.1
-"""The first pause after a failed answer; doubled each time, so five tries take about 3 s."""
+UNKNOWN_BACKOFF = Backoff(0.1)
+"""The pauses after failed answers: five tries take about 1.5 s."""
 
 
 class Stamped(msgspec.Struct, frozen=True):
@@ -194,8 +195,7 @@ class Document(Generic[T]):
                 f"{self.key}: {len(data)} bytes would pass the register's limit of "
                 f"{VALUE_BYTES_MAX}; nothing was written"
             )
-        pause_s = UNKNOWN_BACKOFF_S
-        for attempt in range(UNKNOWN_RETRIES_MAX):
+        for attempt in range(1, UNKNOWN_RETRIES_MAX + 1):
             try:
                 version = await self._register.swap(self.key, data, over.version if over else None)
             except Conflict:
@@ -204,11 +204,10 @@ class Document(Generic[T]):
                 known = await self._load()
                 return known is not None and known.write_id == write_id
             except (OSError, TimeoutError):
-                if attempt == UNKNOWN_RETRIES_MAX - 1:
+                if attempt == UNKNOWN_RETRIES_MAX:
                     self._known = None
                     raise
-                await asyncio.sleep(pause_s)
-                pause_s *= 2
+                await asyncio.sleep(UNKNOWN_BACKOFF.pause_s(attempt))
             else:
                 self._known = _Known(version, term, write_id, body)
                 self.highest = term

@@ -12,8 +12,10 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 DRAFT = ".draft-"
 """Prefix of the names of drafts in a storage."""
@@ -24,11 +26,68 @@ _REMOVED = ".removed"
 ABANDONED_S = 60.0
 """Where locks do not work, a draft of this age belongs to a dead writer."""
 
+PRUNED_MAX = 10
+"""How often another process may remove the new directories of a new file."""
+
 
 def hold(descriptor: int) -> None:
     """Lock a draft while the descriptor is open, to show that its writer is alive."""
     with contextlib.suppress(OSError):  # Another process removes it now, or there are no locks.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def published(target: Path) -> Iterator[BinaryIO]:
+    """Yield a draft of a local file; it is published durably after the block, or removed on error.
+
+    Missing parent directories are created.
+    """
+    draft = target.parent / f"{DRAFT}{uuid.uuid4().hex}"
+    try:
+        with _begun(draft) as file:
+            hold(file.fileno())
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync(target.parent)
+
+
+def _begun(draft: Path) -> BinaryIO:
+    """Open a new file; try again if another process removes its empty directories meanwhile."""
+    for _ in range(PRUNED_MAX):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            make_directories(draft.parent)
+            return _created(draft)
+    make_directories(draft.parent)
+    return _created(draft)
+
+
+def _created(draft: Path) -> BinaryIO:
+    """Create a file that only its owner can read: it may hold rows or a job's secrets."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(draft, flags, 0o600), "wb")
+
+
+def make_directories(path: Path, mode: int = 0o700) -> None:
+    """Create a directory and its parents, each durable in its parent."""
+    if path.is_dir():
+        return
+    make_directories(path.parent, mode)
+    path.mkdir(mode, exist_ok=True)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_abandoned(drafts: Iterable[Path]) -> None:

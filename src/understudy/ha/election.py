@@ -21,12 +21,13 @@ from msgspec.structs import replace
 
 from understudy.clock import Clock
 from understudy.core import lease
+from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost, NewerFormatError
 from understudy.ha.register import Conflict, Entry, Register
 from understudy.ha.retrieval import (
     LEADER_KEY,
-    RETRY_BACKOFF_S,
+    RETRY_BACKOFF,
     decode_leader,
     encode_leader,
 )
@@ -111,7 +112,7 @@ class Election:
         self._clock = clock
         self._floor = floor
         self._hold = hold
-        self._state = lease.State(me.holder, turns.timing)
+        self._state = lease.ContenderState(me.holder, turns.timing)
         self._version: str | None = None
         self._highest: Term = 0
         """The highest term that this process has seen: it never asks for a lower one."""
@@ -257,14 +258,16 @@ class Election:
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:
         """Renew until the body ends (return "") or the leadership is lost (return why)."""
-        lost, pause_s = asyncio.ensure_future(self._turns.lost()), 0.0
+        backoff = Backoff(RETRY_BACKOFF.first_s, self.timing.retry_s)
+        lost, failures = asyncio.ensure_future(self._turns.lost()), 0
         try:
             while not work.done():
+                pause_s = backoff.pause_s(failures) or self.timing.retry_s
                 changed = asyncio.ensure_future(leadership.changed.wait())
                 waits: set[asyncio.Future[Any]] = {work, changed, lost}
                 await asyncio.wait(
                     waits,
-                    timeout=min(pause_s or self.timing.retry_s, self._left_s()),
+                    timeout=min(pause_s, self._left_s()),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 changed.cancel()
@@ -280,8 +283,7 @@ class Election:
                     return reason or "the lease was not renewed in time"
                 self._hold(self._state.leading.deadline)
                 # What failed is retried soon: the backend may return just before the deadline.
-                again_s = min(2 * pause_s or RETRY_BACKOFF_S, self.timing.retry_s)
-                pause_s = again_s if reason else 0.0
+                failures = failures + 1 if reason else 0
         finally:
             lost.cancel()
         return ""
@@ -406,7 +408,7 @@ class Election:
                 "term %d was not released, it will expire: %s", term, str(error) or "timeout"
             )
         finally:
-            self._state = lease.State(self._me.holder, self.timing)
+            self._state = lease.ContenderState(self._me.holder, self.timing)
             self._version = None
             self._sent = 0
         await self._turns.leave()
@@ -423,6 +425,6 @@ class Election:
                     await self._register.swap(LEADER_KEY, data, self._version)
             except (OSError, TimeoutError) as error:
                 _log.warning("term %d is not released yet: %s", term, str(error) or "timeout")
-                await asyncio.sleep(RETRY_BACKOFF_S)
+                await asyncio.sleep(RETRY_BACKOFF.first_s)
             else:
                 return

@@ -20,7 +20,7 @@ from understudy.core.lease import Timing
 from understudy.ha.latch import Latch
 from understudy.ha.lease_turns import LeaseTurns
 from understudy.ha.register import Register
-from understudy.ha.retrieval import RETRY_BACKOFF_MAX_S, RETRY_BACKOFF_S
+from understudy.ha.retrieval import RETRY_BACKOFF
 from understudy.ha.turns import Deaths, Denied, Turns
 from understudy.model import Incarnation, LeaderRecord
 
@@ -56,7 +56,7 @@ class LatchTurns:
         self._clock = clock
         self._deaths = deaths
         self._jitter = jitter
-        self._pause_s = RETRY_BACKOFF_S
+        self._denied = 0
         self._told = ""
 
     @property
@@ -72,10 +72,10 @@ class LatchTurns:
     async def come(self, denied: Denied | None) -> None:
         """Wait until this contender is first in line; after a failed try with backoff."""
         if denied:
-            await asyncio.sleep(self._jitter.uniform(self._pause_s, 2 * self._pause_s))
-            self._pause_s = min(2 * self._pause_s, RETRY_BACKOFF_MAX_S)
+            self._denied += 1
+            await self._rest(self._denied)
         else:
-            self._pause_s = RETRY_BACKOFF_S
+            self._denied = 0
         await self._come_first()
         self.timing = Timing.of_session(self._latch.session_s)
 
@@ -103,7 +103,7 @@ class LatchTurns:
 
     async def _come_first(self) -> None:
         """Return once this contender is first in line."""
-        pause_s = RETRY_BACKOFF_S
+        failures = 0
         while True:
             try:
                 ahead = await self._latch.ahead()
@@ -111,11 +111,15 @@ class LatchTurns:
                     self._told = ""
                     return
                 await self._await_end(Incarnation(ahead))
-                pause_s = RETRY_BACKOFF_S
+                failures = 0
             except (OSError, TimeoutError) as error:
                 self._tell(f"cannot stand in line: {str(error) or 'the backend does not answer'}")
-                await asyncio.sleep(self._jitter.uniform(pause_s, 2 * pause_s))
-                pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
+                failures += 1
+                await self._rest(failures)
+
+    async def _rest(self, failures: int) -> None:
+        pause_s = RETRY_BACKOFF.pause_s(failures)
+        await asyncio.sleep(self._jitter.uniform(pause_s, 2 * pause_s))
 
     def _tell(self, grievance: str) -> None:
         """Warn once; log a repeated message at debug level."""

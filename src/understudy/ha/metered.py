@@ -41,7 +41,7 @@ class Durations:
         return sum(self.counts)
 
 
-class Outcome(enum.Enum):
+class OperationOutcome(enum.Enum):
     """The outcome of a register operation; metrics show the value."""
 
     OK = "ok"
@@ -58,7 +58,7 @@ class MeteredRegister:
 
     def __init__(self, register: Register) -> None:
         self._register = register
-        self.operations: dict[tuple[str, Outcome], Durations] = {}
+        self.operations: dict[tuple[str, OperationOutcome], Durations] = {}
         """Durations by verb and outcome."""
 
     async def load(self, key: str) -> Entry | None:
@@ -83,19 +83,19 @@ class MeteredRegister:
 
     async def _timed(self, verb: str, work: Awaitable[T]) -> T:
         loop = asyncio.get_running_loop()
-        began, outcome = loop.time(), Outcome.UNKNOWN
+        began, outcome = loop.time(), OperationOutcome.UNKNOWN
         try:
             answer = await work
-            outcome = Outcome.OK
+            outcome = OperationOutcome.OK
             return answer
         except Conflict:
-            outcome = Outcome.CONFLICT
+            outcome = OperationOutcome.CONFLICT
             raise
         except DataError:
-            outcome = Outcome.DATA_ERROR
+            outcome = OperationOutcome.DATA_ERROR
             raise
         except asyncio.CancelledError:
-            outcome = Outcome.GIVEN_UP
+            outcome = OperationOutcome.GIVEN_UP
             raise
         finally:
             known = self.operations.setdefault((verb, outcome), Durations(LATENCIES_S))

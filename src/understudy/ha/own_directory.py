@@ -20,7 +20,7 @@ from pathlib import Path
 
 from understudy.errors import ConfigurationError
 from understudy.ha import plain_files
-from understudy.ha.storage import published
+from understudy.ha.drafts import published
 
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
 

@@ -32,8 +32,8 @@ from understudy.model import (
     ApplicationId,
     Checkpoints,
     LeadershipSpan,
-    Link,
     RegistryBody,
+    RegistryLink,
     RunId,
     Segment,
     Term,
@@ -115,7 +115,9 @@ class Registry:
         assert body is not None
         return body
 
-    async def link(self, term: Term, application: ApplicationId, link: Link) -> RegistryBody:
+    async def link(
+        self, term: Term, application: ApplicationId, link: RegistryLink
+    ) -> RegistryBody:
         """Link an application's document."""
 
         def change(body: RegistryBody) -> RegistryBody:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 
 from understudy.clock import Clock
+from understudy.core.backoff import Backoff
 from understudy.errors import DataError
 from understudy.ha.format import Format
 from understudy.ha.register import Entry, Register
@@ -15,8 +16,8 @@ from understudy.model import LeaderRecord
 
 LEADER_KEY = "leader"
 
-RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S = 0.1, 5.0
-"""The shortest and the longest pause between two tries with a failing backend."""
+RETRY_BACKOFF = Backoff(0.1, 5.0)
+"""The pauses between tries with a failing backend."""
 
 _log = logging.getLogger(__name__)
 _format: Format[LeaderRecord] = Format("leader", LeaderRecord)
@@ -31,7 +32,7 @@ async def retrieve(
     result is "no leader" once the last sound answer is older than a lease.
     """
     last: tuple[str, ...] | bool | None = False
-    answered_at, pause_s = clock.now(), 0.0
+    answered_at, failures = clock.now(), 0
     wake = asyncio.Event()
     following = asyncio.ensure_future(wake_at_changes(register, clock, wake))
     following.add_done_callback(lambda _: wake.set())
@@ -41,19 +42,19 @@ async def retrieve(
             try:
                 async with asyncio.timeout(lease_s / 2):
                     leader = await serving_leader(register)
-                answered_at, pause_s = clock.now(), 0.0
+                answered_at, failures = clock.now(), 0
             except (OSError, TimeoutError, DataError) as error:
-                if not pause_s:
+                if not failures:
                     _log.warning("the leader cannot be retrieved: %s", str(error) or "timeout")
-                pause_s = min(2 * pause_s or RETRY_BACKOFF_S, RETRY_BACKOFF_MAX_S)
+                failures += 1
                 leader = None
             seen = (leader.holder, str(leader.term), leader.rest, leader.rpc) if leader else None
-            if seen != last and (not pause_s or clock.now() - answered_at >= lease_s):
+            if seen != last and (not failures or clock.now() - answered_at >= lease_s):
                 last = seen
                 yield leader
             if following.done():
                 following.result()  # Raises: a retry cannot help, and no wake-up would come.
-            await event_within(wake, pause_s or None)
+            await event_within(wake, RETRY_BACKOFF.pause_s(failures) or None)
     finally:
         following.cancel()
 
@@ -78,19 +79,19 @@ def decode_leader(entry: Entry) -> LeaderRecord:
 
 async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
     """Yield at each wake-up of the backend; after an error start again with backoff."""
-    pause_s, told = RETRY_BACKOFF_S, ""
+    failures, told = 0, ""
     while True:
         try:
             async for _ in register.changes(LEADER_KEY):
-                pause_s, told = RETRY_BACKOFF_S, ""
+                failures, told = 0, ""
                 yield
         except (OSError, TimeoutError) as error:
             if told != str(error):
                 told = str(error)
                 _log.warning("following the leader is interrupted: %s", told or "timeout")
             yield
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_BACKOFF_MAX_S)
+            failures += 1
+            await asyncio.sleep(RETRY_BACKOFF.pause_s(failures))
 
 
 async def wake_at_changes(register: Register, clock: Clock, event: asyncio.Event) -> None:

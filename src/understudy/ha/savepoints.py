@@ -22,7 +22,7 @@ from understudy.errors import (
 from understudy.ha import removal
 from understudy.ha.format import Format, digest
 from understudy.ha.storage import LocalStorage
-from understudy.ha.transfer import Place, split
+from understudy.ha.transfer import FileTree, split
 from understudy.model import Checkpoint, CheckpointKind, Record
 
 MANIFEST = "_metadata"
@@ -65,10 +65,10 @@ class Manifest(Record, frozen=True):
 manifests: Format[Manifest] = Format("savepoint", Manifest)
 
 
-class Found(NamedTuple):
+class FoundSavepoint(NamedTuple):
     """A savepoint that was read."""
 
-    place: Place
+    place: FileTree
     manifest: Manifest
     digest: str
     """Of the manifest's bytes."""
@@ -79,12 +79,12 @@ def address(path: str) -> str:
     return path.rstrip("/").removesuffix(f"/{MANIFEST}")
 
 
-def read(path: str) -> Found:
+def read(path: str) -> FoundSavepoint:
     """Read a savepoint's manifest, without a look at its files.
 
     Raises `CheckpointError` if there is no readable savepoint. Blocking.
     """
-    place = Place(address(path))
+    place = FileTree(address(path))
     try:
         data = place.storage.read(MANIFEST)
         manifest = manifests.load(data, f"{place.address}/{MANIFEST}")
@@ -97,10 +97,10 @@ def read(path: str) -> Found:
         ) from error
     except DataError as error:
         raise CheckpointError(f"the savepoint cannot be used: {error}") from error
-    return Found(place, manifest, digest(data))
+    return FoundSavepoint(place, manifest, digest(data))
 
 
-def check(found: Found) -> None:
+def check(found: FoundSavepoint) -> None:
     """Raise `CheckpointError` unless every file has its recorded size and digest. Blocking."""
     refuse_links(found)
     for file in found.manifest.files:
@@ -111,7 +111,7 @@ def check(found: Found) -> None:
         _compare(found.place, file, seen)
 
 
-def copy(found: Found, file: SavepointFile, target: Place, path: str) -> None:
+def copy(found: FoundSavepoint, file: SavepointFile, target: FileTree, path: str) -> None:
     """Copy a file of a savepoint; raises `CheckpointError` if it was damaged or removed."""
     try:
         seen = found.place.copy(file.path, target, path)
@@ -120,7 +120,7 @@ def copy(found: Found, file: SavepointFile, target: Place, path: str) -> None:
     _compare(found.place, file, seen)
 
 
-def remove(found: Found) -> None:
+def remove(found: FoundSavepoint) -> None:
     """Remove a savepoint: the files in its manifest, the manifest, then empty directories.
 
     Other files in the directory stay. Raises `CheckpointError` for a link, before anything is
@@ -128,7 +128,7 @@ def remove(found: Found) -> None:
     """
     refuse_links(found)
     parent, name = split(found.place.address)
-    storage = Place(parent).storage
+    storage = FileTree(parent).storage
     for file in found.manifest.files:
         storage.delete(f"{name}/{file.path}")
     for directory in {file.path.rpartition("/")[0] for file in found.manifest.files} - {""}:
@@ -137,7 +137,7 @@ def remove(found: Found) -> None:
     storage.prune(name)
 
 
-def _compare(place: Place, file: SavepointFile, seen: tuple[str, int]) -> None:
+def _compare(place: FileTree, file: SavepointFile, seen: tuple[str, int]) -> None:
     if seen[1] != file.size:
         raise CheckpointError(
             f"the savepoint is damaged: {place.address}/{file.path} has {seen[1]} bytes, and had "
@@ -150,13 +150,13 @@ def _compare(place: Place, file: SavepointFile, seen: tuple[str, int]) -> None:
         )
 
 
-def refuse_links(found: Found) -> None:
+def refuse_links(found: FoundSavepoint) -> None:
     """Raise `CheckpointError` if a savepoint's directory is a link or contains one.
 
     Only files and directories are written to a savepoint, so a link is foreign.
     """
     parent, name = split(found.place.address)
-    storage = Place(parent).storage
+    storage = FileTree(parent).storage
     if not isinstance(storage, LocalStorage):
         return
     try:
@@ -173,7 +173,7 @@ def _is_through(write: Checkpoint) -> bool:
         return False
 
 
-def _refuse_paths_outside(place: Place, manifest: Manifest) -> None:
+def _refuse_paths_outside(place: FileTree, manifest: Manifest) -> None:
     """Raise `CorruptDataError` for paths or writes that no manifest of ours contains.
 
     A crafted manifest could have foreign files removed: when the savepoint is disposed of, or

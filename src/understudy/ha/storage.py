@@ -17,9 +17,9 @@ import errno
 import functools
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from understudy.errors import NotFoundError, StorageError
 from understudy.ha import drafts, plain_files, removal
@@ -27,9 +27,6 @@ from understudy.ha.drafts import DRAFT
 
 OPERATION_S = 60.0
 """After so long the outcome of a call counts as unknown; a 2 GB file takes less."""
-
-PRUNED_MAX = 10
-"""How often another process may remove the new directories of a new file."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -205,7 +202,7 @@ class LocalStorage:
         """Write a draft, fsync and rename it; missing directories are created."""
         target = self.root / path
         self._refuse_other_place()
-        with published(target) as file:
+        with drafts.published(target) as file:
             file.write(data)
 
     @elsewhere
@@ -368,57 +365,3 @@ def prove(storage: BlockingStorage, directory: str) -> None:
         with contextlib.suppress(OSError):
             if answers:
                 storage.delete_tree(path)
-
-
-@contextlib.contextmanager
-def published(target: Path) -> Iterator[BinaryIO]:
-    """Yield a draft of a local file; it is published durably after the block, or removed on error.
-
-    Missing parent directories are created.
-    """
-    draft = target.parent / f"{DRAFT}{uuid.uuid4().hex}"
-    try:
-        with _begun(draft) as file:
-            drafts.hold(file.fileno())
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    sync_directory(target.parent)
-
-
-def _begun(draft: Path) -> BinaryIO:
-    """Open a new file; try again if another process removes its empty directories meanwhile."""
-    for _ in range(PRUNED_MAX):
-        with contextlib.suppress(FileNotFoundError, FileExistsError):
-            make_directories(draft.parent)
-            return _created(draft)
-    make_directories(draft.parent)
-    return _created(draft)
-
-
-def _created(draft: Path) -> BinaryIO:
-    """Create a file that only its owner can read: it may hold rows or a job's secrets."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return open(os.open(draft, flags, 0o600), "wb")
-
-
-def make_directories(path: Path) -> None:
-    """Create a directory and its parents, each durable in its parent."""
-    if path.is_dir():
-        return
-    make_directories(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

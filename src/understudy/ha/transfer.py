@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from understudy.errors import ConfigurationError, NotFoundError
 from understudy.ha import plain_files
-from understudy.ha.storage import BlockingStorage, open_storage, published
+from understudy.ha.drafts import published
+from understudy.ha.storage import BlockingStorage, open_storage
 
 PIECE_BYTES = 4 << 20
 """Size of one read and write: large enough for a store over the network."""
@@ -25,7 +26,7 @@ def split(address: str) -> tuple[str, str]:
     return parent or "/", name
 
 
-class Place:
+class FileTree:
     """The files below one address."""
 
     def __init__(self, address: str) -> None:
@@ -58,7 +59,7 @@ class Place:
         """Return a file's digest and size; raises `NotFoundError` or `UnreadableDataError`."""
         return self._pieces(path, lambda _: None)
 
-    def copy(self, path: str, target: Place, target_path: str) -> tuple[str, int]:
+    def copy(self, path: str, target: FileTree, target_path: str) -> tuple[str, int]:
         """Copy a file to another place; return its digest and size.
 
         Raises `NotFoundError` or `UnreadableDataError`, and ``OSError`` for a transient failure.

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from understudy.core import application as life
 from understudy.core import matching
+from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
 from understudy.ha import layout
@@ -25,7 +26,7 @@ from understudy.ha.format import digest
 from understudy.ha.result_store import application_results
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.application_jobs import ApplicationJobs
-from understudy.jobmanager.job_master import JobContext
+from understudy.jobmanager.job_master import JobMasterContext
 from understudy.jobmanager.main_desk import MainDesk
 from understudy.jobmanager.main_process import MainProcess, MainProcesses
 from understudy.model import (
@@ -75,7 +76,7 @@ class Application:
         self,
         stored: StoredApplication,
         record: ApplicationRecord,
-        context: JobContext,
+        context: JobMasterContext,
         settings: ApplicationSettings,
         services: HighAvailabilityServices,
         mains: MainProcesses,
@@ -90,7 +91,7 @@ class Application:
         self._services = services
         self._mains = mains
         self._reporter = reporter
-        self._state = life.State(restarts=stored.body.restarts)
+        self._state = life.ApplicationState(restarts=stored.body.restarts)
         self._inbox: asyncio.Queue[life.Event] = asyncio.Queue()
         self._main: MainProcess | None = None
         self._failure: Failure | None = None
@@ -149,7 +150,7 @@ class Application:
     def _recover(self) -> None:
         views = self.jobs.recover()
         body = self.stored.body
-        self._state = life.State(
+        self._state = life.ApplicationState(
             jobs=views, restarts=body.restarts, cancelled=body.cancel_requested
         )
         if body.cancel_requested:
@@ -162,12 +163,12 @@ class Application:
 
     async def _obey(self, command: life.Command) -> None:
         match command:
-            case life.RunMain():
+            case life.StartMain():
                 await self._execute_main()
             case life.PauseMain():
                 _log.info("main is executed again in %.1f s", command.delay_s)
                 loop = asyncio.get_running_loop()
-                loop.call_later(command.delay_s, self.tell, life.BackoffOver())
+                loop.call_later(command.delay_s, self.tell, BackoffOver())
             case life.StopMain():
                 if self._main:
                     self._main.process.stop(MAIN_GRACE_S)

@@ -27,7 +27,7 @@ from understudy.errors import DataError, LostDataError, NotFoundError, ResultUna
 from understudy.ha.result_store import read_outcome
 from understudy.jobmanager import failure_news
 from understudy.jobmanager.checkpoint_news import CheckpointNews
-from understudy.jobmanager.job_master import JobContext, JobMaster
+from understudy.jobmanager.job_master import JobMaster, JobMasterContext
 from understudy.jobmanager.past_results import PastResults
 from understudy.model import (
     ApplicationRecord,
@@ -68,7 +68,7 @@ class ApplicationJobs:
     def __init__(
         self,
         record: ApplicationRecord,
-        context: JobContext,
+        context: JobMasterContext,
         unreached_grace_s: float,
         reporter: Reporter,
         lost_at: float | None,
@@ -87,7 +87,7 @@ class ApplicationJobs:
         self._spawn = spawn
         self._tell = tell
         self._past = PastResults(context.results, context.plans.entries)
-        self._reaching = reaching.State(unreached_grace_s)
+        self._reaching = reaching.ReachingState(unreached_grace_s)
         self._takeover = _takeover(context.plans.entries, lost_at)
         self._takeover_told = False
         self._without_drivers: set[Incarnation] = set()
@@ -340,7 +340,7 @@ class ApplicationJobs:
         for command in commands:
             for job_id in command.jobs:
                 match command:
-                    case reaching.Begin():
+                    case reaching.BeginJobs():
                         self.masters[job_id].tell(job.Begin())
                     case reaching.GiveWay():
                         _log.info(

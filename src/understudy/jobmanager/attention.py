@@ -28,8 +28,8 @@ from understudy.model import (
     ApplicationId,
     ApplicationRecord,
     JobEntry,
-    Link,
     RegistryBody,
+    RegistryLink,
     RunId,
 )
 
@@ -185,7 +185,7 @@ async def is_damaged(services: HighAvailabilityServices, application: Applicatio
 
 
 async def _vital(
-    services: HighAvailabilityServices, application: ApplicationId, link: Link
+    services: HighAvailabilityServices, application: ApplicationId, link: RegistryLink
 ) -> tuple[ApplicationDocument, list[JobEntry]]:
     """Read all data that executing an application needs; raises `DataError`, `NotFoundError`."""
     body = await application_document(services.register, link.document, application).read()
@@ -212,7 +212,7 @@ def _read_blobs(
 
 
 async def _application(
-    services: HighAvailabilityServices, application: ApplicationId, link: Link
+    services: HighAvailabilityServices, application: ApplicationId, link: RegistryLink
 ) -> Problems:
     try:
         body, entries = await _vital(services, application, link)
@@ -225,7 +225,7 @@ async def _application(
     }
 
 
-def application_needs(link: Link, why: str) -> str:
+def application_needs(link: RegistryLink, why: str) -> str:
     """Return the problem text for an application that cannot be executed."""
     return f"run {link.run_id} waits: {why}: {WAIT}"
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from understudy.core import ending
-from understudy.core.ending import CleanJob, EndApplication, Kind
+from understudy.core.ending import CleanJob, EndApplication, EndingStep
 from understudy.errors import DataError, NotFoundError
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
@@ -82,7 +82,7 @@ class Cleanup:
         self._keep = keep_results
         self._history = history
         self._history_room = HISTORIES_CHARS_MAX
-        self._done: frozenset[Kind] = frozenset()
+        self._done: frozenset[EndingStep] = frozenset()
         self._file: bytes | None = None
         self._turn = asyncio.Lock()
         self.open: dict[str, CleanupView] = {}
@@ -164,7 +164,7 @@ class Cleanup:
                     await self._clean_jobs(
                         [task.job_id for task in tasks if isinstance(task, CleanJob)]
                     )
-                case EndApplication(Kind.BURY):
+                case EndApplication(EndingStep.BURY):
                     return await self._bury()
                 case EndApplication(kind):
                     await self._try_until_done(
@@ -233,15 +233,15 @@ class Cleanup:
         for path, error in effort.left.items():
             _log.error("cleanup: %s: left behind %s: %s", label, path, error)
 
-    async def _do(self, kind: Kind, effort: Effort) -> None:
+    async def _do(self, kind: EndingStep, effort: Effort) -> None:
         match kind:
-            case Kind.WRITE_TOMBSTONE:
+            case EndingStep.WRITE_TOMBSTONE:
                 await self._write_tombstone(effort)
-            case Kind.MARK_JOBS_CLEAN:
+            case EndingStep.MARK_JOBS_CLEAN:
                 await self._mark_jobs_clean(effort)
-            case Kind.CLEAN_APPLICATION:
+            case EndingStep.CLEAN_APPLICATION:
                 await self._clean_application(effort)
-            case Kind.MARK_APPLICATION_CLEAN:
+            case EndingStep.MARK_APPLICATION_CLEAN:
                 await self._mark_application_clean(effort)
 
     async def _publish_result(self, effort: Effort) -> None:
@@ -442,7 +442,7 @@ class Cleanup:
             tombstone = await self._make_tombstone()
             await self._services.registry.bury(self._term, tombstone.application_id, tombstone)
 
-        await self._try_until_done(Kind.BURY.value, Kind.BURY.value, bury)
+        await self._try_until_done(EndingStep.BURY.value, EndingStep.BURY.value, bury)
         documents = "delete documents"
         await self._try_until_done(documents, documents, self._delete_documents)
         assert tombstone is not None

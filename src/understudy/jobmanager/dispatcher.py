@@ -22,7 +22,7 @@ from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets
 from understudy.core import recovery
-from understudy.core.recovery import Answer, Bygone, Continue, Submit
+from understudy.core.recovery import AnswerRun, Bygone, Continue, SubmitRun
 from understudy.core.restart import Strategy
 from understudy.errors import (
     DataError,
@@ -40,7 +40,7 @@ from understudy.jobmanager.attention import Inspector, Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.cleanup import Cleanup
 from understudy.jobmanager.effort import CleanupStrategy
-from understudy.jobmanager.job_master import JobContext
+from understudy.jobmanager.job_master import JobMasterContext
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.jobmanager.resource_manager import ResourceManager
@@ -56,8 +56,8 @@ from understudy.model import (
     ApplicationStatus,
     Incarnation,
     LeadershipSpan,
-    Link,
     RegistryBody,
+    RegistryLink,
     RunId,
     Tombstone,
 )
@@ -88,14 +88,14 @@ class Binding:
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnd:
     """How the run ended."""
 
     run_id: RunId
     status: ApplicationStatus
 
 
-async def _tell_nobody(ended: Ended) -> None:
+async def _tell_nobody(ended: RunEnd) -> None:
     """Ignore the end of the run."""
 
 
@@ -113,7 +113,7 @@ class Surroundings:
     reporter: Reporter
     clock: Clock
     chance: random.Random
-    tell_end: Callable[[Ended], Awaitable[None]] = _tell_nobody
+    tell_end: Callable[[RunEnd], Awaitable[None]] = _tell_nobody
     """Called with the end of the run by a leader that continues to lead."""
 
 
@@ -138,7 +138,7 @@ class Dispatcher:
         """Problems that need a person, as met by this leader."""
         self.inspector = Inspector(around.services, around.clock)
 
-    async def run(self, publish: Publish) -> Ended | None:
+    async def run(self, publish: Publish) -> RunEnd | None:
         """Lead until nothing is left to do; return how the run ended. Raises `LeadershipLost`.
 
         None: the cluster has no run, and this process was started without an application. In a
@@ -154,7 +154,7 @@ class Dispatcher:
         await self._around.tell_end(ended)
         return await asyncio.Future()
 
-    async def _run(self, publish: Publish) -> Ended | None:
+    async def _run(self, publish: Publish) -> RunEnd | None:
         services, term = self._around.services, self._leadership.term
         if self._leadership.damage:
             self.attention["leader"] = f"{self._leadership.damage}; it was replaced"
@@ -181,16 +181,16 @@ class Dispatcher:
         )
         await self._prune(registry, decision)
         match decision:
-            case Answer():
+            case AnswerRun():
                 return await self._answer(decision.tombstone)
             case Bygone():
                 _log.info("run %s has ended, its result is kept no longer", decision.run_id)
                 await self._sweep()
-                return Ended(decision.run_id, decision.status)
+                return RunEnd(decision.run_id, decision.status)
             case Continue():
                 _log.info("run %s is unfinished: it is continued", decision.run_id)
                 stored = _find(recovered, decision)
-            case Submit():
+            case SubmitRun():
                 stored = await self._submit(decision.run_id)
         if isinstance(decision, Continue):
             self._binding.bound = decision.run_id
@@ -238,7 +238,7 @@ class Dispatcher:
     async def _prune(self, registry: RegistryBody, decision: recovery.Bootstrap) -> None:
         """Drop the expired tombstones, except the one that this process is about to answer with."""
         around = self._around
-        kept = decision.tombstone if isinstance(decision, Answer) else None
+        kept = decision.tombstone if isinstance(decision, AnswerRun) else None
         ttl_s, now = around.configuration.get(options.TOMBSTONE_TTL), around.clock.wall()
         await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
 
@@ -262,7 +262,7 @@ class Dispatcher:
 
     # --- executing --------------------------------------------------------------------------------
 
-    async def _attend(self, stored: StoredApplication, publish: Publish) -> Ended:
+    async def _attend(self, stored: StoredApplication, publish: Publish) -> RunEnd:
         """Execute an application unless it has ended, and clean up after it."""
         around, body = self._around, stored.body
         plans = around.services.plans(stored)
@@ -273,14 +273,14 @@ class Dispatcher:
                 await self._execute(stored, plans, self.cleanup, publish)
             else:
                 await publish()
-            self._resources.broadcast(messages.Release(application_id=body.application_id))
+            self._resources.broadcast(messages.ReleaseDrivers(application_id=body.application_id))
             tombstone = await self.cleanup.finish()
         except (DataError, NotFoundError, BaseExceptionGroup) as error:
             damage = attention.damage_in(error)
             if damage is None:
                 raise
             await self._refuse_if_deposed()
-            link = Link(document=stored.key, run_id=body.run_id)
+            link = RegistryLink(document=stored.key, run_id=body.run_id)
             self.attention[body.application_id] = attention.application_needs(link, str(damage))
             self.application = None
             return await self._wait_for_application(publish, body.application_id)
@@ -289,7 +289,7 @@ class Dispatcher:
         if around.configuration.get(options.SHUTDOWN_ON_FINISH):
             # What remains of the cluster is its terms and its tombstones.
             await around.services.registry.record(self._leadership.term, lambda _: [])
-        return Ended(tombstone.run_id, tombstone.status)
+        return RunEnd(tombstone.run_id, tombstone.status)
 
     async def _change(self, stored: StoredApplication, plans: ExecutionPlanStore) -> None:
         """Claim the jobs, and apply the changes that a person made by restarting the run."""
@@ -378,9 +378,9 @@ class Dispatcher:
 
         self.registry = await self._around.services.registry.record(term, change)
 
-    def _context(self, stored: StoredApplication, plans: ExecutionPlanStore) -> JobContext:
+    def _context(self, stored: StoredApplication, plans: ExecutionPlanStore) -> JobMasterContext:
         around = self._around
-        return JobContext(
+        return JobMasterContext(
             term=self._leadership.term,
             application_id=stored.body.application_id,
             run_id=stored.body.run_id,
@@ -485,10 +485,10 @@ class Dispatcher:
         if not linked:  # Also if an earlier try removed the last one without an answer.
             await services.storage.prune(base)
 
-    async def _answer(self, tombstone: Tombstone) -> Ended:
+    async def _answer(self, tombstone: Tombstone) -> RunEnd:
         _log.info("run %s has ended: %s", tombstone.run_id, tombstone.status.value)
         await self._sweep(finally_=not self._is_left_behind(tombstone))
-        return Ended(tombstone.run_id, tombstone.status)
+        return RunEnd(tombstone.run_id, tombstone.status)
 
     async def problems(self) -> Problems:
         """Return the problems that need a person: met by this leader or found by inspection."""
@@ -502,13 +502,13 @@ class Dispatcher:
             if highest > term:
                 raise LeadershipLost(f"term {highest} is newer than {term}")
 
-    async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> Ended:
+    async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> RunEnd:
         damaged = functools.partial(attention.is_damaged, self._around.services, application)
         return await self._wait_for_a_person(publish, damaged)
 
     async def _wait_for_a_person(
         self, publish: Publish, damaged: Callable[[], Awaitable[bool]]
-    ) -> Ended:
+    ) -> RunEnd:
         """Lead and only show the problems until the damage is repaired; then lose leadership."""
         for subject, why in self.attention.items():
             _log.error("%s needs attention: %s", subject, why)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from understudy.config import Configuration, options
+from understudy.core.backoff import Backoff
 from understudy.errors import DataError, StorageError
 
 FAILURES = (OSError, TimeoutError, DataError, StorageError)
@@ -43,7 +44,7 @@ class CleanupStrategy:
         """Return the pause after this many failures; None: the task waits for a person."""
         if failures > self.attempts:
             return None
-        return float(min(self.initial_s * 2 ** min(failures - 1, 60), self.maximum_s))
+        return Backoff(self.initial_s, self.maximum_s).pause_s(failures)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from understudy.ha.latch_turns import open_turns
 from understudy.ha.retrieval import retrieve
 from understudy.ha.turns import Deaths
 from understudy.jobmanager.counts import CountingReporter, LeaderCounts
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Ended, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.without_application import until_there_is_a_run
 from understudy.model import Incarnation, LeaderRecord, Term
@@ -89,7 +89,7 @@ class JobManager:
         self.term: LeadingTerm | None = None
         """The term in which this process leads; None while it stands by."""
         self.standbys: dict[Incarnation, StandbyView] = {}
-        self.ended: Ended | None = None
+        self.ended: RunEnd | None = None
         self.waits_for_run = False
         """True while it does not contend: started without an application, before any run exists."""
         self._binding = binding
@@ -112,7 +112,7 @@ class JobManager:
             self._hold,
         )
 
-    async def run(self) -> Ended:
+    async def run(self) -> RunEnd:
         """Contend and lead until the run this process is here for has ended."""
         await self._look_at_registry(first=True)
         async with self._network.listen(self.me.holder, self._serve):
@@ -196,7 +196,7 @@ class JobManager:
         hello = await link.receive()
         if hello is None or self.term is None:
             return
-        if isinstance(hello.message, messages.Register):
+        if isinstance(hello.message, messages.RegisterTaskManager):
             await self.term.resources.converse(link, hello.sender, hello.message)
         elif isinstance(hello.message, Attend):
             await self._attended(link, hello.sender, hello.message)

@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class JobContext:
+class JobMasterContext:
     """What the JobMasters of one application share."""
 
     term: Term
@@ -123,7 +123,7 @@ class JobMaster:
     """One job of one application, in one term."""
 
     def __init__(
-        self, state: JobState, entry: JobEntry, context: JobContext, supervisor: Supervisor
+        self, state: JobState, entry: JobEntry, context: JobMasterContext, supervisor: Supervisor
     ) -> None:
         self.state = state
         self.name = entry.name
@@ -285,9 +285,9 @@ class JobMaster:
             case job.StoreIntent():
                 await self._store_intent(command.attempt, command.placement, command.restarts)
                 self.tell(job.IntentStored())
-            case job.Deploy():
+            case job.DeployAttempt():
                 self._deploy(command.attempt, command.placement)
-            case job.StopAttempt():
+            case job.EndAttempt():
                 self._stop(command.attempt)
             case job.LookForOutcome():
                 await self._look_for_outcome(command.attempt)
@@ -536,11 +536,11 @@ def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom 
     return next((one for one in record.savepoints if one.job_name == entry.name), None)
 
 
-def _chosen_directory(context: JobContext, job_id: JobId) -> str:
+def _chosen_directory(context: JobMasterContext, job_id: JobId) -> str:
     return chosen_directory(context.checkpoints.directory, context.plans.entries[job_id])
 
 
-def _checkpoint_directory(context: JobContext, job_id: JobId) -> str:
+def _checkpoint_directory(context: JobMasterContext, job_id: JobId) -> str:
     name = lineage(context.plans.entries[job_id])
     usual = layout.checkpoints_path(context.cluster, context.directory, name)
     return _chosen_directory(context, job_id) or usual

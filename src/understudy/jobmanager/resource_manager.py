@@ -33,7 +33,7 @@ class TaskManagerView:
     """A registered TaskManager, as the leader knows it."""
 
     incarnation: Incarnation
-    registration: messages.Register
+    registration: messages.RegisterTaskManager
     link: Link[LinkMessage] | None
     drivers: tuple[DriverReport, ...]
     registered_at: float
@@ -161,7 +161,10 @@ class ResourceManager:
             self.send(taskmanager, message)
 
     async def converse(
-        self, link: Link[LinkMessage], sender: Incarnation, registration: messages.Register
+        self,
+        link: Link[LinkMessage],
+        sender: Incarnation,
+        registration: messages.RegisterTaskManager,
     ) -> None:
         """Serve one TaskManager until its connection ends."""
         if self._tenant is None:
@@ -274,7 +277,7 @@ class ResourceManager:
                         view.link.close()
 
 
-def _inventory(registration: messages.Register) -> tuple[Inventory, ...]:
+def _inventory(registration: messages.RegisterTaskManager) -> tuple[Inventory, ...]:
     return tuple(
         Inventory(attempt.job_id, attempt.attempt, running=attempt.ended is None)
         for attempt in registration.attempts

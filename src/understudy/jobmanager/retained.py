@@ -23,7 +23,7 @@ from understudy.ha import savepoints
 from understudy.ha.format import Format
 from understudy.ha.savepoints import Manifest
 from understudy.ha.storage import Storage, storage_of
-from understudy.ha.transfer import Place, split
+from understudy.ha.transfer import FileTree, split
 from understudy.jobmanager import savepoint_files
 from understudy.jobmanager.savepoint_files import Directories, UnderWayError
 from understudy.model import Checkpoint, CheckpointKind, Checkpoints, JobEntry, JobStatus, Record
@@ -51,7 +51,7 @@ class Retained(Record, frozen=True):
 files: Format[Retained] = Format("retained-checkpoints", Retained)
 
 
-class Found(NamedTuple):
+class RetainedCheckpoints(NamedTuple):
     """Retained checkpoints, found at an address."""
 
     directory: str
@@ -94,7 +94,7 @@ async def retain(
     return path
 
 
-def find(address: str) -> Found | None:
+def find(address: str) -> RetainedCheckpoints | None:
     """Return the retained checkpoints at an address: of their file or directory. Blocking.
 
     The newest file, where there are several; None without any. Raises `CheckpointError` for an
@@ -103,7 +103,7 @@ def find(address: str) -> Found | None:
     parent, name = split(address)
     named = _NAME.fullmatch(name)
     directory = parent if named else address.rstrip("/")
-    storage = Place(directory).storage
+    storage = FileTree(directory).storage
     try:
         names = [name] if named else storage.names("")
         numbers = [int(match[1]) for one in names if (match := _NAME.fullmatch(one))]
@@ -111,14 +111,14 @@ def find(address: str) -> Found | None:
             return None
         file = _name(max(numbers))
         content = files.load(storage.read(file), f"{directory}/{file}")
-        return Found(directory, max(numbers), content)
+        return RetainedCheckpoints(directory, max(numbers), content)
     except NotFoundError:
         return None
     except DataError as error:
         raise CheckpointError(f"the retained checkpoint cannot be used: {error}") from error
 
 
-def savepoint_of(found: Found) -> savepoints.Found:
+def savepoint_of(found: RetainedCheckpoints) -> savepoints.FoundSavepoint:
     """Make a savepoint of retained checkpoints, beside them, and return it. Blocking.
 
     The files are copied each time, since the retained ones may change: while they are unchanged,

@@ -35,7 +35,7 @@ from understudy.errors import (
 from understudy.ha import savepoints
 from understudy.ha.savepoints import Manifest
 from understudy.ha.storage import prove
-from understudy.ha.transfer import Place, split
+from understudy.ha.transfer import FileTree, split
 from understudy.jobmanager import savepoint_files
 from understudy.jobmanager.savepoint_files import Directories, HaltError, UnderWayError
 from understudy.model import (
@@ -79,7 +79,7 @@ class About:
     cluster_id: str
 
 
-class Recorded(Protocol):
+class CheckpointRecord(Protocol):
     """The job's checkpoint document in the register (`CheckpointCoordinator`)."""
 
     @property
@@ -104,7 +104,7 @@ class SavepointCoordinator:
         job_id: JobId,
         about: About,
         directories: Directories,
-        checkpoints: Recorded,
+        checkpoints: CheckpointRecord,
         clock: Clock,
         tell: Callable[[job.Event], None],
         note: Callable[[JobStatus | None], Awaitable[None]],
@@ -331,7 +331,7 @@ class SavepointCoordinator:
         found = _whole(address)
         return address if found and self._is_own(found) else _again(address)
 
-    def _is_own(self, found: savepoints.Found) -> bool:
+    def _is_own(self, found: savepoints.FoundSavepoint) -> bool:
         manifest = found.manifest
         return (manifest.job_id, manifest.run_id) == (self._job_id, self._about.run_id)
 
@@ -441,7 +441,7 @@ def _replaced(changed: Savepoint, body: Checkpoints) -> Checkpoints:
     )
 
 
-def _whole(address: str) -> savepoints.Found | None:
+def _whole(address: str) -> savepoints.FoundSavepoint | None:
     """Return the complete savepoint at an address; None without one."""
     try:
         found = savepoints.read(address)
@@ -454,7 +454,7 @@ def _whole(address: str) -> savepoints.Found | None:
 def _refuse_unwritable(directory: str) -> None:
     """Raise `UsageError` for a directory in which no savepoint can be written."""
     try:
-        storage = Place(directory).storage
+        storage = FileTree(directory).storage
         prove(storage, PROBE)
         storage.prune(PROBE)
     except (StorageError, OSError) as error:
@@ -462,7 +462,7 @@ def _refuse_unwritable(directory: str) -> None:
 
 
 def _half(address: str) -> dict[str, int]:
-    return Place(address).files()
+    return FileTree(address).files()
 
 
 def _remove_claimed(start: StartFrom) -> None:
@@ -476,7 +476,7 @@ def _remove_claimed(start: StartFrom) -> None:
 
 def _remove_tree(address: str) -> None:
     parent, name = split(address)
-    Place(parent).storage.delete_tree(name)
+    FileTree(parent).storage.delete_tree(name)
 
 
 def _versions() -> tuple[tuple[str, str], ...]:

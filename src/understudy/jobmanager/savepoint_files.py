@@ -17,8 +17,8 @@ from understudy.core import savepoints as parts
 from understudy.errors import CheckpointError, NotFoundError
 from understudy.ha import savepoints
 from understudy.ha.format import digest
-from understudy.ha.savepoints import MANIFEST, Found, Manifest, SavepointFile, manifests
-from understudy.ha.transfer import Place
+from understudy.ha.savepoints import MANIFEST, FoundSavepoint, Manifest, SavepointFile, manifests
+from understudy.ha.transfer import FileTree
 from understudy.model import Checkpoint, CheckpointKind
 from understudy.spark.urls import address_of
 
@@ -70,9 +70,9 @@ class Directories:
             path = f"{TAKEN_OVER}/{path}"
         return f"{self._roots[root]}/{path}"
 
-    def place(self, root: str) -> Place:
+    def place(self, root: str) -> FileTree:
         """Return the place of ``checkpoints`` or ``tables``."""
-        return Place(address_of(self.storage, self._roots[root]))
+        return FileTree(address_of(self.storage, self._roots[root]))
 
 
 # --- taking a savepoint ---------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def write(
         for one, relative in located(checkpoints, directories)
         if relative or _is_published(one)
     ]
-    target = Place(address)
+    target = FileTree(address)
     kept: list[Checkpoint] = []
     urls: list[int] = []
     files: dict[str, SavepointFile] = {}
@@ -137,7 +137,7 @@ def write(
     return digest(data), sum(file.size for file in files.values()) + len(data)
 
 
-def _chosen(checkpoint: Checkpoint, source: Place, path: str) -> Iterator[str]:
+def _chosen(checkpoint: Checkpoint, source: FileTree, path: str) -> Iterator[str]:
     """Return the files of a checkpoint, as paths in their place."""
     found = source.files(path)
     if not found:
@@ -180,7 +180,7 @@ def _what(checkpoint: Checkpoint) -> str:
 # --- beginning with a savepoint -------------------------------------------------------------------
 
 
-def lay_out(found: Found, directories: Directories) -> tuple[Checkpoint, ...]:
+def lay_out(found: FoundSavepoint, directories: Directories) -> tuple[Checkpoint, ...]:
     """Copy a savepoint's files to the job's directories; return the checkpoints with new locations.
 
     May be repeated as long as no attempt has begun. Raises `CheckpointError`, or ``OSError``.

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from understudy.core.recovery import Submit, bootstrap
+from understudy.core.backoff import Backoff
+from understudy.core.recovery import SubmitRun, bootstrap
 from understudy.errors import DataError
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.dispatcher import Binding
 from understudy.model import RegistryBody, RunId
 
-BACKOFF_S = 0.5
-BACKOFF_MAX_S = 30.0
-"""Longest pause while the register does not answer; the standby asks for ever."""
+BACKOFF = Backoff(0.5, 30.0)
+"""The pauses while the register does not answer; the standby asks for ever."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ async def until_there_is_a_run(services: HighAvailabilityServices, binding: Bind
 
     Also return for a damaged registry: the leader reports the damage.
     """
-    pause_s, told = BACKOFF_S, False
+    failures, told = 0, False
     while True:
         try:
             async for _ in services.register.changes(REGISTRY_KEY):
                 if _has_run(await services.registry.read(), binding):
                     return
-                pause_s = BACKOFF_S
+                failures = 0
                 if not told:
                     _log.info("stands by without an application: waits until there is a run")
                     told = True
@@ -43,8 +43,8 @@ async def until_there_is_a_run(services: HighAvailabilityServices, binding: Bind
             return
         except (OSError, TimeoutError) as error:
             _log.warning("looking for a run is interrupted: %s", str(error) or "timeout")
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, BACKOFF_MAX_S)
+        failures += 1
+        await asyncio.sleep(BACKOFF.pause_s(failures))
 
 
 def _has_run(registry: RegistryBody | None, binding: Binding) -> bool:
@@ -53,4 +53,4 @@ def _has_run(registry: RegistryBody | None, binding: Binding) -> bool:
     found = bootstrap(
         registry, binding.wanted, binding.bound, binding.known_at_start, RunId("to-be-minted")
     )
-    return not isinstance(found, Submit)
+    return not isinstance(found, SubmitRun)

@@ -48,7 +48,7 @@ _LONG_NAMES = {
 _DRIVE = re.compile(r"[A-Za-z]:($|/)")
 
 
-class Kind(enum.Enum):
+class MemberKind(enum.Enum):
     """The kind of a member."""
 
     FILE = "file"
@@ -59,11 +59,11 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """A member of an archive, as described in the archive."""
 
     name: str
-    kind: Kind = Kind.FILE
+    kind: MemberKind = MemberKind.FILE
     size: int = 0
     target: str = ""
     """The target of a link."""
@@ -100,21 +100,21 @@ class Look:
     _count: int = 0
     _size: int = 0
 
-    def take(self, member: Member) -> None:
+    def take(self, member: ArchiveMember) -> None:
         """Check the next member; raises `RefusedMemberError`."""
         self._count += 1
         self._size += member.size
         self._bound()
         parts = parts_of(member.name)
-        if member.kind is Kind.OTHER:
+        if member.kind is MemberKind.OTHER:
             raise RefusedMemberError(f"{member.name!r} in it is a {member.kind.value}")
-        if member.kind is not Kind.DIRECTORY and member.mode & (stat.S_ISUID | stat.S_ISGID):
+        if member.kind is not MemberKind.DIRECTORY and member.mode & (stat.S_ISUID | stat.S_ISGID):
             raise RefusedMemberError(f"{member.name!r} in it would run as another user (setuid)")
         if not parts:
             return
-        if member.kind is Kind.HARD_LINK:
+        if member.kind is MemberKind.HARD_LINK:
             self._resolved(parts_of(member.target), member)
-        if member.kind is Kind.LINK:
+        if member.kind is MemberKind.LINK:
             self._links[(*self._resolved(parts[:-1], member), parts[-1])] = member.target
         else:
             self._links.pop(self._resolved(parts, member), None)
@@ -130,7 +130,7 @@ class Look:
                 "be brought as plain files"
             )
 
-    def _resolved(self, parts: list[str], member: Member) -> tuple[str, ...]:
+    def _resolved(self, parts: list[str], member: ArchiveMember) -> tuple[str, ...]:
         """Return where a path leads by the links made so far; raises `RefusedMemberError`."""
         way: list[str] = []
         left, links = list(reversed(parts)), 0
@@ -155,13 +155,13 @@ class Look:
             left += reversed(target.split("/"))
         return tuple(way)
 
-    def _stray(self, member: Member) -> RefusedMemberError:
+    def _stray(self, member: ArchiveMember) -> RefusedMemberError:
         return RefusedMemberError(
             f"{member.name!r} in it would be unpacked outside its place, through a link"
         )
 
 
-def look_at(members: Iterable[Member], packed_bytes: int) -> None:
+def look_at(members: Iterable[ArchiveMember], packed_bytes: int) -> None:
     """Raise `RefusedMemberError` for an archive that must not be unpacked."""
     look = Look(packed_bytes)
     for member in members:
@@ -179,25 +179,25 @@ class _BoundedTarInfo(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
-def of_tar(file: BinaryIO) -> Iterator[Member]:
+def of_tar(file: BinaryIO) -> Iterator[ArchiveMember]:
     """Yield the members of a tar file; the caller limits the unpacking."""
     with tarfile.open(fileobj=file, tarinfo=_BoundedTarInfo) as packed:
         for info in packed:
-            kind = Kind.OTHER
+            kind = MemberKind.OTHER
             if info.isdir():
-                kind = Kind.DIRECTORY
+                kind = MemberKind.DIRECTORY
             elif info.issym():
-                kind = Kind.LINK
+                kind = MemberKind.LINK
             elif info.islnk():
-                kind = Kind.HARD_LINK
+                kind = MemberKind.HARD_LINK
             elif info.isreg():
-                kind = Kind.FILE
-            size = info.size if kind is Kind.FILE else 0
-            yield Member(info.name, kind, size, info.linkname, info.mode)
+                kind = MemberKind.FILE
+            size = info.size if kind is MemberKind.FILE else 0
+            yield ArchiveMember(info.name, kind, size, info.linkname, info.mode)
             packed.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
 
 
-def of_zip(file: BinaryIO) -> Iterator[Member]:
+def of_zip(file: BinaryIO) -> Iterator[ArchiveMember]:
     """Yield the members of a zip file, each checked to hold no more than it declares.
 
     zipfile never unpacks more than the declared size, but Java goes on to the end of the data.
@@ -205,16 +205,16 @@ def of_zip(file: BinaryIO) -> Iterator[Member]:
     with zipfile.ZipFile(file) as packed:
         for info in packed.infolist():
             mode = info.external_attr >> 16
-            kind, target = Kind.FILE, ""
+            kind, target = MemberKind.FILE, ""
             if info.is_dir():
-                kind = Kind.DIRECTORY
+                kind = MemberKind.DIRECTORY
             elif stat.S_ISLNK(mode):
-                kind = Kind.LINK
+                kind = MemberKind.LINK
                 with packed.open(info) as link:
                     target = link.read(_LINK_BYTES_MAX).decode(errors="surrogateescape")
             elif stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
-                kind = Kind.OTHER
-            yield Member(info.filename, kind, info.file_size, target, mode)
+                kind = MemberKind.OTHER
+            yield ArchiveMember(info.filename, kind, info.file_size, target, mode)
             _check_size(packed, info)
 
 

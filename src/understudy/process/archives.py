@@ -124,9 +124,9 @@ def _placed(wheel: zipfile.ZipFile, packed_bytes: int) -> list[tuple[zipfile.Zip
         mode = info.external_attr >> 16
         if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR} or "\\" in info.filename:
             raise members.RefusedMemberError(f"{info.filename!r} in it is nothing that wheels hold")
-        look.take(members.Member(info.filename, size=info.file_size))
+        look.take(members.ArchiveMember(info.filename, size=info.file_size))
         place = _place_in_wheel(info.filename)
-        look.take(members.Member(place))  # The final path may differ from the member's name.
+        look.take(members.ArchiveMember(place))  # The final path may differ from the member's name.
         if place and not info.is_dir():
             found.append((info, members.parts_of(place)))
     return found

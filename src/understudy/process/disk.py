@@ -10,12 +10,14 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import operator
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from understudy.clock import poll
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -152,9 +154,7 @@ class Disk:
         """Hold a directory's lock during the block, or no lock after `TURN_S`: publishers queue."""
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            until = time.monotonic() + TURN_S
-            while not locked(descriptor) and time.monotonic() < until:
-                time.sleep(TURN_POLL_S)
+            poll(lambda: locked(descriptor), operator.not_, TURN_S, TURN_POLL_S)
             yield
         finally:
             unlock(descriptor)
@@ -211,10 +211,9 @@ def unlock(descriptor: int) -> None:
 
 
 def _renameat2(source: Path, target: Path, flags: int) -> None:
-    try:
-        function = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:
-        raise NotSupported(errno.ENOSYS, "this system has no renameat2") from None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is None:
+        raise NotSupported(errno.ENOSYS, "this system has no renameat2")
     if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags) == 0:
         return
     number = ctypes.get_errno()

@@ -124,13 +124,28 @@ def descendants() -> list[int]:
     return found
 
 
-def parent_of(pid: int) -> int:
-    """Return the parent's pid; 0 if there is no such process."""
+def stat_of(pid: int) -> list[bytes]:
+    """Return what the kernel tells of a process, from its state on; empty if there is none.
+
+    The name, in parentheses, may hold anything: the fields begin behind its end.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent's pid; 0 if there is no such process."""
+    stat = stat_of(pid)
+    return int(stat[1]) if stat else 0
+
+
+def start_ticks(pid: int) -> int:
+    """Return a live process's start, in clock ticks since the boot; 0 if there is no such one."""
+    stat = stat_of(pid)
+    return int(stat[19]) if stat and stat[0] not in {b"Z", b"X"} else 0
 
 
 def kill(pid: int) -> None:

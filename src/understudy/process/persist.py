@@ -9,12 +9,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from understudy.core.backoff import Backoff
 from understudy.errors import StorageError
 
 R = TypeVar("R")
 
-BACKOFF_S = 0.1
-BACKOFF_MAX_S = 5.0
+BACKOFF = Backoff(0.1, 5.0)
 
 PATIENCE_S = 60.0
 """How long user code waits for a failing storage before it gets the error."""
@@ -29,16 +29,17 @@ async def persist(what: str, operation: Callable[[], Awaitable[R]]) -> R:
     and with backoff: a result that cannot be written now must be written later. If the register
     keeps failing, the leadership ends by itself. `LeadershipLost` is raised at once.
     """
-    pause_s = BACKOFF_S
+    failures = 0
     while True:
         try:
             return await operation()
         except (OSError, TimeoutError, StorageError) as error:
+            failures += 1
+            pause_s = BACKOFF.pause_s(failures)
             _log.warning(
                 "cannot %s, trying again in %.1f s: %s", what, pause_s, str(error) or "timeout"
             )
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
 
 async def once(what: str, operation: Callable[[], Awaitable[object]]) -> None:
@@ -92,15 +93,16 @@ def persist_blocking(what: str, operation: Callable[[], R], patience_s: float | 
     An attempt must not lose the work of hours because the storage fails for a second.
     """
     patience_s = PATIENCE_S if patience_s is None else patience_s
-    pause_s, until = BACKOFF_S, time.monotonic() + patience_s
+    failures, until = 0, time.monotonic() + patience_s
     while True:
         try:
             return operation()
         except (OSError, TimeoutError, StorageError) as error:
+            failures += 1
+            pause_s = BACKOFF.pause_s(failures)
             if time.monotonic() + pause_s > until:
                 raise
             _log.warning(
                 "cannot %s, trying again in %.1f s: %s", what, pause_s, str(error) or "timeout"
             )
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, BACKOFF_MAX_S)

@@ -25,7 +25,10 @@ from understudy.model import (
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The base of all messages; the class's name is its tag on the wire."""
+    """The base of all messages; the class's name is its tag on the wire.
+
+    A renamed class keeps the tag that earlier versions know.
+    """
 
 
 # --- TaskManager to JobManager --------------------------------------------------------------------
@@ -81,7 +84,7 @@ class AttemptEnded(Message, frozen=True, kw_only=True):
     """All processes of the attempt are dead; required for every status but FINISHED."""
 
 
-class Register(Message, frozen=True, kw_only=True):
+class RegisterTaskManager(Message, frozen=True, kw_only=True, tag="Register"):
     """A TaskManager registers with a leader, and lists all that it runs."""
 
     name: str
@@ -257,7 +260,7 @@ class CheckpointsRefused(Message, frozen=True, kw_only=True):
     reason: str
 
 
-class Release(Message, frozen=True, kw_only=True):
+class ReleaseDrivers(Message, frozen=True, kw_only=True, tag="Release"):
     """The application has ended: retire its drivers."""
 
     application_id: ApplicationId
@@ -277,7 +280,7 @@ class Attend(Message, frozen=True, kw_only=True):
 
 
 LinkMessage = (
-    Register
+    RegisterTaskManager
     | Heartbeat
     | Drivers
     | AttemptRunning
@@ -295,7 +298,7 @@ LinkMessage = (
     | Forget
     | CheckpointsRecorded
     | CheckpointsRefused
-    | Release
+    | ReleaseDrivers
     | Attend
 )
 

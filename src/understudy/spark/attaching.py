@@ -43,7 +43,7 @@ from pyspark.sql.session import _monkey_patch_RDD
 from understudy.core.handover import Handover
 from understudy.spark.contexts import ended_by_cluster
 from understudy.spark.forks import keep_jvm_from_children
-from understudy.spark.queries import Queries
+from understudy.spark.queries import SparkQueries
 from understudy.spark.start_time import refuse_start_time_settings
 
 SESSION_CLASS = "org.apache.spark.sql.classic.SparkSession"
@@ -129,7 +129,7 @@ class AttachedSession:
     def __init__(self) -> None:
         self._handover: Handover | None = None
         self._session: SparkSession | None = None
-        self._queries: Queries | None = None
+        self._queries: SparkQueries | None = None
 
     def open(self, handover: Handover | None) -> SparkSession:
         """Return a clean session for the job; it is also what ``getOrCreate`` gives."""
@@ -148,7 +148,7 @@ class AttachedSession:
         keep_jvm_from_children()
         refuse_start_time_settings(handover.conf)
         # Whatever starts here, in whatever session, is the job's.
-        self._queries = Queries(lambda _: True)
+        self._queries = SparkQueries(lambda _: True)
         context.setJobGroup(handover.group, handover.label, interruptOnCancel=True)
         return session
 
@@ -156,7 +156,7 @@ class AttachedSession:
         """Wait until all streaming queries of the job have ended; other values are returned."""
         return self._queries.settle(value) if self._queries else value
 
-    def queries(self) -> Queries | None:
+    def queries(self) -> SparkQueries | None:
         """Return the streaming queries of the job."""
         return self._queries
 

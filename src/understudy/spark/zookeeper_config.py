@@ -45,7 +45,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Member:
+class QuorumMember:
     """A member of the quorum, from its ``server.N`` line."""
 
     host: str
@@ -65,7 +65,7 @@ class ServerConfig:
     """The address for clients; None if they connect with TLS only."""
 
     secure: Address | None
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, QuorumMember] = field(default_factory=dict)
     my_id: int | None = None
     """This server's member number; None for a standalone server."""
 
@@ -208,7 +208,7 @@ def _address(file: Path, said: dict[str, str], key: str) -> Address | None:
     return Address(host, _number(file, key, said[key], 65_535))
 
 
-def _member(file: Path, key: str, value: str) -> Member:
+def _member(file: Path, key: str, value: str) -> QuorumMember:
     parts = MEMBER.fullmatch(value)
     if parts is None:
         raise ConfigurationError(
@@ -218,13 +218,15 @@ def _member(file: Path, key: str, value: str) -> Member:
     if parts["client"]:
         host, _, port = parts["client"].rpartition(":")
         client = Address(host.strip("[]"), _number(file, key, port, 65_535))
-    return Member(parts["host"].strip("[]"), int(parts["quorum"]), int(parts["election"]), client)
+    return QuorumMember(
+        parts["host"].strip("[]"), int(parts["quorum"]), int(parts["election"]), client
+    )
 
 
 def _my_id(
     file: Path,
     data_dir: Path,
-    members: dict[int, Member],
+    members: dict[int, QuorumMember],
     wanted: int | None,
     is_here: Callable[[str], bool],
 ) -> int:

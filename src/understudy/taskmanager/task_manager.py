@@ -265,7 +265,7 @@ class TaskManager:
                 # drivers, and the leader sends it again after a new registration.
                 self._link.close()
 
-    def _registration(self) -> messages.Register:
+    def _registration(self) -> messages.RegisterTaskManager:
         running = [
             AttemptReport(
                 job_id=one.deploy.job_id,
@@ -286,7 +286,7 @@ class TaskManager:
             )
             for (job_id, attempt), message in self._ended.items()
         ]
-        return messages.Register(
+        return messages.RegisterTaskManager(
             name=self._me.name,
             pid=self._me.pid,
             guardian_pid=self._me.guardian_pid,
@@ -299,7 +299,7 @@ class TaskManager:
             attempts=(*running, *ended),
         )
 
-    def _tell_since(self, registration: messages.Register) -> None:
+    def _tell_since(self, registration: messages.RegisterTaskManager) -> None:
         """Report the attempts that ended between a registration and its answer."""
         running = {
             (one.deploy.job_id, one.deploy.attempt) for one in self._pool.drivers() if one.deploy
@@ -333,7 +333,7 @@ class TaskManager:
             case messages.CheckpointsRecorded() | messages.CheckpointsRefused():
                 self._taken.get((message.job_id, message.attempt), {}).pop(message.sequence, None)
                 self._pool.answer(message)
-            case messages.Release():
+            case messages.ReleaseDrivers():
                 self._pool.prepare(None)
 
     def _deploy(self, deploy: Deploy, term: Term) -> None:

@@ -6,7 +6,6 @@ names the driver, too, and by that the later job finds it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,36 +14,12 @@ from typing import Any
 import pytest
 
 from tests.journeys.harness import WHOLE_S
-from tests.journeys.spark.conftest import SMALL, on, put
-from tests.journeys.spark.test_cluster_hosts import (
-    DRIVERS,
-    EACH,
-    HOSTS,
-    KEYS,
-    LEADS,
-    SPARK,
-    Note,
-    Site,
-)
-from tests.support import namespaces
-from tests.support.namespaces import Network
-from tests.support.spark_cluster import SparkCluster
-from tests.support.zookeeper import Server
+from tests.journeys.spark.hosts import DRIVERS, EACH, KEYS, MARKS, Note, Site, running
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.long,
-    pytest.mark.filesystem,  # With a backend of its own.
-    pytest.mark.skipif(not namespaces.available(), reason=namespaces.unavailable()),
-]
+pytestmark = MARKS
 
 EARLIER, OTHER, LATER = JOBS = ("earlier", "other", "later")
 """There are two slots: the third job has the driver of the first one, once that has ended."""
-
-KEEP = (
-    *("-D", "taskmanager.numberOfTaskSlots=1", "-D", "taskmanager.spare-drivers=0"),
-    *("-D", "taskmanager.executors.keep-idle=30min"),
-)
 
 
 @dataclass
@@ -67,24 +42,8 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Cut off the host on which the later job runs."""
     place = tmp_path_factory.mktemp("kept")
-    with contextlib.ExitStack() as stack:
-        network = stack.enter_context(Network(HOSTS))
-        quorum = Server(
-            place / "zookeeper", network.address(LEADS), 2181, prefix=network.prefix(LEADS)
-        )
-        stack.enter_context(quorum)
-        cluster = stack.enter_context(
-            SparkCluster(
-                place / "cluster", host=network.address(SPARK), prefix=network.prefix(SPARK)
-            )
-        )
-        site = Site(place, network, quorum.connect_string)
-        stack.callback(site.close)
-        app = put(place, "at_once_on_a_cluster.py")
-        for host in DRIVERS:
-            site.begin(host, "taskmanager", *KEEP)
-        brought = (*SMALL, *on(cluster), "--name", "kept", str(app), str(place), *JOBS)
-        jobmanager = site.begin(LEADS, "jobmanager", *brought)
+    keep = ("-D", "taskmanager.executors.keep-idle=30min")
+    with running(place, "kept", JOBS, *keep) as (site, cluster, jobmanager):
         found = Story(site)
         for job in (EARLIER, OTHER):
             site.ticks(job, 1)
@@ -93,8 +52,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         found.first = {job: site.note_of(job, 1) for job in JOBS}
         found.names.append(sorted(cluster.state().names))
         site.release(OTHER)
-        address = found.first[LATER]["host"]
-        network.isolate(next(host for host in HOSTS if network.address(host) == address))
+        site.cut_off(found.first[LATER]["host"])
         site.ticks(LATER, 2)
         found.again = site.note_of(LATER, 2)
         found.names.append(cluster.state().names)

@@ -129,7 +129,7 @@ def _checked(path: str, restore: Restore) -> StartFrom:
     )
 
 
-def _found(address: str) -> savepoints.Found:
+def _found(address: str) -> savepoints.FoundSavepoint:
     """Return a complete savepoint; a retained checkpoint is converted into one."""
     if kept := retained.find(address):
         made = retained.savepoint_of(kept)

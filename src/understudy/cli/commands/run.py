@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -44,7 +45,7 @@ from understudy.cli.launch.preflight import (
 )
 from understudy.cli.launch.redeploying import changes_of
 from understudy.cli.launch.resuming import print_resume
-from understudy.cli.launch.show import LiveView, PlainView, View
+from understudy.cli.launch.show import LiveView, PlainView
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import (
     WorkerSpec,
@@ -347,7 +348,8 @@ def answer_ended_run(
     def say(text: str) -> None:
         view.show({"event": "log", "line": text})
 
-    with PlainView(sys.stdout if as_json else None) as view, notifier(configuration, say) as posts:
+    view = PlainView(sys.stdout if as_json else None)
+    with notifier(configuration, say) as posts:
         say(f"run {run_id} has ended: {stone.status.value}")
         if damage:
             say(f"what is known of its jobs cannot be read: {damage}")
@@ -379,13 +381,13 @@ def _answer_bygone(registry: RegistryBody, run_id: str | None, *, as_json: bool)
     status = {str(run): status for run, status in registry.ended.items()}.get(run_id or "")
     if status is None:
         return
-    with PlainView(sys.stdout if as_json else None) as view:
-        text = f"run {run_id} has ended: {status.value}; its result is kept no longer"
-        view.show({"event": "log", "line": text})
-        ended = {"event": "application-finished", "run_id": run_id, "status": status.value}
-        told = Story(time.time).hear({**ended, "failure": None, "jobs": []})
-        if told:
-            view.show(told)
+    view = PlainView(sys.stdout if as_json else None)
+    text = f"run {run_id} has ended: {status.value}; its result is kept no longer"
+    view.show({"event": "log", "line": text})
+    ended = {"event": "application-finished", "run_id": run_id, "status": status.value}
+    told = Story(time.time).hear({**ended, "failure": None, "jobs": []})
+    if told:
+        view.show(told)
     sys.exit(EXIT_CODES[status])
 
 
@@ -400,18 +402,15 @@ def continued_run(registry: RegistryBody, run_id: str | None) -> str | None:
 
 def _run(plan: ClusterPlan, *, as_json: bool) -> int:
     story = Story(time.time)
-    view: View
-    if sys.stderr.isatty() and not as_json:
-        view = LiveView(story)
-    else:
-        view = PlainView(sys.stdout if as_json else None)
+    live = LiveView(story) if sys.stderr.isatty() and not as_json else None
+    view = live or PlainView(sys.stdout if as_json else None)
 
     def show(event: Event) -> None:
         view.show(event)
         posts.tell(event)
 
     cluster = LocalCluster(plan, story, show)
-    with view, notifier(plan.configuration, cluster.log) as posts:
+    with live or contextlib.nullcontext(), notifier(plan.configuration, cluster.log) as posts:
         asyncio.run(cluster.run())
     if not story.finished and not plan.configuration.is_standalone:
         print_resume(plan, story, began=not cluster.is_broken)

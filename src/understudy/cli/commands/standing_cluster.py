@@ -90,7 +90,7 @@ BESIDE = Path("conf")
 
 
 @dataclass(frozen=True)
-class Standing:
+class StandingCluster:
     """A standing cluster as its configuration and files describe it."""
 
     configuration: Configuration
@@ -200,7 +200,7 @@ def start(
 class _Run:
     """The run for which all JobManagers of a cluster start."""
 
-    standing: Standing
+    standing: StandingCluster
     run_id: str
     spec: ApplicationSpec
     changes: Changes
@@ -240,7 +240,7 @@ class _Run:
         return [key for key in keys if key in settings and not is_loopback(settings[key])]
 
 
-def _handed_over(standing: Standing) -> dict[str, str]:
+def _handed_over(standing: StandingCluster) -> dict[str, str]:
     """Return the settings for all processes on all hosts.
 
     Defaults that depend on the host or user are pinned to their values here.
@@ -252,7 +252,7 @@ def _handed_over(standing: Standing) -> dict[str, str]:
     }
 
 
-async def _somebody_leads(standing: Standing) -> bool:
+async def _somebody_leads(standing: StandingCluster) -> bool:
     """Wait up to ``LEADS_S`` for a serving leader; return whether there is one."""
     services = open_services(standing.configuration, standing.cluster_id)
     lease_s = Timing.of(standing.configuration).lease_s
@@ -345,7 +345,7 @@ def _print(rows: list[JsonObject], leader: LeaderRecord | None) -> None:
     typer.echo(where)
 
 
-def _slots(standing: Standing) -> dict[str, str]:
+def _slots(standing: StandingCluster) -> dict[str, str]:
     """Return the busy slots of each TaskManager by incarnation, as the leader reports them."""
 
     async def ask(client: ClusterClient) -> JsonObject:
@@ -369,7 +369,7 @@ def member() -> None:
     sys.stdout.write(answer_to(sys.stdin.buffer.read()) + "\n")
 
 
-def _standing(config_dir: Path | None, overrides: list[str] | None) -> Standing:
+def _standing(config_dir: Path | None, overrides: list[str] | None) -> StandingCluster:
     configuration = configured(config_dir, overrides)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
@@ -381,7 +381,7 @@ def _standing(config_dir: Path | None, overrides: list[str] | None) -> Standing:
             err=True,
         )
     masters, workers = read_masters(config_dir), read_workers(config_dir)
-    return Standing(configuration, cluster_id, tuple(overrides or ()), masters, workers)
+    return StandingCluster(configuration, cluster_id, tuple(overrides or ()), masters, workers)
 
 
 def _ways_out() -> str:
@@ -392,7 +392,7 @@ def _ways_out() -> str:
     )
 
 
-def _check_hosts(standing: Standing) -> None:
+def _check_hosts(standing: StandingCluster) -> None:
     """Refuse hosts that cannot form one cluster; warn if their storage must be shared."""
     configuration, masters = standing.configuration, standing.masters
     if configuration.is_standalone and len(masters) > 1:
@@ -423,7 +423,7 @@ def _check_hosts(standing: Standing) -> None:
         )
 
 
-def _status(standing: Standing) -> list[Account]:
+def _status(standing: StandingCluster) -> list[Account]:
     """Return the processes in the files, then other live processes of the cluster there."""
     found = _ask(standing, "status", [*standing.masters, *standing.workers])
     return _asked(found) + unasked(found)
@@ -433,7 +433,9 @@ def _asked(accounts: list[Account]) -> list[Account]:
     return [one for one in accounts if not one.under]
 
 
-def _ask(standing: Standing, verb: str, members: Sequence[Member | Account]) -> list[Account]:
+def _ask(
+    standing: StandingCluster, verb: str, members: Sequence[Member | Account]
+) -> list[Account]:
     hosts: dict[str, list[Wanted]] = {}
     for one in members:
         under = one.under if isinstance(one, Account) else ""
@@ -453,7 +455,7 @@ def _by_host(members: Iterable[Member]) -> dict[str, list[Member]]:
     return found
 
 
-async def _leader(standing: Standing) -> LeaderRecord | None:
+async def _leader(standing: StandingCluster) -> LeaderRecord | None:
     """Return the leader; None if there is none or the register does not answer."""
     if standing.configuration.is_standalone:
         return None

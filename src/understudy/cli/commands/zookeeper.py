@@ -24,6 +24,7 @@ from understudy.cli.launch import background
 from understudy.cli.launch.background import Background
 from understudy.cli.launch.hosts import is_this_host
 from understudy.errors import ConfigurationError, UnderstudyError
+from understudy.ha.drafts import published
 from understudy.process.reporter import printable_lines
 from understudy.spark import zookeeper_config, zookeeper_server
 from understudy.spark.java import find_java
@@ -188,11 +189,8 @@ def _read(file: Path | None, my_id: int | None, *, write: bool = False) -> Serve
 
 def _publish(file: Path, text: str) -> None:
     """Write a file atomically: two commands may write it at once."""
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
-        new.write(text)
-        new.flush()
-        os.fsync(new.fileno())
-    Path(new.name).replace(file)
+    with published(file) as draft:
+        draft.write(text.encode())
 
 
 def _record(config: ServerConfig) -> Path:

@@ -13,13 +13,14 @@ import os
 import select
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from understudy.ha import own_directory
+from understudy.ha.drafts import published
+from understudy.process.guardian import start_ticks
 
 KILL_S = 5.0
 """How long a killed process may take to end."""
@@ -43,7 +44,7 @@ class Background(msgspec.Struct, frozen=True):
     @property
     def lives(self) -> bool:
         """Return whether the process is alive; a zombie is not."""
-        return bool(self.started) and (self.boot, self.started) == (_boot(), _started(self.pid))
+        return bool(self.started) and (self.boot, self.started) == (_boot(), start_ticks(self.pid))
 
 
 def start(
@@ -74,7 +75,7 @@ def start(
         )
     finally:
         os.close(descriptor)
-    told = Background(process.pid, _started(process.pid), _boot(), str(log), {**(about or {})})
+    told = Background(process.pid, start_ticks(process.pid), _boot(), str(log), {**(about or {})})
     try:
         write(record, told)
     except OSError:
@@ -148,26 +149,8 @@ def alone(directory: Path) -> Iterator[None]:
 
 def write(path: Path, process: Background) -> None:
     """Write a record atomically, replacing an existing one. Raises ``OSError``."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(process))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _started(pid: int) -> int:
-    """Return the start time of a live process; 0 if there is none."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return 0 if words[0] in {b"Z", b"X"} else int(words[19])
+    with published(path) as file:
+        file.write(msgspec.json.encode(process))
 
 
 def _boot() -> str:

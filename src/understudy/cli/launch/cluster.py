@@ -76,7 +76,7 @@ Show = Callable[[Event], None]
 
 
 @dataclass
-class Member:
+class ClusterProcess:
     """A process of the cluster, across its replacements."""
 
     role: str
@@ -117,7 +117,7 @@ class LocalCluster:
         self._story = story
         self._show = show
         self._processes = GuardedProcesses(self._settle)
-        self._members: list[Member] = []
+        self._members: list[ClusterProcess] = []
         self._started: set[str] = set()
         """The incarnations of all current and former members."""
         self._closing = False
@@ -164,12 +164,12 @@ class LocalCluster:
 
     async def _start_all(self) -> None:
         plan = self._plan
-        self._members = [Member("jobmanager") for _ in range(plan.jobmanagers)]
-        self._members += [Member("taskmanager") for _ in range(plan.taskmanagers)]
+        self._members = [ClusterProcess("jobmanager") for _ in range(plan.jobmanagers)]
+        self._members += [ClusterProcess("taskmanager") for _ in range(plan.taskmanagers)]
         for member in self._members:
             await self._start(member)
 
-    async def _start(self, member: Member) -> None:
+    async def _start(self, member: ClusterProcess) -> None:
         """Start a member's process and watch it."""
         plan = self._plan
         reader, writer = os.pipe()
@@ -195,7 +195,7 @@ class LocalCluster:
         self._spawn(self._listen(member, reader))
         self._spawn(self._replace(member, member.process))
 
-    async def _listen(self, member: Member, descriptor: int) -> None:
+    async def _listen(self, member: ClusterProcess, descriptor: int) -> None:
         """Read a process's events until its end of the pipe is closed."""
         reader = asyncio.StreamReader(limit=EVENT_BYTES_MAX)
         pipe = os.fdopen(descriptor, "rb")
@@ -205,7 +205,7 @@ class LocalCluster:
             with contextlib.suppress(json.JSONDecodeError):
                 self._hear(member, json.loads(line))
 
-    def _hear(self, member: Member, event: Event) -> None:
+    def _hear(self, member: ClusterProcess, event: Event) -> None:
         kind = event["event"]
         if kind == "jobmanager-started":
             self._rests[member.role, id(member)] = event["rest"]
@@ -253,7 +253,7 @@ class LocalCluster:
         if not _ROUTINE.match(text):
             self._show({"event": "log", "line": text})
 
-    async def _replace(self, member: Member, process: Process) -> None:
+    async def _replace(self, member: ClusterProcess, process: Process) -> None:
         """Replace a process when it dies, unless the cluster is ending."""
         death = await asyncio.shield(process.death)
         failed = death.reason == "ended" and 0 < death.code < SIGNALLED

@@ -26,7 +26,7 @@ from understudy.cli.launch.worker import Parts, main
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
-from understudy.jobmanager.dispatcher import Binding, Ended, Surroundings
+from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
 from understudy.jobmanager.job_manager import JobManager
 from understudy.jobmanager.main_process import WarmMainProcesses
 from understudy.jobmanager.retention import read_tombstone
@@ -145,7 +145,7 @@ def _job_manager(
     )
 
 
-async def _tell_end(parts: Parts, ended: Ended) -> None:
+async def _tell_end(parts: Parts, ended: RunEnd) -> None:
     """Report the end of the run, with each of its jobs."""
     jobs: list[dict[str, object]] = []
     reason = None

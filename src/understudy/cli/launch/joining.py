@@ -17,6 +17,7 @@ from understudy.cli.launch.shared_storage import check_storage, lives
 from understudy.cli.launch.standalone import check_places
 from understudy.config import Configuration, options
 from understudy.config.option import Option
+from understudy.core.backoff import Backoff
 from understudy.errors import (
     Conflict,
     DataError,
@@ -29,7 +30,7 @@ from understudy.errors import (
 )
 from understudy.ha.register import Register, SelfProving
 from understudy.ha.registry import nonce
-from understudy.ha.retrieval import RETRY_BACKOFF_S, serving_leader
+from understudy.ha.retrieval import RETRY_BACKOFF, serving_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.attention import refuse_lost_registry
 from understudy.jobmanager.retention import refuse_used_job_id
@@ -133,8 +134,9 @@ async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]
     if not (patience_of := configuration.backend.patience):
         return await ask()
     patience, loop = patience_of(configuration), asyncio.get_running_loop()
+    backoff, failures = Backoff(RETRY_BACKOFF.first_s, patience.pause_max_s), 0
     bound = f"{patience.bound_s:g} s ({patience.key})"
-    problem, pause_s = "the register does not answer", RETRY_BACKOFF_S
+    problem = "the register does not answer"
     telling = loop.call_later(SILENT_S, _log.warning, "%s: waiting for up to %s", problem, bound)
     give_up_at: float | None = None
     try:
@@ -151,14 +153,15 @@ async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]
                     # A timeout has used its time already; a broken connection has not.
                     since = began if isinstance(error, TimeoutError) else loop.time()
                     give_up_at = since + patience.bound_s
-                rest_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 -- jitter, not secrets
+                failures += 1
+                spread = random.uniform(0.5, 1)  # noqa: S311 -- jitter, not secrets
+                rest_s = backoff.pause_s(failures) * spread
                 if loop.time() + rest_s >= give_up_at:
                     raise TimeoutError(f"{problem}; tried for {bound}") from error
                 if telling.when() > loop.time() and not telling.cancelled():
                     telling.cancel()
                     _log.warning("%s: trying again for up to %s", problem, bound)
             await asyncio.sleep(rest_s)
-            pause_s = min(2 * pause_s, patience.pause_max_s)
     finally:
         telling.cancel()
 

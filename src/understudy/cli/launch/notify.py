@@ -20,14 +20,15 @@ from urllib.parse import urlsplit
 
 from understudy.cli.launch.story import PUBLIC, Event
 from understudy.config import Configuration, options
+from understudy.core.backoff import Backoff
 from understudy.version import VERSION
 
 HELD_MAX = 1_000
 """Events held for a slow receiver: those of several hundred jobs, well below a megabyte."""
 
 TRIES_MAX = 4
-BACKOFF_S = 0.5
-"""First pause before a retry, doubled each time: 3.5 s in all with four tries, enough for a
+BACKOFF = Backoff(0.5)
+"""The pauses before retries: 3.5 s in all with four tries, enough for a
 receiver's restart."""
 
 CLOSE_S_MAX = 5.0
@@ -139,7 +140,7 @@ class Notifier:
         hopeless = self._failing and self._closing.is_set()
         for number in range(1 if hopeless else TRIES_MAX):
             if number:
-                self._pause(BACKOFF_S * 2 ** (number - 1))
+                self._pause(BACKOFF.pause_s(number))
             if time.monotonic() > self._deadline:
                 return why or "the end did not wait"
             try:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Self, TextIO
 
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.live import Live
@@ -40,27 +40,6 @@ NAME, TASKS, RATE, STAGE = 0, 3, 4, 5
 """Columns of a job's line."""
 
 
-class View(Protocol):
-    """A display of events, used in a ``with`` block."""
-
-    def __enter__(self) -> Self:
-        """Start the display."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the display and restore the terminal."""
-        ...
-
-    def show(self, event: Event) -> None:
-        """Show an event, or a printed line."""
-        ...
-
-
 class PlainView:
     """One line per event, for logs and pipes; with ``events``, public events as JSON instead."""
 
@@ -68,18 +47,6 @@ class PlainView:
         self._as_json = events is not None
         self._events = events
         self._errors: TextIO | None = sys.stderr
-
-    def __enter__(self) -> Self:
-        """Do nothing: lines need no setup."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Do nothing: every line is flushed already."""
 
     def show(self, event: Event) -> None:
         """Print an event as a line or as JSON."""
@@ -114,7 +81,7 @@ class LiveView:
             console=self._console,
             refresh_per_second=4,
             transient=True,
-            get_renderable=lambda: Standing(story),
+            get_renderable=lambda: StatusPanel(story),
         )
 
     def __enter__(self) -> Self:
@@ -138,7 +105,7 @@ class LiveView:
             self._console.print(_as_printed(text), soft_wrap=True)
 
 
-class Standing:
+class StatusPanel:
     """The live part of the display: leader, last takeover, and a line per running job."""
 
     def __init__(self, story: Story) -> None:

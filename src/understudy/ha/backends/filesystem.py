@@ -127,7 +127,7 @@ class FilesystemRegister:
     def _make_root(self) -> None:
         """Create the register's directory, unless it vanished: its data may not be lost yet."""
         if not self._is_rooted():
-            _make_directories(self._root)
+            drafts.make_directories(self._root, 0o777)
             self._was_there = True
 
     def _is_rooted(self) -> bool:
@@ -227,7 +227,7 @@ class FilesystemRegister:
                 _clear(directory)
                 _refuse_foreign(directory)
             else:
-                _sync_directory(self._root)
+                drafts.sync(self._root)
                 return version
         raise OSError(errno.EBUSY, f"not created in {RACES_MAX} tries", str(directory))
 
@@ -375,26 +375,10 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _make_directories(path: Path) -> None:
-    """Create a directory and its parents, each durable in its parent."""
-    if not path.is_dir():
-        _make_directories(path.parent)
-        path.mkdir(exist_ok=True)
-        _sync_directory(path.parent)
-
-
 def _sync_if_there(path: Path) -> bool:
     """Make the names durable; return False if another process deleted the key meanwhile."""
     try:
-        _sync_directory(path)
+        drafts.sync(path)
     except FileNotFoundError:
         return False
     return True
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

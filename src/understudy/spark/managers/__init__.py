@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
 
-from understudy.core.executors import Application, Capacity, Tag
+from understudy.core.executors import ActiveApplication, Capacity, Tag
 from understudy.spark.managers import standalone, yarn
 
 
@@ -30,7 +30,7 @@ class ClusterManager(Protocol):
         """Return the settings that mark a Spark application as ours."""
         ...
 
-    def applications(self) -> list[Application]:
+    def applications(self) -> list[ActiveApplication]:
         """Return the applications with our tag that the manager considers alive."""
         ...
 
@@ -58,7 +58,7 @@ class Unknown:
         """Put the tag into the executors' environment."""
         return {standalone.TAG_SETTING: tag.encode()}
 
-    def applications(self) -> list[Application]:
+    def applications(self) -> list[ActiveApplication]:
         """Return no applications: they cannot be listed."""
         return []
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from understudy.core.executors import Application, Capacity, Holder, Tag
+from understudy.core.executors import ActiveApplication, Capacity, CoreHolder, Tag
 
 TAG_VARIABLE = "UNDERSTUDY_TAG"
 
@@ -56,7 +56,9 @@ class Standalone:
             return Capacity(
                 page["cores"],
                 page["cores"] - page["coresused"],
-                tuple(Holder(one["id"], one["name"], one["cores"]) for one in page["activeapps"]),
+                tuple(
+                    CoreHolder(one["id"], one["name"], one["cores"]) for one in page["activeapps"]
+                ),
             )
         if found := self._ask():
             return Capacity(sum(one.cores() for one in found[1].workers()), None)
@@ -66,13 +68,13 @@ class Standalone:
         """Put the tag into the executors' environment."""
         return {TAG_SETTING: tag.encode()}
 
-    def applications(self) -> list[Application]:
+    def applications(self) -> list[ActiveApplication]:
         """Return the Master's active applications that carry our tag."""
         found = self._ask()
         if found is None:
             return []
         return [
-            Application(one.id(), one.desc().name(), tag)
+            ActiveApplication(one.id(), one.desc().name(), tag)
             for one in found[1].activeApps()
             if (tag := _tag_of(one.desc().command().environment()))
         ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from understudy.core.executors import Application, Capacity, Holder, Tag, master_cores
+from understudy.core.executors import ActiveApplication, Capacity, CoreHolder, Tag, master_cores
 
 TAGS = "spark.yarn.tags"
 QUEUE = "spark.yarn.queue"
@@ -103,11 +103,11 @@ class Yarn:
         own = [one for one in self._settings.get(TAGS, "").split(",") if one.strip()]
         return {TAGS: ",".join([*own, *written(tag)])}
 
-    def applications(self) -> list[Application]:
+    def applications(self) -> list[ActiveApplication]:
         """Return the live applications that carry our tag."""
         try:
             return [
-                Application(one.getApplicationId().toString(), one.getName(), tag)
+                ActiveApplication(one.getApplicationId().toString(), one.getName(), tag)
                 for one in self._reports(MARK)
                 if (tag := read(one.getApplicationTags()))
             ]
@@ -180,14 +180,14 @@ class Yarn:
         alive = self._jvm.java.util.EnumSet.of(*states)
         return self._asked().getApplications(any_type, alive, wanted)
 
-    def _holder(self, report: Any) -> Holder:
+    def _holder(self, report: Any) -> CoreHolder:
         """Return the cores that an application holds; for ours, those of its executors."""
         usage = report.getApplicationResourceUsageReport()
         containers = usage.getNumUsedContainers()
         cores = max(0, usage.getUsedResources().getVirtualCores()) if containers > 0 else 0
         if cores and MARK in report.getApplicationTags():
             cores = max(1, cores - master_cores(self._settings)) if containers > 1 else 0
-        return Holder(report.getApplicationId().toString(), report.getName(), cores)
+        return CoreHolder(report.getApplicationId().toString(), report.getName(), cores)
 
     def _share(self) -> tuple[float, float]:
         """Return the share of the cluster that the queue may use, and the share that it uses."""

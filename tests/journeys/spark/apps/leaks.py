@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from understudy.core.executors import Assignment, Launch, Tag
+from understudy.core.executors import AssignedAttempt, Launch, Tag
 from understudy.core.handover import Handover
 from understudy.driver.fork_server import ForkServer
 from understudy.errors import StartTimeSettingError
@@ -198,7 +198,7 @@ class Jobs:
     def run(self, name: str) -> tuple[Any, list[str]]:
         """Return what the process has told, and what is left of it."""
         child = self._server.fork()
-        handover = self.sessions.open(Assignment(Tag("c", "r", "0" * 32, 1), name, "leaks"))
+        handover = self.sessions.open(AssignedAttempt(Tag("c", "r", "0" * 32, 1), name, "leaks"))
         child.line.sendall(msgspec.json.encode(handover) + b"\n")
         with child.line.makefile() as lines:
             told = json.loads(lines.readline())

@@ -41,8 +41,8 @@ from understudy.ha.backends.zookeeper.latch import (
 )
 from understudy.ha.backends.zookeeper.session import (
     Bell,
-    Identity,
     Session,
+    SessionIdentity,
     SessionSettings,
     synced,
     written,
@@ -158,7 +158,7 @@ class ZooKeeperRegister:
         settings = self._session.settings
         argv = (sys.executable, "-I", "-S", zookeeper_release.__file__)
 
-        def granted(identity: Identity) -> None:
+        def granted(identity: SessionIdentity) -> None:
             what = {
                 "servers": settings.servers,
                 "session": identity.session,

@@ -82,7 +82,7 @@ class SessionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SessionIdentity:
     """What another process needs to close a session: as secret as a password."""
 
     session: int
@@ -117,7 +117,7 @@ class Session:
         self._bells: set[Bell] = set()
         self._client: _Client | None = None
         self._starting = threading.Lock()
-        self._on_identity: Callable[[Identity], None] | None = None
+        self._on_identity: Callable[[SessionIdentity], None] | None = None
         self._farewell: Farewell | None = None
 
     @property
@@ -130,7 +130,7 @@ class Session:
         """Return the address of the connected server, empty if there is none."""
         return self._client.wire.peer() if self._client and self.connected else ""
 
-    def on_identity(self, tell: Callable[[Identity], None]) -> None:
+    def on_identity(self, tell: Callable[[SessionIdentity], None]) -> None:
         """Call ``tell`` for each granted session in a kazoo thread, and now for the present one."""
         self._on_identity = tell
         if self.connected:
@@ -251,7 +251,7 @@ class Session:
         client = self._client
         if state == KazooState.CONNECTED and client and self._on_identity:
             number, password = client.client_id
-            self._on_identity(Identity(number, password, self.session_s))
+            self._on_identity(SessionIdentity(number, password, self.session_s))
         if state == KazooState.CONNECTED:
             self._patience_s = self.settings.connection_s
         if state == KazooState.SUSPENDED:
@@ -357,10 +357,10 @@ class _Wire(SequentialThreadingHandler):  # type: ignore[misc]
 
     def peer(self) -> str:
         """Return the address of the connected server, empty if unknown."""
-        with contextlib.suppress(OSError, AttributeError, ValueError):
-            assert self._socket is not None
-            host, port, *_ = self._socket.getpeername()
-            return written(host, port)
+        if self._socket:
+            with contextlib.suppress(OSError, ValueError):
+                host, port, *_ = self._socket.getpeername()
+                return written(host, port)
         return ""
 
 
