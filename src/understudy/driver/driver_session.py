@@ -9,6 +9,7 @@ from typing import Protocol
 from understudy.core.executors import Assignment, Launch
 from understudy.core.handover import Handover
 from understudy.model import SparkApplication
+from understudy.spark.class_data import Building
 
 
 class Session(Protocol):
@@ -25,6 +26,10 @@ class Session(Protocol):
 
     def start(self, launch: Launch) -> None:
         """Start, and be warm when this returns; the guardian removes ``scratch`` in the end."""
+        ...
+
+    def to_build(self) -> Building | None:
+        """Return the archive of classes that the next driver's JVM could start from, if any."""
         ...
 
     def open(self, assignment: Assignment) -> Handover | None:
@@ -75,6 +80,9 @@ class NoSession:
 
     def start(self, launch: Launch) -> None:
         """See `Session.start`."""
+
+    def to_build(self) -> None:
+        """See `Session.to_build`."""
 
     def open(self, assignment: Assignment) -> None:
         """See `Session.open`."""

@@ -67,6 +67,8 @@ class PoolSettings:
     """How long a job may be without executors."""
     reuse: str = "application"
     """Whether a driver serves more than one job."""
+    class_data: str = ""
+    """Directory of the archives of classes; empty: drivers start without."""
 
 
 @dataclass
@@ -347,6 +349,7 @@ class DriverPool:
                 keep_idle_s=self._settings.keep_idle_s,
                 wait_s=self._settings.wait_s,
                 reuse=self._settings.reuse,
+                class_data=self._settings.class_data,
             )
         )
         listening = self._spawn(self._listen(one))
