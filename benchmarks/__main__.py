@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    cold_driver,
     driver_start,
     empty_job,
     first_stage,
@@ -33,6 +34,7 @@ ALL: dict[str, Callable[[Effort], Chapter]] = {
     "takeover": takeover.run,
     "starts": starts.run,
     "driver-start": driver_start.run,
+    "cold-driver": cold_driver.run,
     "first-stage": first_stage.run,
     "writes": writes.run,
     "nth-job": nth_job.run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from typing import Any
 
 import pytest
@@ -42,7 +43,9 @@ class Broken(NoSession):
         raise OSError("it does not answer")
 
 
-def reasons(session: NoSession, reuse: str) -> list[str]:
+def reasons(
+    session: NoSession, reuse: str, builder: subprocess.Popen[bytes] | None = None
+) -> list[str]:
     """Return why a driver serves no other job."""
     mine, theirs = socket.socketpair()
     with mine, theirs:
@@ -60,7 +63,9 @@ def reasons(session: NoSession, reuse: str) -> list[str]:
         )
         server: Any = type("Server", (), {"pid": 0})()
         pulse = Pulse(GuardianLink(None), SystemClock(), 30.0)
-        return DriverProcess(link, session, server, pulse, start)._why_not_again()
+        driver = DriverProcess(link, session, server, pulse, start)
+        driver._builder = builder
+        return driver._why_not_again()
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +89,17 @@ def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_whether_another_job_may_come(session: NoSession, reuse: str, expected: list[str]) -> None:
     assert expected == reasons(session, reuse)
+
+
+def test_the_builder_of_an_archive_is_not_left_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "600"]) as builder:
+        monkeypatch.setattr(driver_process, "left_behind", lambda apart: [*map(str, apart)])
+        while_it_runs = reasons(NoSession(), "application", builder)
+        builder.kill()
+        builder.wait()
+
+        assert str(builder.pid) in while_it_runs
+        assert str(builder.pid) not in reasons(NoSession(), "application", builder)
 
 
 def test_what_a_job_left_is_logged_where_the_driver_goes_on(

@@ -169,6 +169,7 @@ class Hosts:
             "PATH": os.environ["PATH"],
             "HOME": str(self.home(name)),
             "XDG_STATE_HOME": str(self.home(name) / "state"),
+            "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"],
             "TMPDIR": str(self.home(name)),
             "XDG_RUNTIME_DIR": "",
             "PYTHONUNBUFFERED": "1",

@@ -303,6 +303,13 @@ def state_home() -> Path:
     return Path(base) / "understudy"
 
 
+def cache_home() -> Path:
+    """Return Understudy's cache directory, below $XDG_CACHE_HOME or ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # As its specification demands, a relative one is ignored.
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "understudy"
+
+
 def _is_secret(key: str, further: tuple[str, ...]) -> bool:
     # The path of the secret file is not a secret, and is needed to repair the file.
     built_in = () if key == options.SECRET_FILE.key else _SECRET_PARTS

@@ -92,6 +92,8 @@ class Launch(Struct, frozen=True):
     """How long executors stay after a job, for the next one."""
     tag: Tag = Tag("", "", "", 0)
     """The driver's cluster and run, still without a job."""
+    class_data: str = ""
+    """Directory of the archives of classes that JVMs start from; empty: they start without."""
 
 
 class CoreHolder(Struct, frozen=True):

@@ -16,6 +16,7 @@ import os
 import queue
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from understudy.config.configuration import learn_secrets
 from understudy.config.secrets import log_without_secrets, masked
 from understudy.core.executors import AssignedAttempt, Launch, Tag
 from understudy.core.handover import Handover
-from understudy.driver import fork_server
+from understudy.driver import class_data_building, fork_server
 from understudy.driver.attempt import Attempt
 from understudy.driver.driver import JobProcess
 from understudy.driver.driver_session import DriverSession, open_session
@@ -98,9 +99,12 @@ class DriverProcess:
         self._executors = ExecutorWatch(session, link.send, self._clock, start.wait_s)
         self._given_up: ExecutorsUnavailable | None = None
         """Why the attempt is interrupted, if nobody has asked for it."""
+        self._builder: subprocess.Popen[bytes] | None = None
+        """Of the archive from which later drivers start."""
 
     def serve(self) -> None:
         """Run attempts until the driver must be retired, or its TaskManager is gone."""
+        self._builder = class_data_building.start(self._session.to_build())
         self._interrupts.listen()
         # PySpark takes it with its first context.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -221,7 +225,10 @@ class DriverProcess:
         for descriptor in (1, 2):  # All processes of a driver share what these are.
             with contextlib.suppress(OSError):
                 os.set_blocking(descriptor, True)
-        left = left_behind(frozenset({self._session.jvm_pid, self._server.pid}))
+        apart = {self._session.jvm_pid, self._server.pid}
+        if self._builder and self._builder.poll() is None:
+            apart.add(self._builder.pid)
+        left = left_behind(apart)
         try:
             in_session = self._session.close()
             is_over = self._session.is_over()
@@ -337,6 +344,7 @@ def _start(message: StartSession, session: DriverSession) -> None:
             message.python_path,
             message.keep_idle_s,
             Tag(message.cluster, message.run_id, "", 0),
+            message.class_data,
         )
     )
 

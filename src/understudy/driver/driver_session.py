@@ -9,6 +9,7 @@ from typing import Protocol
 from understudy.core.executors import AssignedAttempt, Launch
 from understudy.core.handover import Handover
 from understudy.model import SparkApplication
+from understudy.spark.class_data import Building
 
 
 class DriverSession(Protocol):
@@ -25,6 +26,10 @@ class DriverSession(Protocol):
 
     def start(self, launch: Launch) -> None:
         """Start, and be warm when this returns; the guardian removes ``scratch`` in the end."""
+        ...
+
+    def to_build(self) -> Building | None:
+        """Return the archive of classes that the next driver's JVM could start from, if any."""
         ...
 
     def open(self, assignment: AssignedAttempt) -> Handover | None:
@@ -79,6 +84,9 @@ class NoSession:
 
     def start(self, launch: Launch) -> None:
         """See `DriverSession.start`."""
+
+    def to_build(self) -> None:
+        """See `DriverSession.to_build`."""
 
     def open(self, assignment: AssignedAttempt) -> None:
         """See `DriverSession.open`."""

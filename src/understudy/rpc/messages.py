@@ -466,6 +466,8 @@ class StartSession(Message, frozen=True, kw_only=True):
     """How long a job may wait for executors; None: for ever."""
     reuse: str = "application"
     """Whether the driver serves more than one job."""
+    class_data: str = ""
+    """Directory of the archives of classes that JVMs start from; empty: they start without."""
 
 
 class Warm(Message, frozen=True, kw_only=True):

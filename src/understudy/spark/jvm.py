@@ -29,6 +29,7 @@ from pyspark.find_spark_home import _find_spark_home
 from understudy.errors import SessionLost, UnderstudyError
 from understudy.spark import properties
 from understudy.spark.addresses import advertised, on_this_host
+from understudy.spark.class_data import Building, share
 from understudy.spark.java import VECTOR_MODULE, Java, find_java
 
 LAUNCHER_S = 60.0
@@ -62,6 +63,8 @@ class Gateway:
     secret: str
     python: str | None
     """The Python of executors; None if Spark chooses."""
+    building: Building | None = None
+    """The archive of classes that the JVM has started without."""
 
 
 def start_gateway(
@@ -69,20 +72,30 @@ def start_gateway(
     descriptors: Iterable[int],
     flags: Sequence[str] = (),
     scratch: str | None = None,
+    class_data: str = "",
 ) -> Gateway:
     """Start a JVM with Py4J's gateway; the JVM dies with the calling process.
 
     ``conf`` holds all settings: Spark reads no ``spark-defaults.conf`` besides. ``flags`` are
     further arguments of ``spark-submit``. The JVM inherits ``descriptors`` (liveness locks). If
-    this process is killed, its guardian removes the files in ``scratch``. Call from the main
-    thread, as the kernel ties the death signal to the calling thread. Raises `UnderstudyError`
-    that says how the start failed.
+    this process is killed, its guardian removes the files in ``scratch``. ``class_data`` is the
+    directory of the archives of classes. Call from the main thread, as the kernel ties the death
+    signal to the calling thread. Raises `UnderstudyError` that says how the start failed.
     """
     java = find_java()
     python = executor_python(conf, os.environ)
     environment = _environment(java, conf, python)
     with tempfile.TemporaryDirectory(prefix="understudy-gateway-", dir=scratch) as directory:
         command = _command(java, conf, flags, environment, Path(directory))
+        building = None
+        if class_data and scratch:
+            at, main = _program(command), command.index(MAIN_CLASS)
+            shared = share(
+                java, command[at + 1 : main], environment, Path(class_data), Path(scratch)
+            )
+            command[at + 1 : at + 1] = shared.options
+            building = shared.building
+        command = _with_options_in_file(command, Path(directory) / "options")
         answer = Path(directory) / "gateway"
         environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(answer)
         process = subprocess.Popen(
@@ -93,7 +106,7 @@ def start_gateway(
             preexec_fn=_die_with_parent,  # noqa: PLW1509 -- no thread holds a lock here yet
         )
         port, secret = _await_answer(process, answer)
-    return Gateway(process, port, secret, python)
+    return Gateway(process, port, secret, python, building)
 
 
 def spark_home() -> str:
@@ -174,19 +187,23 @@ def _command(
         raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}")
     if not java.has_vector_module:
         command = [part for part in command if part != f"--add-modules={VECTOR_MODULE}"]
-    return _with_options_in_file(command, directory / "options")
+    return command
 
 
 def _with_options_in_file(command: list[str], path: Path) -> list[str]:
     """Move the options between ``java`` and the main class into an argument file."""
     main = command.index(MAIN_CLASS)
-    # ``env`` with the library path may come before the program.
-    program = next(at for at, part in enumerate(command) if part.endswith("/bin/java"))
+    program = _program(command)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         for part in command[program + 1 : main]:
             file.write(b'"%s"\n' % os.fsencode(part.translate(_QUOTED)))
     return [*command[: program + 1], f"@{path}", *command[main:]]
+
+
+def _program(command: Sequence[str]) -> int:
+    """Return where ``java`` is; ``env`` with the library path may come before it."""
+    return next(at for at, part in enumerate(command) if part.endswith("/bin/java"))
 
 
 _QUOTED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})

@@ -19,6 +19,7 @@ from understudy.core.handover import Handover
 from understudy.errors import SessionLost
 from understudy.model import SparkApplication
 from understudy.spark.attaching import handover_of
+from understudy.spark.class_data import Building
 from understudy.spark.contexts import Contexts, SharedContext, contexts_for, facts_of, is_stopped
 from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
 from understudy.spark.jvm_state import JvmSnapshot, JvmState
@@ -62,7 +63,12 @@ class SparkSessions:
 
     def start(self, launch: Launch) -> None:
         """Start the JVM, and warm it with a first query on a local master."""
-        self._gateway = start_gateway(launch.conf, launch.descriptors, scratch=launch.scratch)
+        self._gateway = start_gateway(
+            launch.conf,
+            launch.descriptors,
+            scratch=launch.scratch,
+            class_data=launch.class_data,
+        )
         use_gateway(self._gateway)
         try:
             self._contexts = contexts_for(launch)
@@ -89,6 +95,10 @@ class SparkSessions:
         )
         self._state = JvmState(root, shared=self._contexts.keeps)
         self._before = self._state.look()
+
+    def to_build(self) -> Building | None:
+        """Return the archive of classes that the JVM has started without."""
+        return self._gateway.building if self._gateway else None
 
     def await_jvm_end(self) -> int:
         """Return the JVM's exit code once it has ended."""

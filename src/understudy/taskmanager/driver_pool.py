@@ -69,6 +69,8 @@ class PoolSettings:
     """Whether a driver serves more than one job."""
     redacted_keys: tuple[str, ...] = ()
     """Further parts of keys whose values are secrets."""
+    class_data: str = ""
+    """Directory of the archives of classes; empty: drivers start without."""
 
 
 @dataclass
@@ -350,6 +352,7 @@ class DriverPool:
                 keep_idle_s=self._settings.keep_idle_s,
                 wait_s=self._settings.wait_s,
                 reuse=self._settings.reuse,
+                class_data=self._settings.class_data,
             )
         )
         listening = self._spawn(self._listen(one))

@@ -6,6 +6,7 @@ Run as ``python -m understudy.cli.launch.taskmanager_process`` under a guardian.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -17,7 +18,10 @@ from understudy.api.metrics_endpoint import Endpoint, bind
 from understudy.cli.launch.securing import network_of
 from understudy.cli.launch.worker import Parts, main
 from understudy.config import Configuration, options
+from understudy.config.configuration import cache_home
 from understudy.core.lease import Timing
+from understudy.errors import ConfigurationError
+from understudy.ha import own_directory
 from understudy.ha.retrieval import retrieve
 from understudy.model import LeaderRecord
 from understudy.process import channels
@@ -25,6 +29,8 @@ from understudy.rpc.gateway import Network
 from understudy.rpc.messages import LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
 from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
+
+_log = logging.getLogger(__name__)
 
 
 async def run(parts: Parts) -> int:
@@ -98,7 +104,22 @@ def _pool(configuration: Configuration, storage: str, scratch: Path) -> PoolSett
         configuration.find(options.EXECUTORS_WAIT),
         configuration.get(options.DRIVER_REUSE),
         configuration.get(options.REDACTED_KEYS),
+        _class_data(configuration),
     )
+
+
+def _class_data(configuration: Configuration) -> str:
+    """Return the private directory of archives of classes; empty where there is none."""
+    option = options.DRIVER_CLASS_DATA_SHARING
+    if not configuration.get(option) or configuration.get(options.DRIVER_KIND) != "spark":
+        return ""
+    try:
+        directory = cache_home() / "class-data"
+        own_directory.make(directory, levels=2, way_out=f"set {option.key} to false")
+    except (OSError, RuntimeError, ConfigurationError) as error:  # Without a home, say.
+        _log.info("drivers start without archives of classes: %s", error)
+        return ""
+    return str(directory)
 
 
 def _scraped(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from understudy.config.option import (
+    BOOLEAN,
     DURATION,
     LONG_PERIOD,
     PERIOD,
@@ -84,6 +85,15 @@ DRIVER_REUSE = Option(
     "none leaves anything in it (docs/drivers.md says what is looked for). always: what is left in "
     "the JVM is logged, and the next job of the application meets it. never: a driver for each "
     "job.",
+)
+DRIVER_CLASS_DATA_SHARING = Option(
+    "taskmanager.driver.class-data-sharing",
+    BOOLEAN,
+    "true",
+    "Whether the JVMs of drivers start from an archive of Spark's classes, with half the CPU time. "
+    "The first driver has it built in the background, once for each Java, Spark and class path, "
+    "below $XDG_CACHE_HOME/understudy, where $XDG_CACHE_HOME is ~/.cache unless set "
+    "(docs/drivers.md).",
 )
 EXECUTORS_KEEP_IDLE = Option(
     "taskmanager.executors.keep-idle",
