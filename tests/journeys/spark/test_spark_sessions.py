@@ -157,3 +157,21 @@ def test_what_is_attached_has_all_that_pyspark_gives_it(told: dict[str, Any]) ->
 
 def test_the_jvm_calls_back_each_process_and_nothing_of_that_is_left(told: dict[str, Any]) -> None:
     assert [[[2], []], [[2], []]] == told["batches"]
+
+
+def test_what_a_job_computes_in_threads_of_its_own_is_the_jobs(told: dict[str, Any]) -> None:
+    seen = told["threads"]
+
+    assert ["Some(own)", "Some(threads #1)", "Some(threads #1)"] == seen["descriptions"]
+    assert 3 == seen["tasks"]
+
+
+def test_cancelling_a_job_ends_what_it_computes_in_threads_and_lets_it_clean_up(
+    told: dict[str, Any],
+) -> None:
+    """Also what still waits for a thread; long before the tasks would end by themselves."""
+    seen = told["threads"]
+
+    assert ["cancelled"] * 5 == seen["ends"]
+    assert 30 > seen["seconds"]
+    assert (3, []) == (seen["cleaning up"], seen["left"])
