@@ -72,6 +72,21 @@ def leave_thread(spark: SparkSession) -> None:
     jvm(spark).java.lang.System.getProperties().put("left", timer)
 
 
+def add_listener(spark: SparkSession) -> None:
+    """Add a listener of Spark that is not Spark's own."""
+    assert spark.sparkContext._jsc is not None
+    compiler = jvm(spark).org.codehaus.janino.SimpleCompiler()
+    compiler.cook(
+        "package left; public class Listener extends org.apache.spark.scheduler.SparkListener {}"
+    )
+    listener = compiler.getClassLoader().loadClass("left.Listener").newInstance()
+    spark.sparkContext._jsc.sc().addSparkListener(listener)
+
+
+def set_handler(spark: SparkSession, handler: Any) -> None:
+    jvm(spark).java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
+
+
 def leave_its_own(spark: SparkSession) -> None:
     spark.range(5).createTempView("seen")
     spark.conf.set("spark.sql.shuffle.partitions", "7")
@@ -105,6 +120,17 @@ LEAKS: dict[str, tuple[Callable[[SparkSession], Any], Callable[[SparkSession], A
         lambda spark: jvm(spark).java.lang.System.setProperty("left.behind", "1"),
         lambda spark: jvm(spark).java.lang.System.clearProperty("left.behind"),
     ),
+    "a system property that is no string": (
+        lambda spark: jvm(spark).java.lang.System.getProperties().put("left.list", ["x"]),
+        lambda spark: jvm(spark).java.lang.System.getProperties().remove("left.list"),
+    ),
+    "a handler of exceptions": (
+        lambda spark: set_handler(
+            spark, jvm(spark).org.apache.spark.util.SparkUncaughtExceptionHandler(False)
+        ),
+        lambda spark: set_handler(spark, None),
+    ),
+    "a listener": (add_listener, lambda spark: None),
     "the time zone": (
         lambda spark: set_zone(spark, "Asia/Tokyo"),
         lambda spark: set_zone(spark, "UTC"),
