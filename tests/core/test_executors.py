@@ -81,38 +81,64 @@ def test_a_cluster_without_workers_carries_one_job_which_then_says_what_it_waits
     assert executors.jobs_at_once(Capacity(0, 0), {}) == 1
 
 
+NIGHTLY = CoreHolder("a", "nightly", 2)
+NO_ROOM = "no worker has room for an executor: see spark.executor.memory and .cores"
+
+
 @pytest.mark.parametrize(
-    ("capacity", "expected"),
+    ("capacity", "conf", "expected"),
     [
         (
             Capacity(4, 0, (CoreHolder("a", "nightly", 4), CoreHolder("me", "mine", 0))),
-            "waits for executors: the cluster has 0 of 4 cores free; 'nightly' holds 4",
+            {},
+            "the cluster has 0 of 4 cores free; 'nightly' holds 4",
         ),
         (
             Capacity(9, 1, tuple(CoreHolder(str(n), f"app {n}", n) for n in (1, 2, 3, 1, 1))),
-            "waits for executors: the cluster has 1 of 9 cores free; 'app 3' holds 3; "
-            "'app 2' holds 2; 'app 1' holds 1; 2 others hold 2",
+            {"spark.executor.cores": "2"},
+            "the cluster has 1 of 9 cores free; 'app 3' holds 3; 'app 2' holds 2; "
+            "'app 1' holds 1; 2 others hold 2",
         ),
+        (Capacity(4, 4), {}, f"the cluster has 4 of 4 cores free; {NO_ROOM}"),
         (
             Capacity(4, 4),
-            "waits for executors: the cluster has 4 of 4 cores free; no worker has room for an "
-            "executor: see spark.executor.memory and .cores",
+            {"spark.executor.cores": "8"},
+            f"the cluster has 4 of 4 cores free; {NO_ROOM}",
         ),
         (
-            Capacity(0, 0),
-            "waits for executors: the cluster has no cores: no worker is registered",
+            Capacity(4, 2, (NIGHTLY,)),
+            {},
+            f"the cluster has 2 of 4 cores free; 'nightly' holds 2; {NO_ROOM}",
         ),
+        (
+            Capacity(4, 2, (NIGHTLY,)),
+            {"spark.executor.cores": "2"},
+            f"the cluster has 2 of 4 cores free; 'nightly' holds 2; {NO_ROOM}",
+        ),
+        (
+            Capacity(4, 2, (NIGHTLY,)),
+            {"spark.executor.cores": "3"},
+            "the cluster has 2 of 4 cores free; 'nightly' holds 2",
+        ),
+        (Capacity(0, 0), {}, "the cluster has no cores: no worker is registered"),
         (
             Capacity(4, None),
-            "waits for executors: the cluster has 4 cores; its pages, which say who holds them, "
-            "do not answer",
+            {},
+            "the cluster has 4 cores; its pages, which say who holds them, do not answer",
         ),
-        (None, "waits for executors: spark://m:1 has given none, and does not say why"),
-        (Capacity(4, 2, (CoreHolder("me", "mine", 2),)), ""),
+        (None, {}, "spark://m:1 has given none, and does not say why"),
     ],
 )
-def test_a_job_without_executors_says_why(capacity: Capacity | None, expected: str) -> None:
-    assert expected == executors.why_without(capacity, "me", "spark://m:1")
+def test_a_job_without_executors_says_why(
+    capacity: Capacity | None, conf: dict[str, str], expected: str
+) -> None:
+    conf = {"spark.master": "spark://m:1", **conf}
+
+    assert f"waits for executors: {expected}" == executors.why_without(capacity, "me", conf)
+
+
+def test_a_job_with_executors_waits_for_none() -> None:
+    assert "" == executors.why_without(Capacity(4, 2, (CoreHolder("me", "mine", 2),)), "me", {})
 
 
 def tagged(cluster: str, run: str, job: str, attempt: int) -> ActiveApplication:

@@ -259,3 +259,43 @@ def test_a_header_of_any_length_is_not_read_into_memory(tmp_path: Path) -> None:
     given.write_bytes(info.tobuf() + b"a" * 2048)
     with pytest.raises(UsageError, match="header of"):
         archives.check_archive("archives", given, "")
+
+
+def three_members() -> bytes:
+    """Return a tar file whose second header is at byte 1,024."""
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w") as file:
+        for put in (entry("a"), entry("b"), entry("../c")):
+            put(file)
+    return body.getvalue()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=[".tar", ".tar.gz"])
+@pytest.mark.parametrize("name", ["b", "x" * 150], ids=["plain", "long"])
+def test_a_tar_file_with_a_damaged_header_is_refused_and_the_place_is_named(
+    tmp_path: Path, pack: Callable[[bytes], bytes], name: str
+) -> None:
+    """Python would end there without a word; others go on with what follows."""
+    info = tarfile.TarInfo(name)
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[-512 + 150] ^= 1  # In the checksum of the last block.
+    body = three_members()
+    given = tmp_path / ("given.tar" if pack is bytes else "given.tar.gz")
+    given.write_bytes(pack(body[:1024] + header + body[1536:]))
+    with pytest.raises(UsageError, match=r"given\.tar.* (damaged|bad checksum)"):
+        archives.check_archive("archives", given, "")
+
+
+def test_a_tar_file_that_ends_in_the_middle_of_a_header_is_refused(tmp_path: Path) -> None:
+    given = tmp_path / "given.tar"
+    given.write_bytes(three_members()[: 1024 + 100])
+    with pytest.raises(UsageError, match="header at byte 1,024 is damaged"):
+        archives.check_archive("archives", given, "")
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0" * 512, b"\0" * 1024 + b"signature"])
+def test_a_tar_file_ends_at_its_mark_or_with_the_file(tmp_path: Path, tail: bytes) -> None:
+    given = tmp_path / "given.tar"
+    given.write_bytes(three_members()[:2048] + tail)
+
+    archives.check_archive("archives", given, "")

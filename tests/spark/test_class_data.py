@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from understudy.spark import class_data
-from understudy.spark.class_data import Building, Sharing, share
+from understudy.spark.class_data import Building, ClassDataSharing, share
 from understudy.spark.java import Java, find_java, javas
 from understudy.spark.jvm import spark_home
 
@@ -32,7 +32,7 @@ class Ground:
     directory: Path
     environment: dict[str, str]
 
-    def share(self, *options: str) -> Sharing:
+    def share(self, *options: str) -> ClassDataSharing:
         """Decide for a JVM with these options."""
         given = ("-cp", f"/nowhere/conf:{self.jar.parent}/*", "-Xmx1g", *options)
         return share(self.java, given, self.environment, self.directory, self.directory)
@@ -124,13 +124,13 @@ def test_ours_stays_away_where_users_share_class_data_themselves(
     if variable:
         ground.environment[variable] = f"-Da=b {option}"
 
-    assert Sharing() == (ground.share() if variable else ground.share(option))
+    assert ClassDataSharing() == (ground.share() if variable else ground.share(option))
 
 
 def test_a_class_path_that_no_jvm_can_archive_is_left_alone(ground: Ground) -> None:
     given = ("-cp", str(ground.java.home))  # A directory with files.
 
-    assert Sharing() == share(ground.java, given, {}, ground.directory, ground.directory)
+    assert ClassDataSharing() == share(ground.java, given, {}, ground.directory, ground.directory)
 
 
 def test_a_build_that_failed_is_tried_again_later(ground: Ground) -> None:
@@ -139,7 +139,7 @@ def test_a_build_that_failed_is_tried_again_later(ground: Ground) -> None:
     lately = ground.share()
     os.utime(note, (0, time.time() - class_data.RETRY_S - 1))
 
-    assert Sharing() == lately
+    assert ClassDataSharing() == lately
     assert ground.share().building is not None
 
 

@@ -168,9 +168,10 @@ def limits(capacity: Capacity, conf: Mapping[str, str], slots: int) -> dict[str,
     return {CORES_MAX: str(max(each, capacity.cores // at_once))}
 
 
-def why_without(capacity: Capacity | None, application_id: str, cluster: str) -> str:
+def why_without(capacity: Capacity | None, application_id: str, conf: Mapping[str, str]) -> str:
     """Explain why an application has no executors; empty if it holds cores."""
     if capacity is None:
+        cluster = conf["spark.master"]
         return f"waits for executors: {cluster} has given none, and does not say why"
     if capacity.held_by(application_id):
         return ""
@@ -190,8 +191,9 @@ def why_without(capacity: Capacity | None, application_id: str, cluster: str) ->
     if len(others) > HOLDERS_SHOWN:
         rest = others[HOLDERS_SHOWN:]
         held.append(f"{len(rest)} others hold {sum(one.cores for one in rest)}")
-    if capacity.free and not held:
-        held = ["no worker has room for an executor: see spark.executor.memory and .cores"]
+    # What others hold is no reason while enough cores are free for an executor.
+    if capacity.free and (not held or capacity.free >= (_number(conf, EXECUTOR_CORES) or 1)):
+        held.append("no worker has room for an executor: see spark.executor.memory and .cores")
     return "waits for executors: " + "; ".join([free, *held])
 
 

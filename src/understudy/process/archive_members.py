@@ -14,7 +14,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 MEMBERS_MAX = 500_000
 """A packed environment with PySpark and its dependencies has about 50,000."""
@@ -45,6 +45,9 @@ _LONG_NAMES = {
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 }
+_ENDS = (tarfile.EOFHeaderError, tarfile.EmptyHeaderError)  # type: ignore[attr-defined]
+"""The end-of-archive mark, and the end of the file."""
+
 _DRIVE = re.compile(r"[A-Za-z]:($|/)")
 
 
@@ -168,8 +171,27 @@ def look_at(members: Iterable[ArchiveMember], packed_bytes: int) -> None:
         look.take(member)
 
 
-class _BoundedTarInfo(tarfile.TarInfo):
-    """Limits the headers with long names and links, which tarfile reads into memory."""
+class _CheckedTarInfo(tarfile.TarInfo):
+    """Limits the headers with long names and links, which tarfile reads into memory.
+
+    Refuses damaged headers. At one that is not the first, tarfile ends as if the archive ended
+    there; other programs skip it and unpack what follows.
+    """
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        """Read the next header; raises `RefusedMemberError` for a damaged one."""
+        try:
+            return super().fromtarfile(archive)
+        except _ENDS:
+            raise
+        except tarfile.HeaderError as error:
+            if not archive.offset:
+                raise  # It is no tar file, or a compressed one: tarfile goes on to find out.
+            raise RefusedMemberError(
+                f"its header at byte {archive.offset:,} is damaged ({error}): what follows cannot "
+                "be checked"
+            ) from error
 
     def _proc_member(self, archive: Any) -> Any:
         if self.type in _LONG_NAMES and self.size > HEADER_BYTES_MAX:
@@ -181,7 +203,7 @@ class _BoundedTarInfo(tarfile.TarInfo):
 
 def of_tar(file: BinaryIO) -> Iterator[ArchiveMember]:
     """Yield the members of a tar file; the caller limits the unpacking."""
-    with tarfile.open(fileobj=file, tarinfo=_BoundedTarInfo) as packed:
+    with tarfile.open(fileobj=file, tarinfo=_CheckedTarInfo) as packed:
         for info in packed:
             kind = MemberKind.OTHER
             if info.isdir():

@@ -41,6 +41,7 @@ from pyspark.sql.profiler import AccumulatorProfilerCollector
 from pyspark.sql.session import _monkey_patch_RDD
 
 from understudy.core.handover import Handover
+from understudy.spark.connections import group_of_threads, mark_connections
 from understudy.spark.contexts import ended_by_cluster
 from understudy.spark.forks import keep_jvm_from_children
 from understudy.spark.queries import SparkQueries
@@ -149,7 +150,6 @@ class AttachedSession:
         refuse_start_time_settings(handover.conf)
         # Whatever starts here, in whatever session, is the job's.
         self._queries = SparkQueries(lambda _: True)
-        context.setJobGroup(handover.group, handover.label, interruptOnCancel=True)
         return session
 
     def settle(self, value: Any) -> Any:
@@ -162,13 +162,19 @@ class AttachedSession:
 
     def interrupt(self) -> None:
         """Interrupt the Spark jobs of the job; called from another thread than the job's."""
-        if self._queries:
-            self._queries.interrupt()
-        if self._session is None or self._handover is None:
+        if self._session is None or self._handover is None or self._queries is None:
             return
+        context = self._session.sparkContext
+        if context._jsc is None:
+            return  # The function has stopped it, and with it all that it computed.
+        # First: a query does not stop while a batch waits for threads that it has started.
+        threads = group_of_threads(self._handover.group)
+        context._jsc.sc().cancelJobGroupAndFutureJobs(threads)
+        self._queries.interrupt()
         for query in self._session.streams.active:  # Started behind PySpark's back.
             query.stop()
-        self._session.sparkContext.cancelJobGroup(self._handover.group)
+        # All, in whatever group the function has put them: the context serves one job at a time.
+        context.cancelAllJobs()
 
     def is_lost(self, error: BaseException | None) -> bool:
         """Say whether the JVM is gone; a broken connection is given a moment to show that."""
@@ -205,6 +211,7 @@ def connect(handover: Handover) -> JavaGateway:
     # The JVM may still hold proxies for the Python objects of an earlier job, and say so when it
     # lets go of them: no object of this process has the name of one of those.
     gateway.gateway_property.pool.next_id = int.from_bytes(os.urandom(6)) << 16
+    mark_connections(gateway, handover)
     return gateway
 
 

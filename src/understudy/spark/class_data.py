@@ -83,7 +83,7 @@ class Building:
 
 
 @dataclass(frozen=True)
-class Sharing:
+class ClassDataSharing:
     """How a JVM shares class data."""
 
     options: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def share(
     environment: Mapping[str, str],
     directory: Path,
     scratch: Path,
-) -> Sharing:
+) -> ClassDataSharing:
     """Decide how a JVM shares class data; an unusable directory means that it shares none.
 
     ``given`` is the command line between the program and the main class. ``scratch`` gets the list
@@ -111,22 +111,24 @@ def share(
         class_path = given[given.index("-cp") + 1]
         options = [*given, *further]
         if any(map(_TAKEN.fullmatch, options)) or ":" in str(directory):  # A JVM splits there.
-            return Sharing()
+            return ClassDataSharing()
         shaping = tuple(_shaping(options))
         parts = list(_parts(java, class_path, shaping))
     except (OSError, ValueError):
-        return Sharing()
+        return ClassDataSharing()
     key = hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
     archive = directory / (key + SUFFIX)
     if archive.is_file():
         with contextlib.suppress(OSError):
             os.utime(archive)  # The least recently used archives are removed.
-        return Sharing((*QUIET, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"))
+        return ClassDataSharing(
+            (*QUIET, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
+        )
     if _failed_lately(archive.with_suffix(FAILED)):
-        return Sharing()
+        return ClassDataSharing()
     classes = scratch / CLASS_LIST
     building = Building(java.program, shaping, class_path, str(classes), str(archive))
-    return Sharing((*QUIET, f"-XX:DumpLoadedClassList={classes}"), building)
+    return ClassDataSharing((*QUIET, f"-XX:DumpLoadedClassList={classes}"), building)
 
 
 def _failed_lately(note: Path) -> bool:

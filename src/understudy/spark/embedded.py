@@ -29,3 +29,4 @@ def interrupt(session: SparkSession, queries: SparkQueries, job_id: str) -> None
     """Interrupt the Spark jobs of a job; called from another thread than the job's."""
     queries.interrupt()
     session.sparkContext.cancelJobGroup(job_id)
+    session.interruptAll()  # Queries from other threads of the function, which have no group.

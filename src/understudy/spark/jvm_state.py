@@ -2,7 +2,8 @@
 
 Spark has a compiler of Java with it, which it makes its own queries fast with: a driver has it
 compile the look once, at its start. What is not looked at here (static fields of libraries, say),
-one job may leave to the next.
+one job may leave to the next. Neither are daemon threads: Spark, Hadoop and the libraries that jobs
+use start pools of them with their first use, and keep them for later jobs, as they are meant to.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ _FIELD, _ENTRY = "\x01", "\x02"
 _log = logging.getLogger(__name__)
 
 _THE_JVM = r"""
-java.util.Properties properties = System.getProperties();
-java.util.Iterator names = properties.stringPropertyNames().iterator();
-while (names.hasNext()) {
-    String name = (String) names.next();
-    String value = properties.getProperty(name);
+java.util.Iterator entries = System.getProperties().entrySet().iterator();
+while (entries.hasNext()) {
+    java.util.Map.Entry entry = (java.util.Map.Entry) entries.next();
+    String name = String.valueOf(entry.getKey());
+    Object value = entry.getValue();
     if (wide || !name.startsWith("spark.")) {
-        out.append("property:").append(name).append('\001')
-            .append(value == null ? "" : String.valueOf(value.hashCode())).append('\002');
+        // What is no string may change its hash code by itself.
+        out.append("property:").append(name).append('\001').append(value instanceof String
+            ? value.hashCode() : System.identityHashCode(value)).append('\002');
     }
 }
+Object handler = Thread.getDefaultUncaughtExceptionHandler();
+out.append("handler\001").append(System.identityHashCode(handler)).append('\002');
 out.append("zone\001").append(java.util.TimeZone.getDefault().getID()).append('\002');
 out.append("locale\001").append(java.util.Locale.getDefault().toString()).append(' ')
     .append(java.util.Locale.getDefault(java.util.Locale.Category.DISPLAY).toString()).append(' ')
@@ -63,6 +67,15 @@ if (wide) {
         if (!ours && frames.length > 0) {
             out.append("thread:").append(threads[i].getName()).append('\001')
                 .append(threads[i].getId()).append('\002');
+        }
+    }
+    java.util.Iterator listeners = context.listenerBus().listeners().iterator();
+    while (listeners.hasNext()) {
+        Object listener = listeners.next();
+        // Spark's own come with what is looked at already, as sessions and queries.
+        if (!listener.getClass().getName().startsWith("org.apache.spark.")) {
+            out.append("listener:").append(listener.getClass().getName()).append('\001')
+                .append(System.identityHashCode(listener)).append('\002');
         }
     }
     org.apache.spark.sql.internal.SharedState shared = session.sharedState();
@@ -125,6 +138,7 @@ _PARAMETERS = {
 _LEFT = {
     "zone": "it changed the JVM's default time zone",
     "locale": "it changed the JVM's default locale",
+    "handler": "it changed the JVM's default handler of uncaught exceptions",
     "files": "it added files to the SparkContext",
     "jars": "it added jars to the SparkContext",
     "checkpoints": "it changed the SparkContext's checkpoint directory",
@@ -156,6 +170,9 @@ class JvmSnapshot:
         found = [said for key, said in _LEFT.items() if _differ(self, before, key)]
         properties = _named("property:", self, before) + _named("property:", before, self)
         threads = _named("thread:", self, before)
+        listeners = _named("listener:", self, before)
+        if listeners:
+            found.append(f"it left listeners of Spark: {_some(listeners)}")
         if properties:
             found.append(f"it changed system properties of the JVM: {_some(properties)}")
         if threads:

@@ -25,7 +25,7 @@ from understudy.spark.jvm import Gateway, start_gateway, use_gateway, was_killed
 from understudy.spark.jvm_state import JvmSnapshot, JvmState
 
 PROGRESS_JOBS_MAX = 50
-"""Most Spark jobs of a group that count for progress, the latest ones; each costs a JVM call."""
+"""Most Spark jobs of a job that count for progress, the latest ones; each costs a JVM call."""
 
 SETTLE_S, SETTLE_POLL_S = 0.5, 0.02
 """How long threads of the JVM have to end by themselves once their job has: as long as child
@@ -139,8 +139,13 @@ class SparkSessions:
         stage = ""
         if self._root is None:
             return done, total, stage
-        tracker = self._root.sparkContext.statusTracker()
-        for number in list(tracker.getJobIdsForGroup(self._group))[-PROGRESS_JOBS_MAX:]:
+        context = self._root.sparkContext
+        if context._jsc is None:
+            return done, total, stage
+        tracker = context.statusTracker()
+        # By the tag: streaming queries, broadcasts and functions have groups of their own.
+        numbers = context._jsc.sc().statusTracker().getJobIdsForTag(self._group)
+        for number in sorted(numbers)[-PROGRESS_JOBS_MAX:]:
             job = tracker.getJobInfo(number)
             for stage_id in job.stageIds if job else ():
                 info = tracker.getStageInfo(stage_id)

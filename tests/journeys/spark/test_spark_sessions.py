@@ -37,7 +37,11 @@ RETIRED = {
     "the locale": "it changed the JVM's default locale",
     "a checkpoint directory": "it changed the SparkContext's checkpoint directory",
     "an added file": "it added files to the SparkContext",
-    "a thread of Java": "it left threads in the JVM: left",
+    "a system property that is no string": "it changed system properties of the JVM: left.list",
+    "a handler of exceptions": "it changed the JVM's default handler of uncaught exceptions",
+    "a listener": "it left listeners of Spark: left.Listener",
+    "a thread of Java": "it changed system properties of the JVM: left; it left threads in the "
+    "JVM: left",
 }
 REFUSED = (
     "spark.driver.memory=3g",
@@ -130,7 +134,7 @@ def test_nothing_is_left(story: Story, ground: Path) -> None:
 
 @pytest.mark.parametrize("what", RETIRED)
 def test_what_a_job_left_behind_retires_its_driver(told: dict[str, Any], what: str) -> None:
-    assert [RETIRED[what]] == told["leaks"][what]
+    assert RETIRED[what] == "; ".join(told["leaks"][what])
 
 
 def test_what_is_a_sessions_own_does_not_retire_its_driver(told: dict[str, Any]) -> None:
@@ -157,3 +161,21 @@ def test_what_is_attached_has_all_that_pyspark_gives_it(told: dict[str, Any]) ->
 
 def test_the_jvm_calls_back_each_process_and_nothing_of_that_is_left(told: dict[str, Any]) -> None:
     assert [[[2], []], [[2], []]] == told["batches"]
+
+
+def test_what_a_job_computes_in_threads_of_its_own_is_the_jobs(told: dict[str, Any]) -> None:
+    seen = told["threads"]
+
+    assert ["Some(own)", "Some(threads #1)", "Some(threads #1)"] == seen["descriptions"]
+    assert 3 == seen["tasks"]
+
+
+def test_cancelling_a_job_ends_what_it_computes_in_threads_and_lets_it_clean_up(
+    told: dict[str, Any],
+) -> None:
+    """Also what still waits for a thread; long before the tasks would end by themselves."""
+    seen = told["threads"]
+
+    assert ["cancelled"] * 5 == seen["ends"]
+    assert 30 > seen["seconds"]
+    assert (3, []) == (seen["cleaning up"], seen["left"])

@@ -1,17 +1,21 @@
 """Spark's standalone cluster: queries its Masters as Spark's own clients and browsers do.
 
 A Master's answer to a client lists workers and applications, but not what is in use: Spark does not
-send those fields. The Master's web page has them, and each worker's page names its address. Without
-web pages, only the number of cores is known.
+send those fields. It lists dead workers too, for a time, and does not say which. The Master's web
+page has all that, and each worker's page names its address. Without web pages, only the number of
+cores is known: those of the workers that still accept connections.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import socket
 import urllib.request
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from http.client import HTTPException
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 
@@ -25,10 +29,14 @@ TAG_SETTING = f"spark.executorEnv.{TAG_VARIABLE}"
 ASK_S = 5
 """Timeout of a query: a Master answers in milliseconds; a frozen one must not block a driver."""
 
-WORKERS_ASKED = 3
-"""Most workers that one search for the Master's page queries, in case no pages are served."""
+WORKERS_AT_ONCE, WORKER_S, WORKERS_S = 32, 1.0, 5.0
+"""How many workers are asked at the same time; how long one may take, and how long all together.
+Dead ones are listed like others, and those of a lost host do not even refuse."""
 
 ALIVE = "ALIVE"
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +69,7 @@ class Standalone:
                 ),
             )
         if found := self._ask():
-            return Capacity(sum(one.cores() for one in found[1].workers()), None)
+            return Capacity(_cores_of(found[1].workers()), None)
         return None
 
     def conf(self, tag: Tag) -> dict[str, str]:
@@ -109,12 +117,8 @@ class Standalone:
 
     def _find_page(self) -> str | None:
         found = self._ask()
-        for worker in list(found[1].workers())[:WORKERS_ASKED] if found else ():
-            try:
-                return str(_read_json(worker.webUiAddress())["masterwebuiurl"])
-            except (OSError, ValueError, KeyError) as error:
-                _log.debug("%s does not answer: %s", worker.webUiAddress(), error)
-        return None
+        pages = [one.webUiAddress() for one in found[1].workers()] if found else []
+        return next((page for _, page in _ask_workers(_masters_page, pages) if page), None)
 
     def _ask(self) -> tuple[Any, Any] | None:
         """Return the leading Master and its state; None if none answers."""
@@ -151,9 +155,49 @@ class Standalone:
         return self._env
 
 
-def _read_json(page: str) -> dict[str, Any]:
+def _ask_workers(ask: Callable[[K], V], keys: Sequence[K]) -> Iterator[tuple[K, V]]:
+    """Yield each worker's answer as it comes, as long as there is time."""
+    pool = ThreadPoolExecutor(WORKERS_AT_ONCE, "understudy-workers")
+    try:
+        asked = {pool.submit(ask, key): key for key in keys}
+        for answer in as_completed(asked, WORKERS_S):
+            yield asked[answer], answer.result()
+    except TimeoutError:
+        _log.debug("not all of %d workers answered within %g s", len(keys), WORKERS_S)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _masters_page(worker: str) -> str:
+    """Return the address of the Master's page by a worker's page; empty if that does not answer."""
+    try:
+        return str(_read_json(worker, WORKER_S)["masterwebuiurl"])
+    except (OSError, ValueError, KeyError, HTTPException) as error:
+        _log.debug("%s does not answer: %s", worker, error)
+        return ""
+
+
+def _cores_of(workers: Iterable[Any]) -> int:
+    """Return the cores of the workers that accept connections; if none does, of all.
+
+    A firewall may be between them and us: Spark's drivers do not connect to workers.
+    """
+    cores = {(one.host(), one.port()): one.cores() for one in workers}
+    alive = [cores[place] for place, accepts in _ask_workers(_accepts, list(cores)) if accepts]
+    return sum(alive or cores.values())
+
+
+def _accepts(place: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(place, WORKER_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _read_json(page: str, wait_s: float = ASK_S) -> dict[str, Any]:
     """Read a web page of Spark's as JSON; raises ``OSError`` or ``ValueError``."""
-    with _OPENER.open(f"{page.rstrip('/')}/json/", timeout=ASK_S) as answer:
+    with _OPENER.open(f"{page.rstrip('/')}/json/", timeout=wait_s) as answer:
         found = json.load(answer)
     if not isinstance(found, dict):
         raise ValueError(f"{page} is no page of Spark")

@@ -7,9 +7,12 @@ import json
 import socket
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -69,6 +72,21 @@ def leave_thread(spark: SparkSession) -> None:
     jvm(spark).java.lang.System.getProperties().put("left", timer)
 
 
+def add_listener(spark: SparkSession) -> None:
+    """Add a listener of Spark that is not Spark's own."""
+    assert spark.sparkContext._jsc is not None
+    compiler = jvm(spark).org.codehaus.janino.SimpleCompiler()
+    compiler.cook(
+        "package left; public class Listener extends org.apache.spark.scheduler.SparkListener {}"
+    )
+    listener = compiler.getClassLoader().loadClass("left.Listener").newInstance()
+    spark.sparkContext._jsc.sc().addSparkListener(listener)
+
+
+def set_handler(spark: SparkSession, handler: Any) -> None:
+    jvm(spark).java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
+
+
 def leave_its_own(spark: SparkSession) -> None:
     spark.range(5).createTempView("seen")
     spark.conf.set("spark.sql.shuffle.partitions", "7")
@@ -102,6 +120,17 @@ LEAKS: dict[str, tuple[Callable[[SparkSession], Any], Callable[[SparkSession], A
         lambda spark: jvm(spark).java.lang.System.setProperty("left.behind", "1"),
         lambda spark: jvm(spark).java.lang.System.clearProperty("left.behind"),
     ),
+    "a system property that is no string": (
+        lambda spark: jvm(spark).java.lang.System.getProperties().put("left.list", ["x"]),
+        lambda spark: jvm(spark).java.lang.System.getProperties().remove("left.list"),
+    ),
+    "a handler of exceptions": (
+        lambda spark: set_handler(
+            spark, jvm(spark).org.apache.spark.util.SparkUncaughtExceptionHandler(False)
+        ),
+        lambda spark: set_handler(spark, None),
+    ),
+    "a listener": (add_listener, lambda spark: None),
     "the time zone": (
         lambda spark: set_zone(spark, "Asia/Tokyo"),
         lambda spark: set_zone(spark, "UTC"),
@@ -162,6 +191,43 @@ def batches(spark: SparkSession) -> list[int]:
     return seen
 
 
+def in_threads(session: AttachedSession, spark: SparkSession, tell: TextIO) -> dict[str, Any]:
+    """Compute in threads until the job is cancelled; return how that went."""
+    context = spark.sparkContext
+
+    def sleep() -> str:
+        try:
+            spark.range(0, 1, 1, 1).selectExpr(
+                "reflect('java.lang.Thread', 'sleep', 40000L)"
+            ).collect()
+        except Exception as error:
+            return "cancelled" if "cancelled" in str(error) else str(error)
+        return "slept"
+
+    def sleep_in_own_group() -> str:
+        context.setJobGroup("own", "own", interruptOnCancel=True)
+        return sleep()
+
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as own:
+        asleep = [own.submit(sleep_in_own_group), *(pool.submit(sleep) for _ in range(4))]
+        while len(active := context.statusTracker().getActiveJobsIds()) < 3:
+            time.sleep(0.05)
+        jobs = [context._jsc.sc().statusStore().job(number) for number in active]
+        tell.write(json.dumps(sorted(job.description().toString() for job in jobs)) + "\n")
+        tell.flush()
+        tell.readline()
+        cancelled = time.monotonic()
+        canceller = threading.Thread(target=session.interrupt)
+        canceller.start()
+        ends = [future.result() for future in asleep]
+        canceller.join()
+    return {
+        "ends": ends,
+        "seconds": time.monotonic() - cancelled,
+        "cleaning up": spark.range(3).count(),
+    }
+
+
 def in_process(end: socket.socket) -> None:
     """Be the process of one job: told by the handover's label what to do."""
     with end.makefile("rb") as lines:
@@ -174,6 +240,9 @@ def in_process(end: socket.socket) -> None:
     name, _, what = name_of(handover).partition(": ")
     if name in LEAKS:
         LEAKS[name][what == "clear"](spark)
+    elif name == "threads":
+        with end.makefile("rw") as tell:
+            told = in_threads(session, spark, tell)
     elif name == "attributes":
         _ = spark.sparkContext._javaAccumulator
         told = [sorted(vars(spark.sparkContext)), sorted(vars(spark))]
@@ -205,6 +274,21 @@ class Jobs:
         child.ended.wait()
         return told, self.sessions.close()
 
+    def cancel_in_threads(self) -> dict[str, Any]:
+        """Cancel a job that computes in threads; return what was seen of it."""
+        child = self._server.fork()
+        tag = Tag("c", "r", "1" * 32, 1)
+        handover = self.sessions.open(AssignedAttempt(tag, "threads", "leaks"))
+        child.line.sendall(msgspec.json.encode(handover) + b"\n")
+        with child.line.makefile("rw") as lines:
+            found = {"descriptions": json.loads(lines.readline())}
+            found["tasks"] = self.sessions.progress()[1]
+            lines.write("cancel\n")
+            lines.flush()
+            found |= json.loads(lines.readline())
+        child.ended.wait()
+        return found | {"left": self.sessions.close()}
+
 
 def main() -> None:
     scratch = Path(sys.argv[1]) / "scratch"
@@ -218,6 +302,7 @@ def main() -> None:
     told["asked"], told["after"] = jobs.run("asks")
     told["attributes"], _ = jobs.run("attributes")
     told["batches"] = [jobs.run(f"batches {number}") for number in range(2)]
+    told["threads"] = jobs.cancel_in_threads()
     root = jobs.sessions._root
     assert root is not None
     told["as PySpark has them"] = [sorted(vars(root.sparkContext)), sorted(vars(root))]
