@@ -103,6 +103,7 @@ s3: $(READY)
 
 # ... and with real Spark: local, and on standalone clusters of two workers.
 spark: $(READY)
+	$(BIN)/python -m tests.support.class_data
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
 
 # What is marked long: the rest of what the other parts sample, every write as a crash point, and the
