@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import distributions, zygote
+from tests.support import zygote
 from tests.support.distributions import sqlite
 from tests.support.faulty_register import Faults, FaultyRegister
 from tests.support.memory_storage import MemoryStorage
@@ -62,7 +62,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         cluster = uuid.uuid4().hex
         return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))
     if request.param == "sqlite":
-        distributions.importable(request.getfixturevalue("sqlite"))
+        # Only for this test: elsewhere in this process the backend is not installed.
+        installed: Path = request.getfixturevalue("sqlite")
+        request.getfixturevalue("monkeypatch").syspath_prepend(installed)
         settings = {
             options.HA_TYPE.key: "sqlite",
             "high-availability.sqlite.directory": str(tmp_path),

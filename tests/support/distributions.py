@@ -32,9 +32,3 @@ def install(source: Path, target: Path) -> Path:
     )
     assert 0 == done.returncode, done.stderr
     return target
-
-
-def importable(target: Path) -> None:
-    """Let this process import what was installed, and find its entry points."""
-    if str(target) not in sys.path:
-        sys.path.append(str(target))
