@@ -41,7 +41,12 @@ from understudy.model import Incarnation, LeaderRecord, RunId
 from understudy.process.liveness_lock import DeathNote
 from understudy.process.reporter import Silent
 from understudy.taskmanager.driver_pool import PoolSettings
-from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
+from understudy.taskmanager.task_manager import (
+    Identity,
+    TaskManager,
+    TaskManagerContext,
+    TaskManagerSettings,
+)
 
 T = TypeVar("T")
 
@@ -417,15 +422,17 @@ class World:
         manager = TaskManager(
             me,
             settings,
-            nobody,
-            network,
-            services.storage.blocking,
-            clock,
-            SimGuardianLink(process),
-            Silent(),
-            leaders,
+            TaskManagerContext(
+                nobody,
+                network,
+                services.storage.blocking,
+                clock,
+                SimGuardianLink(process),
+                Silent(),
+                leaders,
+            ),
         )
-        manager._pool = SimPool(pool, nobody, clock, manager, manager._lay_out)
+        manager._pool = SimPool(pool, nobody, clock, manager._outbox, Silent(), manager._lay_out)
         manager._pool.world, manager._pool.process = self, process
         try:
             await manager.run()
