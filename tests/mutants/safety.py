@@ -84,7 +84,7 @@ SAFETY = (
         "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
-        "main is told of a document that is gone", 9, "jobmanager/application_jobs.py",
+        "main is told of a document that is gone", 9, "jobmanager/job_requests.py",
         "raise LostDataError(str(error)) from error",
         "raise",
         "tests/jobmanager/test_awaited_results.py",

@@ -35,7 +35,7 @@ from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
-from understudy.jobmanager.job_manager import JobManager
+from understudy.jobmanager.job_manager import JobManager, JobManagerSettings
 from understudy.jobmanager.submission import Submission
 from understudy.model import Incarnation, LeaderRecord, RunId
 from understudy.process.liveness_lock import DeathNote
@@ -393,8 +393,8 @@ class World:
         submission = start.submission(self.submission)
         binding = Binding(self._wanted_run(), False, submission, start.changes)
         grace_s = profile.configuration.get(options.ADOPTION_GRACE)
-        guardian = SimGuardianLink(process)
-        return JobManager(me, around, binding, timing, grace_s, network, SimLocks(self), guardian)
+        settings = JobManagerSettings(timing, grace_s)
+        return JobManager(me, around, binding, settings, network, SimGuardianLink(process))
 
     def _wanted_run(self) -> RunId | None:
         """Return the run id that a person gives: always, or only to start a process again."""

@@ -70,7 +70,7 @@ class JobRoutes:
             return answers.error(409, "The job has ended already.")
         if application is None:
             return answers.error(409, "The job's application is not executed just now.")
-        await application.jobs.cancel_job(found.job_id)
+        await application.requests.cancel_job(found.job_id)
         return self._leading.json({}, 202)
 
     async def _exceptions(self, request: Request) -> Response:

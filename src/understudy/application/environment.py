@@ -438,15 +438,15 @@ def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
     message = f"job {name!r} {what} in attempt {done.attempt}"
     if failure:
         message += f": {failure.type}" + (f": {failure.message}" if failure.message else "")
-    return kind(
+    error = kind(
         message,
         job_id,
         name,
         failure.type if failure else "",
         failure.traceback if failure else "",
-        done.checkpoint or None,
-        done.savepoint or None,
     )
+    error.checkpoint, error.savepoint = done.checkpoint or None, done.savepoint or None
+    return error
 
 
 _ERRORS: dict[str, type[UnderstudyError]] = {

@@ -31,7 +31,6 @@ from understudy.model import (
     Checkpoints,
     Failure,
     Incarnation,
-    JobId,
     Term,
 )
 from understudy.process.persist import persist
@@ -99,7 +98,6 @@ class CheckpointCoordinator:
 
     def __init__(
         self,
-        job_id: JobId,
         store: CheckpointStore,
         term: Term,
         settings: CheckpointSettings,
@@ -107,7 +105,7 @@ class CheckpointCoordinator:
         clock: Clock,
         audience: Audience,
     ) -> None:
-        self._job_id = job_id
+        self._job_id = store.job_id
         self._store = store
         self._term = term
         self._settings = settings

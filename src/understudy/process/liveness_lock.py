@@ -22,6 +22,7 @@ from typing import Protocol
 
 from understudy.errors import StorageError
 from understudy.ha import own_directory, removal
+from understudy.ha.turns import Deaths
 from understudy.model import Incarnation, LeaderRecord
 
 PROOF = ".proof-"
@@ -41,7 +42,7 @@ class DeathNote:
     at: float | None
 
 
-class Locks(Protocol):
+class Locks(Deaths, Protocol):
     """Proves deaths of processes."""
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:

@@ -11,6 +11,7 @@ import time
 import uuid
 from typing import Annotated, NoReturn
 
+import msgspec
 import typer
 
 from understudy.cli.commands.common import (
@@ -220,14 +221,11 @@ def jobmanager(
         spec = restored_spec(spec, restore, configuration, cluster_id)
         changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
     _become(
-        new_worker(
-            "jobmanager",
-            configuration,
-            cluster_id,
+        msgspec.structs.replace(
+            new_worker("jobmanager", configuration, cluster_id, scratch_base(configuration)),
             run_id=run_id,
             application=spec,
             changes=changes,
-            scratch=scratch_base(configuration),
         )
     )
 
@@ -249,9 +247,7 @@ def taskmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
-    _become(
-        new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
-    )
+    _become(new_worker("taskmanager", configuration, cluster_id, scratch_base(configuration)))
 
 
 def _check_without_application(

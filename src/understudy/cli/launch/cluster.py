@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from understudy.api.authentication import rest_security
 from understudy.cli.launch.compose import (
@@ -175,16 +176,13 @@ class LocalCluster:
         reader, writer = os.pipe()
         is_jobmanager = member.role == "jobmanager"
         member.ready = False
-        member.worker = new_worker(
-            member.role,
-            plan.configuration,
-            plan.cluster_id,
+        member.worker = msgspec.structs.replace(
+            new_worker(member.role, plan.configuration, plan.cluster_id, self._scratch),
             run_id=self._story.run_id or plan.run_id,
             ephemeral=plan.ephemeral,
             application=plan.application if is_jobmanager else None,
             changes=plan.changes,
             events=writer,
-            scratch=self._scratch,
         )
         self._started.add(member.worker.incarnation)
         try:

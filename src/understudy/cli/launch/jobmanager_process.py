@@ -27,7 +27,7 @@ from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
 from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
-from understudy.jobmanager.job_manager import JobManager
+from understudy.jobmanager.job_manager import JobManager, JobManagerSettings
 from understudy.jobmanager.main_process import WarmMainProcesses
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import LeaderRecord, RunId
@@ -137,10 +137,8 @@ def _job_manager(
         me,
         around,
         binding,
-        Timing.of(configuration),
-        configuration.get(options.ADOPTION_GRACE),
+        JobManagerSettings.of(configuration),
         network,
-        parts.locks,
         parts.guardian,
     )
 

@@ -166,14 +166,11 @@ def _launch(order: Order, wanted: Wanted, configuration: Configuration) -> tuple
     """Start a process; return the pipe for its ready line, and why it was not started."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     is_jobmanager = wanted.role == "jobmanager"
-    worker = new_worker(
-        wanted.role,
-        configuration,
-        order.cluster_id,
+    worker = msgspec.structs.replace(
+        new_worker(wanted.role, configuration, order.cluster_id, scratch_base(configuration)),
         run_id=order.run_id,
         application=order.application if is_jobmanager else None,
         changes=order.changes if is_jobmanager else NO_CHANGES,
-        scratch=scratch_base(configuration),
         ready=writer,
     )
     program, environment = processes.command_of(guarded(worker, orphan_grace_s=0.0))
