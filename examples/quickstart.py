@@ -6,10 +6,10 @@ env = understudy.get_environment()
 DAYS = 20
 
 
-def load(ctx, target):                      # a job: a plain function
+def load(ctx, target):  # a job: a plain function
     sales = ctx.spark.range(1000 * DAYS).selectExpr(f"id % {DAYS} AS day", "id AS amount")
     sales.write.mode("overwrite").parquet(target)
-    return {"rows": sales.count()}          # saved: no failover loses it
+    return {"rows": sales.count()}  # saved: no failover loses it
 
 
 def sum_up(ctx, source):
@@ -17,7 +17,7 @@ def sum_up(ctx, source):
     for day in range(DAYS):
         sums[f"day {day + 1}"] = sales.where(f"day = {day}").groupBy().sum("amount").first()[0]
         ctx.log.info("day %d of %d", day + 1, DAYS)
-        time.sleep(1)                       # slow on purpose: time to kill something
+        time.sleep(1)  # slow on purpose: time to kill something
     return sums
 
 

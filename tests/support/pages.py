@@ -90,7 +90,7 @@ def is_executed(page: Path) -> bool:
 
 
 def execute(page: Path, place: Path) -> None:
-    """Do in a directory what the page says; raise AssertionError where it is not as the page says."""
+    """Do in a directory what the page says; raise AssertionError where the outcome differs."""
     settings = SMALL_SPARK if needs_spark(page) else WITHOUT_SESSIONS
     (place / "conf").mkdir()
     (place / "conf" / "config.yaml").write_text(yaml.safe_dump(settings))
