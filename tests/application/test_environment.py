@@ -42,7 +42,7 @@ class Accepting:
             value=self.value,
         )
 
-    def tell(self, message: MainMessage) -> None:
+    def send(self, message: MainMessage) -> None:
         """See `MainLink.tell`."""
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:

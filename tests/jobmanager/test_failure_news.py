@@ -34,7 +34,7 @@ class Heard:
 
 def told(failure: Failure, end: Failed) -> Heard:
     heard = Heard()
-    failure_news.tell(heard, "run-app", JobId("j"), "lo\x1bad", end, failure)
+    failure_news.report(heard, "run-app", JobId("j"), "lo\x1bad", end, failure)
     return heard
 
 

@@ -166,10 +166,10 @@ class Leading:
         try:
             return directory.find_application(wanted, facts, tombstones.values())
         except NotFoundError:
-            await self._say_what_is_damaged()
+            await self._raise_damage()
             raise
 
-    async def _say_what_is_damaged(self) -> None:
+    async def _raise_damage(self) -> None:
         """Raise `DataError` if the registry is damaged, so that its applications are unknown."""
         if why := self.term.dispatcher.attention.get("registry"):
             raise CorruptDataError(why)
@@ -183,5 +183,5 @@ class Leading:
             for record in file.jobs:
                 if record.job_id == wanted:
                     return BuriedJob(stone, file, record)
-        await self._say_what_is_damaged()
+        await self._raise_damage()
         raise NotFoundError(f"Job {wanted} not found")

@@ -118,8 +118,8 @@ class SavepointRoutes:
             job_id = found.job_id
             application = self._leading.term.dispatcher.application
             master = application.jobs.masters.get(job_id) if application else None
-            if master and (told := master.savepoints.find(trigger)):
-                return told
+            if master and (taken := master.savepoints.find(trigger)):
+                return taken
             result = found.facts.entries[job_id].result
             location = result.savepoint if result else ""
         if location.rpartition("/")[2].startswith(name_of(job_id, trigger)):

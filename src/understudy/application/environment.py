@@ -92,7 +92,7 @@ class MainLink(Protocol):
         """Send the message made for a new request number, and wait for the answer."""
         ...
 
-    def tell(self, message: MainMessage) -> None:
+    def send(self, message: MainMessage) -> None:
         """Send a message without an answer."""
         ...
 
@@ -289,10 +289,10 @@ class Environment:
 
     def _come_by(self, assigned: Assigned) -> None:
         """Report the call of a job whose result is known already, without waiting for an answer."""
-        told = messages.ComeBy(
+        skipped = messages.ComeBy(
             job_id=assigned.job_id, name=assigned.name, occurrence=assigned.occurrence
         )
-        self._link.tell(told)
+        self._link.send(skipped)
 
     def _submit(self, assigned: Assigned, plan: Pointer | None) -> MainMessage:
         return self._link.request(

@@ -183,7 +183,7 @@ class Observer:
                     followed.location, f"{followed.location}: cannot be looked at: {error}"
                 )
         if taken:
-            self._recorder.tell(*_lightened(taken))
+            self._recorder.report(*_lightened(taken))
         for one in broken:
             self._recorder.failed(one)
 

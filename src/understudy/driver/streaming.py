@@ -115,7 +115,7 @@ class StreamKeeper:
         for sentence in damage:
             _log.warning("%s; it is taken since %s is set", sentence, options.ACCEPT_FOUND.key)
         if more:
-            self._recorder.tell(*more)
+            self._recorder.report(*more)
         return last
 
     def _committed_since(self, one: Checkpoint, found: LocationContent) -> list[Checkpoint]:

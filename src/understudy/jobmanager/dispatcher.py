@@ -94,7 +94,7 @@ class RunEnd:
     status: ApplicationStatus
 
 
-async def _tell_nobody(ended: RunEnd) -> None:
+async def _ignore(ended: RunEnd) -> None:
     """Ignore the end of the run."""
 
 
@@ -144,7 +144,7 @@ class Surroundings:
     reporter: Reporter
     clock: Clock
     chance: random.Random
-    tell_end: Callable[[RunEnd], Awaitable[None]] = _tell_nobody
+    report_end: Callable[[RunEnd], Awaitable[None]] = _ignore
     """Called with the end of the run by a leader that continues to lead."""
 
 
@@ -183,7 +183,7 @@ class Dispatcher:
         self._resources.serve(None)
         if not self._leadership.addresses[0]:
             await publish()
-        await self._around.tell_end(ended)
+        await self._around.report_end(ended)
         return await asyncio.Future()
 
     async def _run(self, publish: Publish) -> RunEnd | None:

@@ -13,7 +13,7 @@ from understudy.model import Failure, JobId
 from understudy.process.reporter import LOG_ONLY, Reporter, printable, printable_lines
 
 
-def tell(
+def report(
     reporter: Reporter, log: str, job_id: JobId, name: str, end: Failed, failure: Failure
 ) -> None:
     """Report a failed attempt to programs and people, and write it to the log named ``log``."""

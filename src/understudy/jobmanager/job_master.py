@@ -265,7 +265,7 @@ class JobMaster:
         self._note(before, event)
         self._supervisor.job_changed(self, before)
         if end := failing.failed(before, event, self.state, commands, self._context.strategy):
-            self._aside(once("tell why an attempt failed", lambda: self._tell_failure(end)))
+            self._aside(once("tell why an attempt failed", lambda: self._report_failure(end)))
         for command in commands:
             await self._obey(command)
 
@@ -298,7 +298,7 @@ class JobMaster:
             once("keep why an attempt was lost", lambda: self._history.keep(self.job_id, failure))
         )
 
-    async def _tell_failure(self, end: Failed) -> None:
+    async def _report_failure(self, end: Failed) -> None:
         now = self._context.clock.wall()
         if end.lost:
             failure: Failure | None = Failure(type=LOST, message=end.lost, time=now)

@@ -255,7 +255,7 @@ class SavepointCoordinator:
     async def _take(self, wanted: Savepoint) -> bool:
         began, wall = self._clock.now(), self._clock.wall
         try:
-            wanted, told = await self._written(wanted)
+            wanted, manifest_file = await self._written(wanted)
         except HaltError:
             return False
         except LeadershipLost:
@@ -269,8 +269,8 @@ class SavepointCoordinator:
             return False
         done = replace(
             wanted,
-            digest=told[0],
-            size=told[1],
+            digest=manifest_file[0],
+            size=manifest_file[1],
             completed_at=wall(),
             duration_s=self._clock.now() - began,
         )

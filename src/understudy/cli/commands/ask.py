@@ -334,7 +334,7 @@ async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -
         timeout_s,
         rest_security(configuration),
         await_leader_s=configuration.get(options.AWAIT_LEADER),
-        tell=lambda words: typer.echo(f"understudy: {words}", err=True),
+        notify=lambda words: typer.echo(f"understudy: {words}", err=True),
     )
     try:
         return await ask(client)

@@ -59,13 +59,13 @@ async def _run_jobmanager(parts: Parts) -> int:
         "guardian_pid": me.guardian_pid,
         "rest": me.rest,
     }
-    told = False
+    reported = False
 
     def main_changed() -> None:
-        nonlocal told
+        nonlocal reported
         manager.main_changed()
-        if mains.ready and not told:
-            told = True
+        if mains.ready and not reported:
+            reported = True
             parts.reporter.event("jobmanager-ready", **identity)
 
     mains = WarmMainProcesses(
@@ -84,7 +84,7 @@ async def _run_jobmanager(parts: Parts) -> int:
         async with serving, _running(mains.run()):
             parts.reporter.event("jobmanager-started", **identity)
             ended = await manager.run()
-            await _tell_end(parts, ended)
+            await _report_end(parts, ended)
     except asyncio.CancelledError:
         parts.guardian.released()
         raise
@@ -125,7 +125,7 @@ def _job_manager(
         parts.reporter,
         parts.clock,
         random.Random(),  # noqa: S311 -- jitter, not secrets
-        functools.partial(_tell_end, parts),
+        functools.partial(_report_end, parts),
     )
     binding = Binding(
         RunId(spec.run_id) if spec.run_id else None,
@@ -143,7 +143,7 @@ def _job_manager(
     )
 
 
-async def _tell_end(parts: Parts, ended: RunEnd) -> None:
+async def _report_end(parts: Parts, ended: RunEnd) -> None:
     """Report the end of the run, with each of its jobs."""
     jobs: list[dict[str, object]] = []
     reason = None
