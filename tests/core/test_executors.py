@@ -209,6 +209,23 @@ NO_ROOM = "no worker has room for an executor: see spark.executor.memory and .co
             {"spark.executor.cores": "3"},
             "the cluster has 2 of 4 cores free; 'nightly' holds 2",
         ),
+        (
+            TIGHT,
+            {"spark.executor.memory": "2g"},
+            "the cluster has 4 of 4 cores free; no worker is large enough for an executor of "
+            "1 core and 2048 MiB: see spark.executor.memory and .cores",
+        ),
+        (
+            Capacity(4, 2, (NIGHTLY,), TIGHT.workers),
+            {"spark.executor.cores": "3"},
+            "the cluster has 2 of 4 cores free; no worker is large enough for an executor of "
+            "3 cores and 1024 MiB: see spark.executor.memory and .cores",
+        ),
+        (
+            Capacity(4, 2, (NIGHTLY,), TIGHT.workers),
+            {},
+            f"the cluster has 2 of 4 cores free; 'nightly' holds 2; {NO_ROOM}",
+        ),
         (Capacity(0, 0), {}, "the cluster has no cores: no worker is registered"),
         (
             Capacity(4, None),

@@ -30,6 +30,8 @@ TAG_PREFIX = "understudy:"
 MIB = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
 """Spark's units of memory."""
 
+SIZES = "see spark.executor.memory and .cores"
+
 HOLDERS_SHOWN = 3
 """A message names this many applications that hold cores: the largest."""
 
@@ -237,9 +239,13 @@ def why_without(capacity: Capacity | None, application_id: str, conf: Mapping[st
     if len(others) > HOLDERS_SHOWN:
         rest = others[HOLDERS_SHOWN:]
         held.append(f"{len(rest)} others hold {sum(one.cores for one in rest)}")
+    each, memory_mib = _number(conf, EXECUTOR_CORES) or 1, _memory_mib(conf)
+    if capacity.workers and not capacity.places(each, memory_mib):
+        size = f"{each} {'core' if each == 1 else 'cores'} and {memory_mib} MiB"
+        held = [f"no worker is large enough for an executor of {size}: {SIZES}"]
     # What others hold is no reason while enough cores are free for an executor.
-    if capacity.free and (not held or capacity.free >= (_number(conf, EXECUTOR_CORES) or 1)):
-        held.append("no worker has room for an executor: see spark.executor.memory and .cores")
+    elif capacity.free and (not held or capacity.free >= each):
+        held.append(f"no worker has room for an executor: {SIZES}")
     return "waits for executors: " + "; ".join([free, *held])
 
 
