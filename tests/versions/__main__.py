@@ -27,9 +27,9 @@ Each line is one journey on a PySpark and a Java: SQL, a Python function in task
 The leader is killed under the second, a driver within the third. The figures must be right, what
 was running must run on, committed batches must not run again, nothing may be left.
 
-`make versions` travels again and writes this page. The oldest PySpark, and the installed one on
-another Java than the rest of the tests, are part of `make test`. Python was {python}. Seconds hold
-every start of Spark, and depend on what else the machine does: they are no benchmark.
+`make versions` runs the journeys again and writes this page. The oldest PySpark, and the installed
+one on another Java than the rest of the tests, are part of `make test`. Python was {python}.
+Seconds hold every start of Spark, and depend on what else the machine does: they are no benchmark.
 
 | PySpark | Java | passed | seconds | date |
 |---|---|---|---|---|
