@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.api.authentication import rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
 from understudy.cli.commands.common import (
@@ -332,7 +332,7 @@ async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -
     client = ClusterClient(
         open_services(configuration, cluster_id),
         timeout_s,
-        rest_security(configuration),
+        RestSecurity.of(configuration),
         await_leader_s=configuration.get(options.AWAIT_LEADER),
         notify=lambda words: typer.echo(f"understudy: {words}", err=True),
     )

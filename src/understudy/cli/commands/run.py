@@ -40,6 +40,7 @@ from understudy.cli.launch.joining import (
 )
 from understudy.cli.launch.notify import notifier
 from understudy.cli.launch.preflight import (
+    check_drivers_fit,
     check_drivers_start,
     check_master,
     check_master_answers,
@@ -72,7 +73,6 @@ from understudy.jobmanager.retention import read_tombstone
 from understudy.model import ApplicationStatus, RegistryBody, TombstoneFile
 from understudy.process import processes
 from understudy.process.given_files import check_storable
-from understudy.taskmanager.memory import check_drivers_fit
 
 RUN_ID_MAX = 64
 

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from understudy.api.authentication import rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import (
     directory_of,
     locks_directories,
@@ -298,7 +298,7 @@ class LocalCluster:
 
     async def _cancel(self) -> None:
         """Send the cancel request to the leader until a leader answers."""
-        async with rest_security(self._plan.configuration).client(5.0) as client:
+        async with RestSecurity.of(self._plan.configuration).client(5.0) as client:
             while not self._finished.is_set():
                 if self._story.rest and self._story.application_id:
                     url = f"{self._story.rest}/applications/{self._story.application_id}/cancel"

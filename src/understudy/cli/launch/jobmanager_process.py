@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 from understudy.api import endpoint
-from understudy.api.authentication import rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import shared_settings
 from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_token
@@ -45,7 +45,7 @@ async def run(parts: Parts) -> int:
 async def _run_jobmanager(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
     listening = bind_rest(configuration)
-    security = rest_security(configuration)
+    security = RestSecurity.of(configuration)
     warn_of_open_token(configuration, security)
     security.server()  # Bad certificates are refused at the start, not at the first request.
     network: Network[LinkMessage] = network_of(

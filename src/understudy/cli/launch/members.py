@@ -20,6 +20,7 @@ from understudy.cli.launch.background import Background
 from understudy.cli.launch.compose import scratch_base
 from understudy.cli.launch.hosts import Member
 from understudy.cli.launch.joining import check_startable_here
+from understudy.cli.launch.preflight import check_drivers_fit
 from understudy.cli.launch.spec import (
     STOP_GRACE_S,
     ApplicationSpec,
@@ -34,7 +35,6 @@ from understudy.errors import UnderstudyError, UsageError
 from understudy.ha import layout
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.process import processes
-from understudy.taskmanager.memory import check_drivers_fit
 
 UP_S = 90.0
 """How long a process may take until it serves; imports take about 1 s on an idle machine."""
