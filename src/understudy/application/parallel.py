@@ -63,7 +63,7 @@ class ParallelJobs:
         return [client.result() for client in self._clients]
 
     def __enter__(self) -> ParallelJobs:
-        """Submitter the block."""
+        """Begin the block."""
         self._open = True
         return self
 
