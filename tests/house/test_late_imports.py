@@ -33,6 +33,8 @@ ALLOWED = {
     ("cli/commands/ask.py", "rich.text"): START,
     ("cli/commands/ask.py", "understudy.cli.commands.tail"): START,
     ("cli/commands/group.py", "f'understudy.cli.commands.{module}'"): START,
+    ("cli/launch/entry_points.py", "understudy.ha.remote_files"): OPTIONAL,
+    ("cli/launch/interpreter.py", "importlib.metadata"): START,
     ("cli/launch/notify.py", "httpx"): OPTIONAL,
     ("cli/launch/shared_storage.py", "httpx"): OPTIONAL,
     ("config/backends.py", "importlib.metadata"): START,
