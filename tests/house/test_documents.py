@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 import understudy
 from tests.house.repository import ROOT, modules, texts
 from understudy import errors
-from understudy.cli.commands.group import app
+from understudy.cli.commands.examples import EXAMPLES
+from understudy.cli.commands.group import MODULES, app
 from understudy.config.docs import render
 
 DOCUMENTS = ("README", "ARCHITECTURE", "GLOSSARY", "CONTRIBUTING", "CHANGELOG")
@@ -92,6 +93,16 @@ def test_each_command_and_flag_in_the_readme_exists() -> None:
         for flag in (word for word in words[1:] if word.startswith("--")):
             assert flag.split("=")[0] in _help(*_command(words)), (words, flag)
         assert _help(*_command(words))
+
+
+def test_each_command_has_examples_with_flags_that_exist() -> None:
+    assert {name.split()[0] for name in EXAMPLES} == {*MODULES}
+
+    for name, lines in EXAMPLES.items():
+        words = [word for line in lines for word in line.split()]
+        for flag in (word for word in words if re.match("--?[a-z]", word) and word != "-H"):
+            assert flag in _help(*name.split()), (name, flag)
+        assert all(line in _help(*name.split()) for line in lines), name
 
 
 def _command(words: list[str]) -> list[str]:

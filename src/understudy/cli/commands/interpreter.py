@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from understudy.cli.launch import interpreter
 
 
-def _there(context: Any, named: str | None) -> str | None:
+def _there(ctx: typer.Context, value: str | None) -> str | None:
     """Replace this process where another interpreter is to run the command; else return its name.
 
     Called before the other options are read, whose meaning depends on that interpreter.
     """
-    if context.resilient_parsing:  # A shell completes the line.
-        return named
-    program = interpreter.wanted(named)
+    if ctx.resilient_parsing:  # A shell completes the line.
+        return value
+    program = interpreter.wanted(value)
     if program is None:
         return None
     # Named there too: the printed command that resumes must not depend on what is active then.
-    given = [] if named is not None else ["--python", program]
+    given = [] if value is not None else ["--python", program]
     name, *rest = sys.argv[1:]
     command = interpreter.command_there(program, [name, *given, *rest])
     if command:
