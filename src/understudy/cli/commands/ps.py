@@ -13,7 +13,7 @@ import typer
 from understudy.api.client import ClusterClient
 from understudy.cli.commands.ask import long, print_json, when, with_client
 from understudy.cli.commands.common import Json
-from understudy.cli.launch.machine import Guarded, guarded
+from understudy.cli.launch.machine import LocalProcess, guarded
 from understudy.cli.launch.spec import WorkerSpec
 from understudy.config import Configuration
 from understudy.errors import UnderstudyError
@@ -51,7 +51,7 @@ def ps(as_json: Json = False) -> None:
         typer.echo("no process of a cluster runs on this machine")
 
 
-def _heads(found: Iterable[Guarded]) -> Iterable[Any]:
+def _heads(found: Iterable[LocalProcess]) -> Iterable[Any]:
     """Return the processes whose cluster is known."""
     return (one for one in found if one.worker)
 
@@ -97,7 +97,7 @@ def _does(driver: Row, jobs: dict[str, str]) -> Row:
     }
 
 
-def _row(one: Guarded, told: dict[str, Row], found: list[Guarded]) -> Row:
+def _row(one: LocalProcess, told: dict[str, Row], found: list[LocalProcess]) -> Row:
     worker = one.worker
     names = {
         other.worker.application.name

@@ -28,7 +28,7 @@ LAUNCHER = "run-application"
 
 
 @dataclass(frozen=True)
-class Guarded:
+class LocalProcess:
     """A process of a cluster on this machine."""
 
     kind: str
@@ -50,7 +50,7 @@ class _Described(msgspec.Struct):
     name: str
 
 
-def guarded() -> list[Guarded]:
+def guarded() -> list[LocalProcess]:
     """Return all living processes of clusters, each JobManager and TaskManager before its own."""
     parents = {pid: parent for pid in _pids() if (parent := guardian.parent_of(pid))}
     found = {one.guardian_pid: one for pid in parents if (one := _guarded_by(pid, parents))}
@@ -61,7 +61,7 @@ def guarded() -> list[Guarded]:
         if one.worker and one.worker.events is not None and one.guardian_pid in parents
     }
     told = [
-        Guarded(LAUNCHER, LAUNCHER, "", pid, 0, _started_at(pid), worker)
+        LocalProcess(LAUNCHER, LAUNCHER, "", pid, 0, _started_at(pid), worker)
         for pid, worker in launchers.items()
         if pid > 1
     ]
@@ -75,7 +75,7 @@ def guarded() -> list[Guarded]:
     return told
 
 
-def _guarded_by(pid: int, parents: dict[int, int]) -> Guarded | None:
+def _guarded_by(pid: int, parents: dict[int, int]) -> LocalProcess | None:
     """Return what a guardian guards; None if this process is no guardian, or guards no more."""
     words = _words(pid, "cmdline")
     if len(words) < 2 or not words[-2].endswith(_PROGRAM):
@@ -91,7 +91,7 @@ def _guarded_by(pid: int, parents: dict[int, int]) -> Guarded | None:
     kind = described.name.rpartition("-")[0]
     spec = _spec(variables) if kind in {"jobmanager", "taskmanager"} else None
     incarnation = spec.incarnation if spec else variables.get(INCARNATION, "")
-    return Guarded(kind, described.name, incarnation, worker, pid, _started_at(worker), spec)
+    return LocalProcess(kind, described.name, incarnation, worker, pid, _started_at(worker), spec)
 
 
 def _spec(variables: Mapping[str, str]) -> WorkerSpec | None:
