@@ -17,7 +17,7 @@ from understudy.core import job, recovery
 from understudy.errors import DataError, LostDataError, NotFoundError, StorageError
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.jobmanager.application_jobs import ApplicationJobs
-from understudy.model import JobEntry, JobId, JobStatus, Outcome, Pointer
+from understudy.model import JobEntry, JobId, JobStatus, Limits, Outcome, Pointer
 from understudy.process.persist import persist
 from understudy.rpc.messages import Submit
 
@@ -44,7 +44,7 @@ class JobRequests:
             if entry is None:
                 entry = await self._add(request, request.plan)
             else:
-                entry = await self._bring_up_to_date(entry, request.plan)
+                entry = await self._bring_up_to_date(entry, request.plan, request.limits)
         if entry.result:
             self._jobs.skip(entry.job_id)
             return True
@@ -60,20 +60,23 @@ class JobRequests:
             plan=plan,
             submitted_at=self._context.clock.wall(),
             deployment=self._context.deployment,
+            limits=request.limits,
         )
         await _write("store a job", lambda: plans.add(term, entry))
         self._jobs.employ(job.submitted(entry.job_id), entry)
         return entry
 
-    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer) -> JobEntry:
-        """Point the job's next attempt to the plan that this deployment has submitted.
+    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer, limits: Limits) -> JobEntry:
+        """Point the job's next attempt to the plan and limits that this deployment has submitted.
 
         The old plan goes with the application's directory: an attempt may still be reading it.
         """
         plans, term, deployment = self._context.plans, self._context.term, self._context.deployment
 
         def change(entry: JobEntry) -> JobEntry:
-            return entry if entry.result else replace(entry, plan=plan, deployment=deployment)
+            if entry.result:
+                return entry
+            return replace(entry, plan=plan, deployment=deployment, limits=limits)
 
         return await _write(
             "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
