@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         JobOptions,
         get_environment,
     )
+    from understudy.application.whole import run
     from understudy.driver.context import FencingToken, JobContext, fenced_batch
     from understudy.errors import (
         CheckpointError,
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "fenced_batch",
     "get_environment",
+    "run",
 ]
 
 _ELSEWHERE = {
@@ -66,6 +68,7 @@ _ELSEWHERE = {
     "JobOptions": "understudy.application.environment",
     "fenced_batch": "understudy.driver.context",
     "get_environment": "understudy.application.environment",
+    "run": "understudy.application.whole",
 }
 """The module of each public name that is not an error."""
 

@@ -160,6 +160,8 @@ class ApplicationRecord(Record, frozen=True):
     savepoints: tuple[StartFrom, ...] = ()
     python: str = ""
     submitted_at: float = 0.0
+    as_job: bool = False
+    """The application was not converted: it runs whole as one job."""
 
 
 class CheckpointKind(enum.Enum):
@@ -327,6 +329,9 @@ class JobEntry(Record, frozen=True):
     """Final status to set once the savepoint is durable."""
     checkpoints: str = ""
     """Register key of the job's checkpoint document; empty before the first checkpoint."""
+    whole: bool = False
+    """It runs code that was not written as a job: another attempt starts from the top, and repeats
+    what the last one has written."""
     begun_after: int = 0
     """The last attempt before a person discarded the result; the next one started from scratch."""
     result: JobResultEntry | None = None

@@ -226,6 +226,17 @@ class Environment:
         """
         return JobOptions(self._begin, name, no_retry)
 
+    def begin_whole(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        name: str,
+    ) -> JobClient:
+        """Submit a job that keeps nothing: see `understudy.run`, which is the way to call it."""
+        return self._begin(function, args, name, kwargs, (BaseException,), whole=True)
+
     def _begin(
         self,
         function: Callable[..., Any],
@@ -233,6 +244,8 @@ class Environment:
         name: str | None,
         kwargs: dict[str, Any],
         no_retry: NoRetry | None,
+        *,
+        whole: bool = False,
     ) -> JobClient:
         """Submit a job; a direct call from each public method, as `_TO_MAIN` counts the frames."""
         self._check_caller()
@@ -247,11 +260,10 @@ class Environment:
             pointer = None
             if self._link.execution == 1:
                 pointer = self._put_plan(assigned, function, args, kwargs, listed)
-            answer = self._submit(assigned, pointer)
+            answer = self._submit(assigned, pointer, whole=whole)
             if isinstance(answer, messages.NeedPlan):
-                answer = self._submit(
-                    assigned, self._put_plan(assigned, function, args, kwargs, listed)
-                )
+                pointer = self._put_plan(assigned, function, args, kwargs, listed)
+                answer = self._submit(assigned, pointer, whole=whole)
             accepted: messages.Accepted = _expect(answer, messages.Accepted)
             self._past = dict(accepted.past)
             done = self._past.pop(assigned.job_id, None)
@@ -294,7 +306,7 @@ class Environment:
         )
         self._link.tell(told)
 
-    def _submit(self, assigned: Assigned, plan: Pointer | None) -> MainMessage:
+    def _submit(self, assigned: Assigned, plan: Pointer | None, *, whole: bool) -> MainMessage:
         return self._link.request(
             lambda number: messages.Submit(
                 request=number,
@@ -302,6 +314,7 @@ class Environment:
                 name=assigned.name,
                 occurrence=assigned.occurrence,
                 plan=plan,
+                whole=whole,
             )
         )
 
@@ -354,6 +367,8 @@ class Elsewhere(Environment):
         name: str | None,
         kwargs: dict[str, Any],
         no_retry: NoRetry | None,
+        *,
+        whole: bool = False,
     ) -> JobClient:
         """Raise `SubmissionError`."""
         raise SubmissionError(

@@ -170,7 +170,7 @@ class ApplicationJobs:
             if entry is None:
                 entry = await self._add(request, request.plan)
             else:
-                entry = await self._bring_up_to_date(entry, request.plan)
+                entry = await self._bring_up_to_date(entry, request, request.plan)
         if entry.result:
             self.come_by(entry.job_id)
             return True
@@ -193,12 +193,13 @@ class ApplicationJobs:
             plan=plan,
             submitted_at=self.context.clock.wall(),
             deployment=self.context.deployment,
+            whole=request.whole,
         )
         await _write("store a job", lambda: plans.add(term, entry))
         self._employ(job.submitted(entry.job_id), entry)
         return entry
 
-    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer) -> JobEntry:
+    async def _bring_up_to_date(self, entry: JobEntry, request: Submit, plan: Pointer) -> JobEntry:
         """Point the job's next attempt to the plan that this deployment has submitted.
 
         The old plan goes with the application's directory: an attempt may still be reading it.
@@ -206,7 +207,9 @@ class ApplicationJobs:
         plans, term, deployment = self.context.plans, self.context.term, self.context.deployment
 
         def change(entry: JobEntry) -> JobEntry:
-            return entry if entry.result else replace(entry, plan=plan, deployment=deployment)
+            if entry.result:
+                return entry
+            return replace(entry, plan=plan, deployment=deployment, whole=request.whole)
 
         return await _write(
             "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
@@ -302,7 +305,7 @@ class ApplicationJobs:
     def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
         """Report the failed attempt."""
         log = log_name(self._record.run_id, self._record.application_id)
-        failure_news.tell(self._reporter, log, master.job_id, master.name, end, failure)
+        failure_news.tell(self._reporter, log, master.entry, end, failure)
 
     def audience(self, master: JobMaster) -> CheckpointNews:
         """Return the job's reporter of checkpoint events."""

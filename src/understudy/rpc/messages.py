@@ -328,6 +328,8 @@ class RunMain(Message, frozen=True, kw_only=True):
     first_job_id: str = ""
     first_job_name: str = ""
     """The job with the configured first job id; empty if none has it yet."""
+    as_job: bool = False
+    """Run the application, which was not converted, whole as one job."""
 
 
 class Ready(Message, frozen=True, kw_only=True):
@@ -342,6 +344,8 @@ class Submit(Message, frozen=True, kw_only=True):
     name: str
     occurrence: int
     plan: Pointer | None = None
+    whole: bool = False
+    """The job does all that its application does, and keeps nothing: see `JobEntry.whole`."""
 
 
 class ComeBy(Message, frozen=True, kw_only=True):

@@ -42,11 +42,13 @@ from understudy.cli.commands.run import (
     PASS_THROUGH,
     App,
     Args,
+    As,
     RunId,
     answer_ended_run,
     checked_run_id,
     continued_run,
     read_registry,
+    say_how_it_runs,
 )
 from understudy.cli.launch.compose import open_services
 from understudy.cli.launch.hosts import (
@@ -134,6 +136,7 @@ def start(
     said: SparkSubmit,
     args: Args = None,
     run_id: RunId = None,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -146,7 +149,7 @@ def start(
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
-    spec = application_spec(configuration, app, args or (), said)
+    spec = application_spec(configuration, app, args or (), said, runs_as)
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)
@@ -167,6 +170,7 @@ def start(
     check_first_job_id(configuration, standing.cluster_id, run_id)
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
+    say_how_it_runs(spec)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
     # The first JobManager brings the application and leads: the others find it.
     accounts = run.start(here[:1])

@@ -279,7 +279,8 @@ def _retry(event: Event) -> str:
         when = "when main reaches the job again"
     else:
         when = f"in {delay_s:.3g} s" if delay_s else "at once"
-    return f"retry {event['retry']:,}{limit} {when}"
+    told = f"retry {event['retry']:,}{limit} {when}"
+    return f"{told}: {event['consequence']}" if event.get("consequence") else told
 
 
 def _restored(event: Event) -> str:

@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.launch.spec import ApplicationSpec
+from msgspec.structs import replace
+
+from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, quoted
+from understudy.core.converted import imports_understudy
 from understudy.core.matching import NAME_BYTES_MAX
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
@@ -22,9 +25,16 @@ if TYPE_CHECKING:
 
 
 def application_spec(
-    configuration: Configuration, app: str, args: Iterable[str], said: SparkSubmit
+    configuration: Configuration,
+    app: str,
+    args: Iterable[str],
+    said: SparkSubmit,
+    runs_as: RunsAs | None = None,
 ) -> ApplicationSpec:
-    """Return the complete application from the command line. Raises `UsageError`."""
+    """Return the complete application from the command line. Raises `UsageError`.
+
+    ``runs_as`` overrules what its sources tell.
+    """
     if _is_function(app):
         target, title = app, app.rpartition(":")[2]
     else:
@@ -40,8 +50,31 @@ def application_spec(
     settings["spark.app.name"] = title
     learn_secrets(settings, configuration.get(options.REDACTED_KEYS))
     spec = ApplicationSpec(target, tuple(args), str(Path.cwd()), title, said.py_files, settings)
-    source_files(spec)  # Refuse now files that could not be stored later.
-    return spec
+    files = source_files(spec)  # Refuse now files that could not be stored later.
+    return replace(spec, runs_as=runs_as or _runs_as(spec, files), overruled=runs_as is not None)
+
+
+def unconverted(spec: ApplicationSpec) -> str:
+    """Return what to tell of an application that was not converted; empty for any other."""
+    if spec.runs_as is RunsAs.MAIN or spec.overruled:
+        return ""
+    return (
+        f"understudy: {target_of(spec)} does not import understudy, so all of it runs as one job: "
+        "the loss of a JobManager does not touch it, the loss of its driver starts it again from "
+        "the top (--as main changes that; docs/convert.md)"
+    )
+
+
+def _runs_as(spec: ApplicationSpec, files: Iterable[SourceFile]) -> RunsAs:
+    """Return how an application runs, by whether its stored sources import Understudy."""
+    sources = code.sources(files)
+    if _is_function(spec.app):
+        entry = spec.app.partition(":")[0]
+    else:
+        entry = "__main__"
+        sources[entry] = Path(spec.app).read_bytes()
+    converted = entry not in sources or imports_understudy(entry, sources)
+    return RunsAs.MAIN if converted else RunsAs.JOB
 
 
 def _check_script(path: Path) -> None:
@@ -82,6 +115,7 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
         configuration=dict(configuration.redacted()),
         first_job_id=configuration.find(options.FIRST_JOB_ID) or "",
         savepoints=spec.savepoints,
+        as_job=spec.runs_as is RunsAs.JOB,
     )
 
 
