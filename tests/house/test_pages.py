@@ -161,11 +161,32 @@ def _key(node: ast.expr) -> str:
     return option.key if isinstance(option, Option) else ""
 
 
-EXPLAINS = r"(\*{0}\*|\b{0}\b[^.]{{0,40}} \(|\([^).]{{0,40}}\b{0}\b)"
-"""A word is explained as *word*, with parentheses behind it, or stands in parentheses itself."""
-
 OTHERWISE = {"configuration.md", "flink-parity.md", "benchmarks.md", "benchmarks-zookeeper.md"}
 """Tables that are generated, and pages for readers of Flink's code."""
+
+OLD_WAYS = re.compile(r"\b(anew|goes? on|going on|told|whoever|whomever|as what)\b", re.IGNORECASE)
+"""Words that must be read twice: again, continues, printed or reported, anyone who, what."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in pages() if page.name not in OTHERWISE],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_is_plain_english(page: Path) -> None:
+    expected: list[str] = []
+
+    actual = [
+        paragraph[max(0, match.start() - 60) :][:120]
+        for paragraph in _prose(page)
+        for match in OLD_WAYS.finditer(paragraph)
+    ]
+
+    assert expected == actual
+
+
+EXPLAINS = r"(\*{0}\*|\b{0}\b[^.]{{0,40}} \(|\([^).]{{0,40}}\b{0}\b)"
+"""A word is explained as *word*, with parentheses behind it, or stands in parentheses itself."""
 
 
 @pytest.mark.parametrize(
