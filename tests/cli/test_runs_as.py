@@ -19,7 +19,7 @@ CONVERTED = "import understudy\n"
 
 def spec_of(app: Path | str, *py_files: Path, runs_as: RunsAs | None = None) -> ApplicationSpec:
     said = SparkSubmit(None, tuple(map(str, py_files)), {})
-    return application_spec(Configuration({}), str(app), (), said, runs_as)
+    return application_spec(Configuration({}), str(app), (), said, runs_as=runs_as)
 
 
 @pytest.fixture

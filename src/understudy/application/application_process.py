@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import itertools
 import logging
 import os
@@ -32,7 +33,7 @@ from understudy.core.matching import Assignment
 from understudy.errors import JobStopped, UnreachableError
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, open_storage
-from understudy.model import Failure, JobId, Pointer
+from understudy.model import MODULE, Failure, JobId, Pointer
 from understudy.process import channels, entry_point
 from understudy.process.channels import HEARTBEAT_S, SCRATCH
 from understudy.process.failures import failure_of, shown, storable, uncaught_job
@@ -145,6 +146,8 @@ def execute(run: RunMain, environment: Environment) -> messages.MainEnded:
             if run.script:
                 stored = Path(run.code) / "app" / run.target
                 entry_point.run_script(stored.read_bytes(), run.script, run.args)
+            elif run.target.startswith(MODULE):
+                entry_point.run_module(run.target.removeprefix(MODULE), run.args)
             else:
                 entry_point.run_function(run.target, run.args)
     except Terminated:

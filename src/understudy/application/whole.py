@@ -8,12 +8,13 @@ what the first one has written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from pathlib import Path, PurePosixPath
+from typing import Any, ParamSpec, TypeVar, cast
 
 from understudy.application.environment import Environment, get_environment
 from understudy.application.job_function import check_function
 from understudy.core.matching import name_of
+from understudy.model import MODULE
 from understudy.process import entry_point
 from understudy.rpc.messages import RunMain
 
@@ -45,15 +46,16 @@ def run(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
 
 def run_application(environment: Environment, run: RunMain) -> None:
     """Run an application that was not converted as one job, named after its script or function."""
+    function, target, name = _as_job(run)
+    environment.begin_whole(function, (*target, run.args), {}, name=name).result()
+
+
+def _as_job(run: RunMain) -> tuple[Callable[..., None], tuple[Any, ...], str]:
+    """Return what executes the entry point in a job, what that takes, and the job's name."""
     if run.script:
         source = (Path(run.code) / "app" / run.target).read_bytes()
-        name = Path(run.script).stem
-        job = environment.begin_whole(
-            entry_point.script_job, (source, run.script, run.args), {}, name=name
-        )
-    else:
-        name = run.target.rpartition(":")[2]
-        job = environment.begin_whole(
-            entry_point.function_job, (run.target, run.args), {}, name=name
-        )
-    job.result()
+        return entry_point.script_job, (source, run.script), PurePosixPath(run.script).stem
+    if run.target.startswith(MODULE):
+        module = run.target.removeprefix(MODULE)
+        return entry_point.module_job, (module,), module
+    return entry_point.function_job, (run.target,), run.target.rpartition(":")[2]

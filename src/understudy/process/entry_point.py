@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import linecache
 import logging
 import sys
@@ -38,6 +39,30 @@ def run_function(target: str, args: tuple[str, ...]) -> None:
     function()
 
 
+def run_module(name: str, args: tuple[str, ...]) -> None:
+    """Execute a module as ``python -m`` does: as ``__main__``, in its package."""
+    found = importlib.util.find_spec(name)
+    if found and found.submodule_search_locations is not None:
+        found = importlib.util.find_spec(f"{name}.__main__")
+    loader: Any = found.loader if found else None
+    if found is None or loader is None:
+        raise ModuleNotFoundError(f"no module {name!r} to execute", name=name)
+    module = types.ModuleType("__main__")
+    place = found.origin or name
+    module.__dict__.update(
+        {
+            "__file__": place,
+            "__builtins__": __builtins__,
+            "__spec__": found,
+            "__loader__": loader,
+            "__package__": found.parent,
+        }
+    )
+    sys.modules["__main__"] = module
+    sys.argv = [place, *args]
+    exec(loader.get_code(found.name), module.__dict__)  # noqa: S102 -- this is the job
+
+
 def join_threads() -> None:
     """Wait for the threads that the entry point has left, as Python does at its end."""
     for thread in threading.enumerate():
@@ -49,6 +74,13 @@ def script_job(_: object, source: bytes, script: str, args: tuple[str, ...]) -> 
     """Execute a script as the function of a job; the context is not handed on."""
     _leave_logging_alone()
     run_script(source, script, args)
+    join_threads()
+
+
+def module_job(_: object, name: str, args: tuple[str, ...]) -> None:
+    """Execute ``-m module`` as the function of a job; the context is not handed on."""
+    _leave_logging_alone()
+    run_module(name, args)
     join_threads()
 
 

@@ -43,6 +43,7 @@ from understudy.cli.commands.run import (
     App,
     Args,
     As,
+    IsModule,
     RunId,
     answer_ended_run,
     checked_run_id,
@@ -135,6 +136,7 @@ def start(
     app: App,
     said: SparkSubmit,
     args: Args = None,
+    is_module: IsModule = False,
     run_id: RunId = None,
     runs_as: As = None,
     from_savepoint: FromSavepoint = None,
@@ -149,7 +151,9 @@ def start(
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
-    spec = application_spec(configuration, app, args or (), said, runs_as)
+    spec = application_spec(
+        configuration, app, args or (), said, is_module=is_module, runs_as=runs_as
+    )
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)
