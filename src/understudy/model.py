@@ -282,6 +282,18 @@ class Intent(Record, frozen=True):
     """The checkpoint directory that a person configured; empty for the default in ``layout``."""
 
 
+class Limits(Record, frozen=True):
+    """A job's own limits, which replace those of the configuration."""
+
+    retries: int | None = None
+    """Most retries after exceptions of the function; None: the restart strategy decides."""
+    timeout_s: float | None = None
+    """Longest run of the function in one attempt; None: no limit."""
+    whole: bool = False
+    """The function was not written as a job: another attempt starts from the top, and repeats what
+    the last one has written."""
+
+
 class Restarts(Record, frozen=True):
     """The restart strategy's counters for one job or one ``main``."""
 
@@ -326,6 +338,8 @@ class JobEntry(Record, frozen=True):
     attempt: int = 0
     intent: Intent | None = None
     restarts: Restarts = Restarts()
+    limits: Limits = Limits()
+    """The limits that the job was submitted with, as its plan was."""
     displaced: bool = False
     """The job gave way to another one that ``main`` reached first after a failover."""
     cancel_requested: bool = False
@@ -333,9 +347,6 @@ class JobEntry(Record, frozen=True):
     """Final status to set once the savepoint is durable."""
     checkpoints: str = ""
     """Register key of the job's checkpoint document; empty before the first checkpoint."""
-    whole: bool = False
-    """It runs code that was not written as a job: another attempt starts from the top, and repeats
-    what the last one has written."""
     begun_after: int = 0
     """The last attempt before a person discarded the result; the next one started from scratch."""
     result: JobResultEntry | None = None

@@ -11,7 +11,7 @@ from understudy.config.secrets import HIDDEN
 from understudy.core.failing import NEVER, Failed
 from understudy.jobmanager import failure_news
 from understudy.jobmanager.failure_history import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
-from understudy.model import Failure, JobEntry, JobId, Pointer
+from understudy.model import Failure, JobEntry, JobId, Limits, Pointer
 from understudy.process.reporter import LOG_ONLY
 
 
@@ -70,7 +70,7 @@ def test_a_loss_has_no_traceback_and_its_reason_stands_in_the_log() -> None:
 
 def test_a_job_that_starts_from_the_top_says_so_where_a_retry_follows() -> None:
     lost = Failure(type="AttemptLost", message="killed")
-    whole = replace(JOB, whole=True)
+    whole = replace(JOB, limits=Limits(whole=True))
     again = told(lost, Failed(1, "killed", 1, 30, 0.0), whole)
     never = told(lost, Failed(1, "killed", reason="no more retries"), whole)
     consequences = [heard.events[0]["consequence"] for heard in (again, never)]

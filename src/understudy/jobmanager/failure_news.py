@@ -23,7 +23,7 @@ def tell(reporter: Reporter, log: str, job: JobEntry, end: Failed, failure: Fail
     """Report a failed attempt to programs and people, and write it to the log named ``log``."""
     short = bounded(failure)
     kind, message, traceback = masked(short.type), masked(short.message), masked(short.traceback)
-    consequence = FROM_THE_TOP if job.whole and not end.reason else ""
+    consequence = FROM_THE_TOP if job.limits.whole and not end.reason else ""
     reporter.event(
         "attempt-failed",
         job_id=job.job_id,
@@ -33,7 +33,7 @@ def tell(reporter: Reporter, log: str, job: JobEntry, end: Failed, failure: Fail
         retry=end.retry,
         retries=end.retries,
         delay_s=None if end.delay_s is None else round(end.delay_s, 3),
-        reason=ONCE if job.whole and end.reason == NEVER else end.reason,
+        reason=ONCE if job.limits.whole and end.reason == NEVER else end.reason,
         consequence=consequence,
     )
     text = f"attempt {end.attempt} failed: {traceback or f'{kind}: {message}'}".rstrip()
