@@ -225,7 +225,8 @@ def describe(event: Event) -> str:
             where = f"in slot {event['slot']}" if event["slot"] else "to spare"
             return f"understudy: driver {event['pid']} {where} {event['reason']}"
         case "leader":
-            return f"understudy: {event['id']} leads, term {event['term']}, {event['rest']}"
+            who = f"{event['id']} (process {event['pid']})"
+            return f"understudy: {who} leads, term {event['term']}, {event['rest']}"
         case "application-redeployed":
             return f"understudy: {_redeployed(event)}"
         case "result-discarded":
