@@ -45,7 +45,7 @@ class Accepting:
         )
 
     def send(self, message: MainMessage) -> None:
-        """See `MainLink.tell`."""
+        """See `MainLink.send`."""
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""

@@ -73,7 +73,7 @@ class Jobs:
             self._changed.notify_all()
 
     def send(self, message: MainMessage) -> None:
-        """See `MainLink.tell`."""
+        """See `MainLink.send`."""
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""
