@@ -157,8 +157,9 @@ def run_application(
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
     spec = application_spec(
-        configuration, app, args or (), said, is_module=is_module, python=python, runs_as=runs_as
+        configuration, app, args or (), said, is_module=is_module, runs_as=runs_as
     )
+    spec = msgspec.structs.replace(spec, python=python or "")
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration)
@@ -231,9 +232,9 @@ def jobmanager(
             args or (),
             said,
             is_module=is_module,
-            python=python,
             runs_as=runs_as,
         )
+        spec = msgspec.structs.replace(spec, python=python or "")
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
