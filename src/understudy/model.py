@@ -141,6 +141,10 @@ class StartFrom(Record, frozen=True):
     """``main`` need not submit a job of that name."""
 
 
+MODULE = "-m "
+"""What the target of a module begins with, as no script's and no function's does."""
+
+
 class ApplicationRecord(Record, frozen=True):
     """What is needed to execute an application again: the ApplicationStore's entry (FLIP-560)."""
 
@@ -148,9 +152,9 @@ class ApplicationRecord(Record, frozen=True):
     run_id: RunId
     name: str
     target: str
-    """``module:function``, or the script's name below the code directory."""
+    """``module:function``, ``-m module``, or the script's name below the code directory."""
     script: str
-    """The script's path at submission (for ``__file__``); empty for a function."""
+    """The script's path or URL at submission (for ``__file__``); empty for the others."""
     args: tuple[str, ...] = ()
     cwd: str = ""
     artifacts: tuple[Artifact, ...] = ()

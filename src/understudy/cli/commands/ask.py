@@ -20,6 +20,7 @@ import typer
 from understudy.api.authentication import rest_security
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
+from understudy.cli.commands import completing
 from understudy.cli.commands.common import (
     DEFAULT_CLUSTER_ID,
     ConfigDir,
@@ -61,7 +62,14 @@ FAILED_JOBS_MAX = 20
 NOT_ENDED = 4
 """Exit code of `result` for an application or job that has not ended."""
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="An application's id, run id or job id.")]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An application's id, run id or job id.",
+        autocompletion=completing.ids,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
