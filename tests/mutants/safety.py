@@ -60,7 +60,7 @@ SAFETY = (
         "tests/jobmanager/test_limits.py",
     ),
     mutant(
-        "the limits of the code before stay", 7, "jobmanager/application_jobs.py",
+        "the limits of the code before stay", 7, "jobmanager/job_requests.py",
         "deployment=deployment, limits=limits)",
         "deployment=deployment)",
         "tests/jobmanager/test_limits.py",

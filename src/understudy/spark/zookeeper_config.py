@@ -6,12 +6,12 @@ file's directory, in which we start the server.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from understudy.config.configuration import state_home
 from understudy.errors import ConfigurationError
 
 DEFAULT_PORT = 2181
@@ -144,8 +144,7 @@ def read_config(
 
 def default_directory() -> Path:
     """Return the directory of the server that has no ``zoo.cfg`` of the user's."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "understudy" / "zookeeper"
+    return state_home() / "zookeeper"
 
 
 def default_server(directory: Path) -> ServerConfig:
