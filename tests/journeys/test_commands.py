@@ -145,9 +145,14 @@ def test_storage_is_read_when_nobody_leads(start: Start, place: Path) -> None:
     listed = json.loads(command(place, "list", "--json").stdout)["applications"][0]
     info = json.loads(command(place, "info", listed["id"], "--json").stdout)
     result = json.loads(command(place, "result", listed["id"], "--json", code=4).stdout)
+    checked = json.loads(
+        command(place, "check", *harness.SESSION_LESS, *NAMED, "--json", "three.py").stdout
+    )
 
     assert ("RUNNING", None) == (listed["status"], listed["leader"])
     assert ["FINISHED", "RECONCILING"] == [job["state"] for job in info["jobs"]]
+    unfinished = {"run": listed["run-id"], "kept": ["first job"], "to do": ["second job"]}
+    assert [unfinished] == checked["unfinished"]
     assert ["COMPLETED", "IN_PROGRESS"] == [one["status"]["id"] for one in result["jobs"]]
 
 
