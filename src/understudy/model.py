@@ -280,6 +280,15 @@ class Intent(Record, frozen=True):
     """The checkpoint directory that a person configured; empty for the default in ``layout``."""
 
 
+class Limits(Record, frozen=True):
+    """A job's own limits, which replace those of the configuration."""
+
+    retries: int | None = None
+    """Most retries after exceptions of the function; None: the restart strategy decides."""
+    timeout_s: float | None = None
+    """Longest run of the function in one attempt; None: no limit."""
+
+
 class Restarts(Record, frozen=True):
     """The restart strategy's counters for one job or one ``main``."""
 
@@ -324,6 +333,8 @@ class JobEntry(Record, frozen=True):
     attempt: int = 0
     intent: Intent | None = None
     restarts: Restarts = Restarts()
+    limits: Limits = Limits()
+    """The limits that the job was submitted with, as its plan was."""
     displaced: bool = False
     """The job gave way to another one that ``main`` reached first after a failover."""
     cancel_requested: bool = False

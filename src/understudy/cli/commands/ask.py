@@ -30,7 +30,6 @@ from understudy.cli.commands.common import (
     configured,
 )
 from understudy.cli.launch.compose import EXIT_CODES, open_services
-from understudy.cli.launch.story import on_one_line
 from understudy.config import Configuration, options
 from understudy.errors import (
     DataError,
@@ -42,6 +41,7 @@ from understudy.errors import (
 from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
+from understudy.process.attempt_news import on_one_line
 from understudy.process.reporter import printable, printable_lines
 
 if TYPE_CHECKING:
