@@ -58,6 +58,12 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["-D", "rest.bind-address=0.0.0.0", "app.py"], "rest.bind-address is '0.0.0.0'"),
         (["-D", "rest.bind-port=38111", "app.py"], "2 JobManagers are to be started, and 1 found"),
         (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
+        (["-D", "high-availability.storageDir=app.py", *NAMED, "app.py"], "is no directory"),
+        (["-D", "high-availability.storageDir=/proc/none", *NAMED, "app.py"], "cannot be used"),
+        (["-D", "io.tmp.dirs=/proc/none", *NAMED, "app.py"], "io.tmp.dirs cannot be used: /proc"),
+        (["--python", "/nowhere", "app.py"], "--python /nowhere: there is no Python"),
+        (["-m", "nowhere.main"], "-m nowhere.main: no module 'nowhere' in"),
+        (["app:nothing"], "app.py has no 'nothing'; its functions: none"),
         (["-D", "high-availability.type=pigeon", "app.py"], "high-availability.type is 'pigeon'"),
         (["--slots", "0", "app.py"], "--slots"),
         (["--colour", "app.py"], "--colour"),
@@ -389,6 +395,18 @@ def test_a_quorum_that_does_not_answer_is_named(place: Path, verb: list[str]) ->
     assert "ZooKeeper quorum 127.0.0.1:9 accepts a session" in done.stderr
     assert "refused" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.filesystem
+def test_a_start_is_refused_without_its_quorum(place: Path) -> None:
+    (place / "app.py").touch()
+    quorum = "high-availability.zookeeper.quorum=127.0.0.1:9"
+    patience = "high-availability.zookeeper.client.connection-timeout=100ms"
+    chosen = ["-D", "high-availability.type=zookeeper", "-D", quorum, "-D", patience]
+    done = command(place, "run-application", *chosen, *NAMED, "app.py", code=2)
+
+    assert "the register cannot be used" in done.stderr
+    assert "ZooKeeper quorum 127.0.0.1:9 accepts a session" in done.stderr
 
 
 @pytest.mark.filesystem

@@ -73,6 +73,28 @@ def check_startable(
     prove_places(configuration)
 
 
+def check_storage_dir(configuration: Configuration) -> None:
+    """Raise `UsageError` for a local storage directory that is no directory."""
+    storage = open_storage(configuration.storage_dir)
+    if isinstance(storage, LocalStorage) and storage.root.exists() and not storage.root.is_dir():
+        raise UsageError(
+            f"{options.STORAGE_DIR.key} cannot be used: {storage.root}: is no directory"
+        )
+
+
+def check_scratch(configuration: Configuration) -> None:
+    """Raise `UsageError` unless drivers can write their scratch data; leave nothing behind."""
+    base = _scratch_base(configuration)
+    try:
+        with tempfile.TemporaryFile(dir=scratch_base(configuration)):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"{options.TMP_DIRS.key} cannot be used: {base}: {why}") from error
+    with contextlib.suppress(OSError):
+        base.rmdir()  # Unless processes use it.
+
+
 async def _check_coordination(services: HighAvailabilityServices) -> None:
     """Raise `UsageError` if the cluster's data in storage belongs to another register."""
     cluster = services.locations.cluster

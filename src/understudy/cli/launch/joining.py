@@ -12,7 +12,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from understudy.cli.launch.compose import check_startable, open_services
+from understudy.cli.launch.compose import (
+    check_scratch,
+    check_startable,
+    check_storage_dir,
+    open_services,
+)
 from understudy.cli.launch.shared_storage import check_storage, lives
 from understudy.cli.launch.standalone import check_places
 from understudy.config import Configuration, options
@@ -74,6 +79,8 @@ def check_startable_here(
     ``jobmanagers``: number of JobManagers started with this configuration.
     """
     check_places([configuration] * jobmanagers)
+    check_storage_dir(configuration)
+    check_scratch(configuration)
     check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
     if not configuration.is_standalone:
         services = open_services(configuration, cluster_id)
