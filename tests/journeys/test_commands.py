@@ -60,7 +60,6 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
         (["-D", "high-availability.storageDir=app.py", *NAMED, "app.py"], "is no directory"),
         (["-D", "high-availability.storageDir=/proc/none", *NAMED, "app.py"], "cannot be used"),
-        (["-D", "io.tmp.dirs=/proc/none", *NAMED, "app.py"], "io.tmp.dirs cannot be used: /proc"),
         (["--python", "/nowhere", "app.py"], "--python /nowhere: there is no Python"),
         (["-m", "nowhere.main"], "-m nowhere.main: no module 'nowhere' in"),
         (["app:nothing"], "app.py has no 'nothing'; its functions: none"),

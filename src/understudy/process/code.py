@@ -267,5 +267,7 @@ def _modules(root: Path) -> Iterator[Path]:
         )
         package = (here / "__init__.py").exists() and here != root
         for name in sorted(files):
-            if name.endswith(".py") or (package and not name.endswith((".pyc", ".pyo"))):
+            wanted = name.endswith(".py") or (package and not name.endswith((".pyc", ".pyo")))
+            # A pipe would be read for ever; editors leave links to nothing (``.#app.py``).
+            if wanted and (here / name).is_file():
                 yield here / name

@@ -16,7 +16,7 @@ from typing import Any
 
 from understudy.api.directory import Directory
 from understudy.api.views import ApplicationFacts
-from understudy.cli.launch.compose import directory_of, open_services
+from understudy.cli.launch.compose import open_services, remove_unused_place
 from understudy.cli.launch.joining import check_startable_here, patiently
 from understudy.cli.launch.preflight import check_drivers_start, check_master_answers
 from understudy.cli.launch.spark_submit import check_configured
@@ -27,7 +27,6 @@ from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.errors import UnderstudyError
 from understudy.ha import layout
-from understudy.ha.storage import open_storage
 from understudy.model import JobStatus
 from understudy.spark.installed import pyspark_version
 from understudy.spark.java import find_java
@@ -105,8 +104,7 @@ def _check_places(
         check_startable_here(configuration, trial, jobmanagers=to_place)
     if cluster_id is None:
         with contextlib.suppress(UnderstudyError, OSError):
-            cluster = directory_of(configuration, trial)
-            open_storage(configuration.storage_dir).delete_tree(cluster)
+            remove_unused_place(configuration, trial)
 
 
 def _entry(spec: ApplicationSpec) -> dict[str, Any]:
