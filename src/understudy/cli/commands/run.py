@@ -55,13 +55,15 @@ from understudy.cli.launch.resuming import print_resume
 from understudy.cli.launch.show import LiveView, PlainView
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import (
+    ApplicationSpec,
+    RunsAs,
     WorkerSpec,
     check_handed_on,
     guarded,
     new_worker,
 )
 from understudy.cli.launch.story import Event, Story, reason_of
-from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.submitting import application_spec, unconverted
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
@@ -105,6 +107,15 @@ Rerun = Annotated[
         help="Discard this job's result in the unfinished run: it runs again; may be repeated.",
     ),
 ]
+As = Annotated[
+    RunsAs | None,
+    typer.Option(
+        "--as",
+        help="Run APP as main, which submits jobs, or whole as one job. By default a script that "
+        "does not import understudy runs as one job.",
+        show_default=False,
+    ),
+]
 PASS_THROUGH = {"allow_interspersed_args": False}
 """Arguments after APP belong to the application."""
 
@@ -133,6 +144,7 @@ def run_application(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -150,7 +162,7 @@ def run_application(
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
     spec = application_spec(
-        configuration, app, args or (), said, is_module=is_module, python=python
+        configuration, app, args or (), said, is_module=is_module, python=python, runs_as=runs_as
     )
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
@@ -173,6 +185,7 @@ def run_application(
     wanted = _jobmanagers(configuration, jobmanagers)
     check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id, jobmanagers=wanted)
+    say_how_it_runs(spec)
     plan = ClusterPlan(
         configuration,
         cluster_id,
@@ -199,6 +212,7 @@ def jobmanager(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -217,7 +231,13 @@ def jobmanager(
         _check_without_application(configuration, said, rerun, restore)
     else:
         spec = application_spec(
-            configuration, app, args or (), said, is_module=is_module, python=python
+            configuration,
+            app,
+            args or (),
+            said,
+            is_module=is_module,
+            python=python,
+            runs_as=runs_as,
         )
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
@@ -234,6 +254,7 @@ def jobmanager(
     if spec:
         spec = restored_spec(spec, restore, configuration, cluster_id)
         changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
+        say_how_it_runs(spec)
     _become(
         new_worker(
             "jobmanager",
@@ -342,6 +363,12 @@ async def read_registry(configuration: Configuration, cluster_id: str) -> Regist
     except OSError as error:  # A start is refused then; commands that only ask may try again.
         why = str(error) or "it does not answer"
         raise UsageError(f"the register cannot be used: {why}") from error
+
+
+def say_how_it_runs(spec: ApplicationSpec) -> None:
+    """Tell the person if all of an application runs as one job."""
+    if told := unconverted(spec):
+        typer.echo(told, err=True)
 
 
 def answer_ended_run(
