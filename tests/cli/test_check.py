@@ -43,6 +43,7 @@ def test_what_would_run_is_said(place: Path) -> None:
     expected = {
         "application": "app",
         "entry": "app.py",
+        "as": "job",
         "arguments": ["an-argument"],
         "modules": ["app.py", "helper.py"],
         "jobmanagers": 1,

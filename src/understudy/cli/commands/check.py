@@ -9,7 +9,7 @@ import typer
 from understudy.cli.commands.ask import print_json
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, cluster_id_of, configured
 from understudy.cli.commands.interpreter import Python
-from understudy.cli.commands.run import MEMBERS_MAX, PASS_THROUGH, App, Args, IsModule
+from understudy.cli.commands.run import MEMBERS_MAX, PASS_THROUGH, App, Args, As, IsModule
 from understudy.cli.launch.checking import Checked, check_start
 from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
 from understudy.cli.launch.submitting import application_spec
@@ -32,6 +32,7 @@ def check(
     args: Args = None,
     is_module: IsModule = False,
     python: Python = None,
+    runs_as: As = None,
     jobmanagers: Annotated[
         int | None,
         typer.Option(min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default="2"),
@@ -55,7 +56,13 @@ def check(
     checked, spec = Checked(), None
     with checked.step():
         spec = application_spec(
-            configuration, app, args or (), said, is_module=is_module, python=python
+            configuration,
+            app,
+            args or (),
+            said,
+            is_module=is_module,
+            python=python,
+            runs_as=runs_as,
         )
     check_start(
         checked,
@@ -88,6 +95,7 @@ def _lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
         found += [
             ("application", plan["application"]),
             ("entry", " ".join([_entry(plan), *plan["arguments"]])),
+            ("runs as", "main, which submits jobs" if plan["as"] == "main" else "one job, whole"),
             ("stored", _some(plan["modules"]) or "nothing: its module is installed"),
         ]
     if plan.get("py-files"):

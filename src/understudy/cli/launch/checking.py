@@ -112,6 +112,7 @@ def _entry(spec: ApplicationSpec) -> dict[str, Any]:
     return {
         "application": spec.name,
         "entry": target_of(spec),
+        "as": spec.runs_as.value,
         "from": spec.app,
         "arguments": list(spec.args),
         "modules": [name.removeprefix("app/") for name in files if name.startswith("app/")],
