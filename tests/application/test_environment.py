@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from understudy.application.environment import Environment, JobClient
+from understudy.application.environment import Environment
+from understudy.application.job_client import JobClient, JobExecutionResult
 from understudy.core.matching import Assignment
 from understudy.errors import JobStopped, SubmissionError
 from understudy.ha.format import digest
@@ -32,6 +33,7 @@ class Accepting:
         """See `MainLink.request`."""
         asked = message(1)
         if isinstance(asked, messages.Submit):
+            self.submitted = asked
             return messages.Accepted(request=1, past={})
         return messages.JobDone(
             request=1,
@@ -74,7 +76,7 @@ def test_main_gets_a_value_with_its_types() -> None:
     link.value = b'{"total":{"!decimal":"1.10"},"range":{"!tuple":[1,2]}}'
     expected = {"total": decimal.Decimal("1.10"), "range": (1, 2)}
 
-    actual = Environment(link, Assignment("a" * 32)).execute(job).value
+    actual: object = Environment(link, Assignment("a" * 32)).execute(job).value
 
     assert expected == actual
 
@@ -90,7 +92,9 @@ def test_a_job_that_was_stopped_with_a_savepoint_has_no_value() -> None:
         savepoint="/kept/savepoint-1",
         stopped=True,
     )
-    result = JobClient(Accepting(), JobId("a" * 32), "load", done).result()
+    result: JobExecutionResult[object] = JobClient(
+        Accepting(), JobId("a" * 32), "load", done
+    ).result()
 
     assert (True, "/kept/savepoint-1") == (result.stopped, result.savepoint)
     with pytest.raises(

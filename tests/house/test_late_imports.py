@@ -32,7 +32,13 @@ ALLOWED = {
     ("cli/commands/ask.py", "rich.table"): START,
     ("cli/commands/ask.py", "rich.text"): START,
     ("cli/commands/ask.py", "understudy.cli.commands.tail"): START,
+    ("cli/commands/completing.py", "understudy.cli.commands.ask"): START,
+    ("cli/commands/completion.py", "f'{package}.shell_completion'"): (
+        "typer brings a copy of click, or uses click"
+    ),
     ("cli/commands/group.py", "f'understudy.cli.commands.{module}'"): START,
+    ("cli/launch/entry_points.py", "understudy.ha.remote_files"): OPTIONAL,
+    ("cli/launch/interpreter.py", "importlib.metadata"): START,
     ("cli/launch/notify.py", "httpx"): OPTIONAL,
     ("cli/launch/shared_storage.py", "httpx"): OPTIONAL,
     ("config/backends.py", "importlib.metadata"): START,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import itertools
 import linecache
 import logging
@@ -33,7 +34,7 @@ from understudy.core.matching import Assignment
 from understudy.errors import JobStopped, UnreachableError
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, open_storage
-from understudy.model import Failure, JobId, Pointer
+from understudy.model import MODULE, Failure, JobId, Pointer
 from understudy.process import channels
 from understudy.process.channels import HEARTBEAT_S, SCRATCH
 from understudy.process.failures import failure_of, shown, storable, uncaught_job
@@ -142,6 +143,8 @@ def execute(run: RunMain) -> messages.MainEnded:
         with Home().user_code():
             if run.script:
                 _run_script(run)
+            elif run.target.startswith(MODULE):
+                _run_module(run)
             else:
                 _run_function(run)
     except Terminated:
@@ -181,6 +184,31 @@ def _run_script(run: RunMain) -> None:
     linecache.cache[run.script] = (len(text), None, text.splitlines(keepends=True), run.script)
     sys.argv = [run.script, *run.args]
     exec(compile(source, run.script, "exec"), module.__dict__)  # noqa: S102 -- this is the job
+
+
+def _run_module(run: RunMain) -> None:
+    """Execute a module as ``python -m`` does: as ``__main__``, in its package."""
+    name = run.target.removeprefix(MODULE)
+    found = importlib.util.find_spec(name)
+    if found and found.submodule_search_locations is not None:
+        found = importlib.util.find_spec(f"{name}.__main__")
+    loader: Any = found.loader if found else None
+    if found is None or loader is None:
+        raise ModuleNotFoundError(f"no module {name!r} to execute", name=name)
+    module = types.ModuleType("__main__")
+    place = found.origin or name
+    module.__dict__.update(
+        {
+            "__file__": place,
+            "__builtins__": __builtins__,
+            "__spec__": found,
+            "__loader__": loader,
+            "__package__": found.parent,
+        }
+    )
+    sys.modules["__main__"] = module
+    sys.argv = [place, *run.args]
+    exec(loader.get_code(found.name), module.__dict__)  # noqa: S102 -- this is the job
 
 
 def _run_function(run: RunMain) -> None:

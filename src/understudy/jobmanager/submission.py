@@ -26,9 +26,9 @@ class Submission:
 
     name: str
     target: str
-    """The script's file name, or ``module:function``."""
+    """The script's file name, ``-m module``, or ``module:function``."""
     script: str
-    """The script's absolute path; empty for a function."""
+    """The script's absolute path or URL; empty for a module and for a function."""
     args: tuple[str, ...]
     cwd: str
     files: tuple[SourceFile, ...]

@@ -20,6 +20,7 @@ import typer
 from understudy.api.authentication import rest_security
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
+from understudy.cli.commands import completing
 from understudy.cli.commands.common import (
     DEFAULT_CLUSTER_ID,
     ConfigDir,
@@ -29,7 +30,6 @@ from understudy.cli.commands.common import (
     configured,
 )
 from understudy.cli.launch.compose import EXIT_CODES, open_services
-from understudy.cli.launch.story import on_one_line
 from understudy.config import Configuration, options
 from understudy.errors import (
     DataError,
@@ -41,6 +41,7 @@ from understudy.errors import (
 from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
+from understudy.process.attempt_news import on_one_line
 from understudy.process.reporter import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -61,7 +62,14 @@ FAILED_JOBS_MAX = 20
 NOT_ENDED = 4
 """Exit code of `result` for an application or job that has not ended."""
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="An application's id, run id or job id.")]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An application's id, run id or job id.",
+        autocompletion=completing.ids,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:

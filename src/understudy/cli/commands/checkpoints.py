@@ -12,12 +12,16 @@ from rich.table import Table
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
+from understudy.cli.commands import completing
 from understudy.cli.commands.ask import ENDED, Ask, cell, find_one, long, only_one, print_json, when
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
 from understudy.errors import NoLeaderError
 from understudy.process.reporter import printable
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's name or id.")]
+Job = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="A job's name or id.", autocompletion=completing.jobs),
+]
 
 
 def register(app: typer.Typer) -> None:

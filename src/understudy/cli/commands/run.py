@@ -21,6 +21,7 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
+from understudy.cli.commands.interpreter import Python
 from understudy.cli.commands.restoring import (
     AllowNonRestored,
     Claim,
@@ -78,10 +79,10 @@ RUN_ID_MAX = 64
 MEMBERS_MAX = 100
 """More JobManagers or TaskManagers than one machine can use."""
 
-App = Annotated[str, typer.Argument(help="A script, or module:function.")]
-OptionalApp = Annotated[
-    str | None, typer.Argument(help="A script, or module:function.", show_default=False)
-]
+APP_HELP = "A script or notebook (its path or URL), or module:function; with -m, a module."
+App = Annotated[str, typer.Argument(help=APP_HELP)]
+OptionalApp = Annotated[str | None, typer.Argument(help=APP_HELP, show_default=False)]
+IsModule = Annotated[bool, typer.Option("-m", help="APP is a module, run as python -m runs it.")]
 Host = Annotated[
     str | None,
     typer.Option("--host", help="The name or address by which other hosts reach this process."),
@@ -114,6 +115,8 @@ def run_application(
     app: App,
     said: SparkSubmit,
     args: Args = None,
+    is_module: IsModule = False,
+    python: Python = None,
     jobmanagers: Annotated[
         int | None,
         typer.Option(min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default="2"),
@@ -140,7 +143,9 @@ def run_application(
         settings.append(f"{options.SLOTS.key}={slots}")
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
-    spec = application_spec(configuration, app, args or (), said)
+    spec = application_spec(
+        configuration, app, args or (), said, is_module=is_module, python=python
+    )
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration)
@@ -180,6 +185,8 @@ def jobmanager(
     said: SparkSubmit,
     app: OptionalApp = None,
     args: Args = None,
+    is_module: IsModule = False,
+    python: Python = None,
     host: Host = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="The port of its REST endpoint.")
@@ -203,7 +210,9 @@ def jobmanager(
     if app is None:
         _check_without_application(configuration, said, rerun, restore)
     else:
-        spec = application_spec(configuration, app, args or (), said)
+        spec = application_spec(
+            configuration, app, args or (), said, is_module=is_module, python=python
+        )
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
@@ -236,6 +245,7 @@ def taskmanager(
     host: Annotated[
         str | None, typer.Option("--host", help="How this host is called where it is shown.")
     ] = None,
+    python: Python = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:

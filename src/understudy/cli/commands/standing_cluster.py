@@ -42,6 +42,7 @@ from understudy.cli.commands.run import (
     PASS_THROUGH,
     App,
     Args,
+    IsModule,
     RunId,
     answer_ended_run,
     checked_run_id,
@@ -133,6 +134,7 @@ def start(
     app: App,
     said: SparkSubmit,
     args: Args = None,
+    is_module: IsModule = False,
     run_id: RunId = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
@@ -146,7 +148,7 @@ def start(
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
-    spec = application_spec(configuration, app, args or (), said)
+    spec = application_spec(configuration, app, args or (), said, is_module=is_module)
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)

@@ -52,8 +52,10 @@ def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
         command += ["--conf", f"{key}={value}"]
     if spec.py_files:
         command += ["--py-files", ",".join(spec.py_files)]
+    if spec.python:
+        command += ["--python", spec.python]
     words = masked_words([spec.app, *spec.args])
-    command += words
+    command += ["-m", *words] if spec.is_module else words
     typer.echo(f"  {shlex.join(command)}", err=True)
     if (shown, conf, words) != (settings, spec.conf, [spec.app, *spec.args]):
         typer.echo("understudy: fill in the secrets, which are not shown", err=True)

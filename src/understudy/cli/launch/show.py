@@ -21,9 +21,9 @@ from understudy.cli.launch.story import (
     LastCheckpoint,
     Story,
     of_what,
-    on_one_line,
 )
-from understudy.process.reporter import printable, printable_lines
+from understudy.process.attempt_news import failed_attempt
+from understudy.process.reporter import printable
 
 BAR_WIDTH = 24
 NAME_WIDTH = 32
@@ -236,7 +236,7 @@ def describe(event: Event) -> str:
         case "job-status":
             return _describe_job(event)
         case "attempt-failed":
-            return f"understudy: {_failed_attempt(event)}"
+            return f"understudy: {failed_attempt(event)}"
         case "job-executors":
             return f"understudy: {_attempt(event)} {printable(event['waits'] or 'has executors')}"
         case "checkpoint-failed":
@@ -260,27 +260,6 @@ def _describe_job(event: Event) -> str:
 
 def _attempt(event: Event) -> str:
     return f"job {printable(event['name'])!r}, attempt {event['attempt']}"
-
-
-def _failed_attempt(event: Event) -> str:
-    """Return why the attempt failed and what follows, then the traceback."""
-    failure = event["failure"]
-    why = printable(on_one_line(failure["type"], failure["message"]))
-    told = f"{_attempt(event)}, failed: {why}; {_retry(event)}"
-    traceback = printable_lines(failure["traceback"].rstrip())
-    return f"{told}\n{traceback}" if traceback else told
-
-
-def _retry(event: Event) -> str:
-    if event["reason"]:
-        return printable(event["reason"])
-    limit = "" if event["retries"] is None else f" of {event['retries']:,}"
-    delay_s = event["delay_s"]
-    if delay_s is None:
-        when = "when main reaches the job again"
-    else:
-        when = f"in {delay_s:.3g} s" if delay_s else "at once"
-    return f"retry {event['retry']:,}{limit} {when}"
 
 
 def _restored(event: Event) -> str:

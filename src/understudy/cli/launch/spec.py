@@ -31,13 +31,17 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     """The application that a JobManager brings."""
 
     app: str
-    """The script's absolute path, or ``module:function``."""
+    """The script's absolute path or URL, ``module:function``, or a module's name."""
     args: tuple[str, ...]
     cwd: str
     name: str
     py_files: tuple[str, ...]
     conf: dict[str, str]
     savepoints: tuple[StartFrom, ...] = ()
+    is_module: bool = False
+    """Whether ``app`` runs as ``python -m`` does."""
+    python: str = ""
+    """The interpreter that was named for it; empty for that of the command."""
 
 
 def check_handed_on(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.model import Failure
+from understudy.process.attempt_news import on_one_line
 
 Event = dict[str, Any]
 
@@ -37,21 +38,11 @@ PUBLIC = (
 """Events that ``--json`` prints; the others are for the terminal."""
 
 
-REASON_CHARS_MAX = 500
-"""Longest failure text in an event; the result has the full text."""
-
-
 def reason_of(failure: Failure | None) -> str | None:
     """Return an application's failure on one line; None without a failure."""
     if failure is None:
         return None
     return on_one_line(failure.type, failure.message)
-
-
-def on_one_line(kind: str, message: str) -> str:
-    """Return an exception on one line, without most of a long message."""
-    text = " ".join((f"{kind}: {message}" if message else kind).split())
-    return text if len(text) <= REASON_CHARS_MAX else f"{text[:REASON_CHARS_MAX]}…"
 
 
 RATE_S = 10.0

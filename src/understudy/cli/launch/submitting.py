@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from understudy.cli.launch.entry_points import EntryPoint, check, entry_point, full_name
 from understudy.cli.launch.spec import ApplicationSpec
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, quoted
@@ -22,40 +21,35 @@ if TYPE_CHECKING:
 
 
 def application_spec(
-    configuration: Configuration, app: str, args: Iterable[str], said: SparkSubmit
+    configuration: Configuration,
+    app: str,
+    args: Iterable[str],
+    said: SparkSubmit,
+    *,
+    is_module: bool = False,
+    python: str | None = None,
 ) -> ApplicationSpec:
     """Return the complete application from the command line. Raises `UsageError`."""
-    if _is_function(app):
-        target, title = app, app.rpartition(":")[2]
-    else:
-        path = Path(app)
-        if not path.is_file():
-            raise UsageError(f"{app}: no such script (or give module:function)")
-        if path.suffix in {".jar", ".r", ".R"}:
-            raise UsageError(f"{app}: only Python applications can be run")
-        _check_script(path)
-        target, title = str(path.absolute()), path.stem
+    cwd = str(Path.cwd())
+    app = app if is_module else full_name(app)
+    entry = entry_point(app, cwd, is_module=is_module)
+    check(entry)
     settings = dict(said.conf)
-    title = _checked_title(said.name or settings.get("spark.app.name") or title)
+    title = _checked_title(said.name or settings.get("spark.app.name") or entry.title)
     settings["spark.app.name"] = title
     learn_secrets(settings, configuration.get(options.REDACTED_KEYS))
-    spec = ApplicationSpec(target, tuple(args), str(Path.cwd()), title, said.py_files, settings)
+    spec = ApplicationSpec(
+        app,
+        tuple(args),
+        cwd,
+        title,
+        said.py_files,
+        settings,
+        is_module=is_module,
+        python=python or "",
+    )
     source_files(spec)  # Refuse now files that could not be stored later.
     return spec
-
-
-def _check_script(path: Path) -> None:
-    """Raise `UsageError` for a script that Python cannot read or compile; nothing is executed."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # They are shown when the script runs.
-            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        where = f", line {error.lineno}" if error.lineno else ""
-        raise UsageError(f"{path}{where}: {error.msg}: correct the script") from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{path}: Python cannot compile it: {error}") from error
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _checked_title(title: str) -> str:
@@ -70,14 +64,14 @@ def _checked_title(title: str) -> str:
 
 def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submission:
     """Return the submission to store."""
-    is_function = _is_function(spec.app)
+    entry = _entry_of(spec)
     return Submission(
         name=spec.name,
-        target=target_of(spec),
-        script="" if is_function else spec.app,
+        target=entry.target,
+        script=entry.script,
         args=spec.args,
         cwd=spec.cwd,
-        files=tuple(source_files(spec)),
+        files=(*entry.files, *_given(spec)),
         conf={**configuration.passed_on("spark."), **spec.conf},
         configuration=dict(configuration.redacted()),
         first_job_id=configuration.find(options.FIRST_JOB_ID) or "",
@@ -86,33 +80,18 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
 
 
 def target_of(spec: ApplicationSpec) -> str:
-    """Return the target: the script's file name, or ``module:function``."""
-    return spec.app if _is_function(spec.app) else Path(spec.app).name
+    """Return the target: the script's file name, ``-m module``, or ``module:function``."""
+    return _entry_of(spec).target
 
 
 def source_files(spec: ApplicationSpec) -> list[SourceFile]:
     """Return the application's files. Raises `UsageError`."""
-    given = [*code.py_files(spec.py_files), *given_files.gathered(spec.conf)]
-    if not _is_function(spec.app):
-        return [*code.beside(Path(spec.app)), *given]
-    module = spec.app.partition(":")[0]
-    try:
-        found = importlib.util.find_spec(module.partition(".")[0])
-    except (ImportError, ValueError):
-        found = None
-    if found is None or not found.origin:
-        local = Path(spec.cwd) / f"{module.partition('.')[0]}.py"
-        if not local.is_file():
-            raise UsageError(f"{spec.app}: no module {module!r} here or on Python's path")
-        return [*code.beside(local), *given]
-    if not found.has_location:
-        return given  # Built into Python.
-    origin = Path(found.origin)
-    if "site-packages" in origin.parts or "dist-packages" in origin.parts:
-        return given  # Installed: the same for every process.
-    return [*code.beside(origin), *given]
+    return [*_entry_of(spec).files, *_given(spec)]
 
 
-def _is_function(app: str) -> bool:
-    module, _, name = app.partition(":")
-    return bool(name) and not Path(app).exists() and module.replace(".", "_").isidentifier()
+def _entry_of(spec: ApplicationSpec) -> EntryPoint:
+    return entry_point(spec.app, spec.cwd, is_module=spec.is_module)
+
+
+def _given(spec: ApplicationSpec) -> list[SourceFile]:
+    return [*code.py_files(spec.py_files), *given_files.gathered(spec.conf)]
