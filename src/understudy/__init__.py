@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from understudy.application.environment import Environment, get_environment
     from understudy.application.job_client import JobClient, JobExecutionResult
     from understudy.application.parallel import ParallelJobs
+    from understudy.application.whole import run
     from understudy.driver.context import FencingToken, JobContext, fenced_batch
     from understudy.errors import (
         CheckpointError,
@@ -73,6 +74,7 @@ __all__ = [
     "fenced_batch",
     "get_environment",
     "job",
+    "run",
 ]
 
 _ELSEWHERE = {
@@ -87,6 +89,7 @@ _ELSEWHERE = {
     "fenced_batch": "understudy.driver.context",
     "get_environment": "understudy.application.environment",
     "job": "understudy.application.decorating",
+    "run": "understudy.application.whole",
 }
 """The module of each public name that is not an error."""
 

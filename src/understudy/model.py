@@ -164,6 +164,8 @@ class ApplicationRecord(Record, frozen=True):
     savepoints: tuple[StartFrom, ...] = ()
     python: str = ""
     submitted_at: float = 0.0
+    as_job: bool = False
+    """The application was not converted: it runs whole as one job."""
 
 
 class CheckpointKind(enum.Enum):
@@ -287,6 +289,9 @@ class Limits(Record, frozen=True):
     """Most retries after exceptions of the function; None: the restart strategy decides."""
     timeout_s: float | None = None
     """Longest run of the function in one attempt; None: no limit."""
+    whole: bool = False
+    """The function was not written as a job: another attempt starts from the top, and repeats what
+    the last one has written."""
 
 
 class Restarts(Record, frozen=True):

@@ -16,7 +16,7 @@ START = "each process or command would import what few of them run"
 
 ALLOWED = {
     ("__init__.py", "module"): START,
-    ("application/application_process.py", "module_name"): BY_NAME,
+    ("process/entry_point.py", "module_name"): BY_NAME,
     ("application/application_process.py", "understudy.spark.defaults"): (
         "PySpark is imported under the guardian's eyes, after the first sign of life"
     ),

@@ -19,7 +19,7 @@ from understudy.application.calls import Calls
 from understudy.application.job_client import JobClient, MainLink, expect
 from understudy.application.job_function import check_arguments, check_function, declared
 from understudy.application.parallel import ParallelJobs
-from understudy.application.settings import JobSettings
+from understudy.application.settings import JobSettings, whole_job
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
 from understudy.errors import SubmissionError
@@ -63,6 +63,17 @@ class Environment(Calls):
         of the block itself.
         """
         return ParallelJobs(self._begin)
+
+    def begin_whole(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        name: str,
+    ) -> JobClient[Any]:
+        """Submit a job that keeps nothing: see `understudy.run`, which is the way to call it."""
+        return self._begin(function, args, kwargs, whole_job(name))
 
     def _begin(
         self,

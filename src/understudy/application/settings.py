@@ -34,6 +34,7 @@ class JobSettings:
         limits = Limits(
             retries=theirs.retries if mine.retries is None else mine.retries,
             timeout_s=theirs.timeout_s if mine.timeout_s is None else mine.timeout_s,
+            whole=mine.whole or theirs.whole,
         )
         return JobSettings(
             other.name if self.name is None else self.name,
@@ -55,6 +56,11 @@ def job_settings(
     if name is not None:
         matching.check_name(name)
     return JobSettings(name, _class_names(no_retry), Limits(_retries(retries), _timeout_s(timeout)))
+
+
+def whole_job(name: str) -> JobSettings:
+    """Return the settings of code that was not written as a job: no exception is retried."""
+    return JobSettings(name, _class_names((BaseException,)), Limits(whole=True))
 
 
 def _retries(retries: object) -> int | None:

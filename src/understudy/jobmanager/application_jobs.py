@@ -306,7 +306,7 @@ class ApplicationJobs:
     def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
         """Report the failed attempt."""
         log = log_name(self._record.run_id, self._record.application_id)
-        failure_news.tell(self._reporter, log, master.job_id, master.name, end, failure)
+        failure_news.tell(self._reporter, log, master.entry, end, failure)
 
     def audience(self, master: JobMaster) -> CheckpointNews:
         """Return the job's reporter of checkpoint events."""

@@ -37,6 +37,8 @@ class Submission:
     configuration: dict[str, str] = field(default_factory=dict)
     first_job_id: str = ""
     savepoints: tuple[StartFrom, ...] = ()
+    as_job: bool = False
+    """Run it whole as one job."""
 
     def store(
         self, services: HighAvailabilityServices, run_id: RunId, directory: str, now: float
@@ -59,6 +61,7 @@ class Submission:
             savepoints=self.savepoints,
             python=platform.python_version(),
             submitted_at=now,
+            as_job=self.as_job,
         )
 
 

@@ -35,4 +35,5 @@ def _retry(event: dict[str, Any]) -> str:
         when = "when main reaches the job again"
     else:
         when = f"in {delay_s:.3g} s" if delay_s else "at once"
-    return f"retry {event['retry']:,}{limit} {when}"
+    told = f"retry {event['retry']:,}{limit} {when}"
+    return f"{told}: {event['consequence']}" if event.get("consequence") else told

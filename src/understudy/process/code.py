@@ -23,6 +23,7 @@ from types import ModuleType
 
 import msgspec
 
+from understudy.core.converted import module_name
 from understudy.errors import UsageError
 from understudy.ha import layout, own_directory, removal
 from understudy.ha.blobs import BlobStore
@@ -110,6 +111,17 @@ def py_files(paths: Iterable[str]) -> list[SourceFile]:
         if path.suffix == WHEEL:
             _archives().check_wheel(path)
         found.append(SourceFile(path, f"files/{path.name}", on_path=path.suffix != ".py"))
+    return found
+
+
+def sources(files: Iterable[SourceFile]) -> dict[str, bytes]:
+    """Return the Python sources among the files, also those in archives, by their module's name."""
+    found = {}
+    for file in files:
+        if file.on_path:
+            found.update(_archives().python_sources(file.path))
+        elif name := module_name(file.name.partition("/")[2]):
+            found[name] = file.read()
     return found
 
 

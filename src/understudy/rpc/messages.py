@@ -331,6 +331,8 @@ class RunMain(Message, frozen=True, kw_only=True):
     first_job_id: str = ""
     first_job_name: str = ""
     """The job with the configured first job id; empty if none has it yet."""
+    as_job: bool = False
+    """Run the application, which was not converted, whole as one job."""
 
 
 class Ready(Message, frozen=True, kw_only=True):

@@ -49,13 +49,15 @@ from understudy.cli.launch.resuming import print_resume
 from understudy.cli.launch.show import LiveView, PlainView
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import (
+    ApplicationSpec,
+    RunsAs,
     WorkerSpec,
     check_handed_on,
     guarded,
     new_worker,
 )
 from understudy.cli.launch.story import Event, Story, reason_of
-from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.submitting import application_spec, unconverted
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
@@ -99,6 +101,15 @@ Rerun = Annotated[
         help="Discard this job's result in the unfinished run: it runs again; may be repeated.",
     ),
 ]
+As = Annotated[
+    RunsAs | None,
+    typer.Option(
+        "--as",
+        help="Run APP as main, which submits jobs, or whole as one job. By default a script that "
+        "does not import understudy runs as one job.",
+        show_default=False,
+    ),
+]
 PASS_THROUGH = {"allow_interspersed_args": False}
 """Arguments after APP belong to the application."""
 
@@ -127,6 +138,7 @@ def run_application(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -144,7 +156,7 @@ def run_application(
     configuration = configured(config_dir, settings)
     check_drivers_fit(configuration, taskmanagers)
     spec = application_spec(
-        configuration, app, args or (), said, is_module=is_module, python=python
+        configuration, app, args or (), said, is_module=is_module, python=python, runs_as=runs_as
     )
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
@@ -167,6 +179,7 @@ def run_application(
     wanted = _jobmanagers(configuration, jobmanagers)
     check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id, jobmanagers=wanted)
+    say_how_it_runs(spec)
     plan = ClusterPlan(
         configuration,
         cluster_id,
@@ -193,6 +206,7 @@ def jobmanager(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -211,7 +225,13 @@ def jobmanager(
         _check_without_application(configuration, said, rerun, restore)
     else:
         spec = application_spec(
-            configuration, app, args or (), said, is_module=is_module, python=python
+            configuration,
+            app,
+            args or (),
+            said,
+            is_module=is_module,
+            python=python,
+            runs_as=runs_as,
         )
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
@@ -228,6 +248,7 @@ def jobmanager(
     if spec:
         spec = restored_spec(spec, restore, configuration, cluster_id)
         changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
+        say_how_it_runs(spec)
     _become(
         new_worker(
             "jobmanager",
@@ -332,6 +353,12 @@ async def read_registry(configuration: Configuration, cluster_id: str) -> Regist
         raise UsageError(str(error)) from error
     except DataError as error:
         raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
+
+
+def say_how_it_runs(spec: ApplicationSpec) -> None:
+    """Tell the person if all of an application runs as one job."""
+    if told := unconverted(spec):
+        typer.echo(told, err=True)
 
 
 def answer_ended_run(

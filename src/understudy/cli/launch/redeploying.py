@@ -14,7 +14,7 @@ import typer
 from understudy.api.directory import Directory
 from understudy.api.views import ApplicationFacts
 from understudy.cli.launch.compose import open_services
-from understudy.cli.launch.spec import ApplicationSpec
+from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.cli.launch.submitting import source_files, target_of
 from understudy.clock import SystemClock
 from understudy.config import Configuration
@@ -98,6 +98,12 @@ async def _other_code(
     changed = code.changed(record.artifacts, source_files(spec))
     if record.target != target_of(spec):
         changed.append(f"{target_of(spec)} instead of {record.target}")
+    if not changed and spec.overruled and record.as_job is not (spec.runs_as is RunsAs.JOB):
+        kept, wanted = ("job", "main") if record.as_job else ("main", "job")
+        raise UsageError(
+            f"--as {wanted}: run {unfinished.body.run_id} is unfinished and runs as {kept}, which "
+            f"a restart does not change: leave out --as, or start a new run"
+        )
     return (unfinished.body.record.digest, tuple(changed)) if changed else ("", ())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import sys
 import uuid
@@ -27,6 +28,15 @@ HANDED_ON_BYTES_MAX = 100_000
 names of jobs to run again come on top."""
 
 
+class RunsAs(enum.Enum):
+    """How an application runs."""
+
+    MAIN = "main"
+    """Its script or function submits jobs."""
+    JOB = "job"
+    """It was not converted: its script or function runs whole as one job."""
+
+
 class ApplicationSpec(msgspec.Struct, frozen=True):
     """The application that a JobManager brings."""
 
@@ -42,6 +52,9 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     """Whether ``app`` runs as ``python -m`` does."""
     python: str = ""
     """The interpreter that was named for it; empty for that of the command."""
+    runs_as: RunsAs = RunsAs.MAIN
+    overruled: bool = False
+    """A person said how it runs."""
 
 
 def check_handed_on(

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from understudy.cli.launch.entry_points import EntryPoint, check, entry_point, full_name
-from understudy.cli.launch.spec import ApplicationSpec
+from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, quoted
+from understudy.core.converted import imports_understudy, module_name
 from understudy.core.matching import NAME_BYTES_MAX
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
@@ -28,8 +31,12 @@ def application_spec(
     *,
     is_module: bool = False,
     python: str | None = None,
+    runs_as: RunsAs | None = None,
 ) -> ApplicationSpec:
-    """Return the complete application from the command line. Raises `UsageError`."""
+    """Return the complete application from the command line. Raises `UsageError`.
+
+    ``runs_as`` overrules what its sources tell.
+    """
     cwd = str(Path.cwd())
     app = app if is_module else full_name(app)
     entry = entry_point(app, cwd, is_module=is_module)
@@ -48,8 +55,30 @@ def application_spec(
         is_module=is_module,
         python=python or "",
     )
-    source_files(spec)  # Refuse now files that could not be stored later.
-    return spec
+    files = source_files(spec)  # Refuse now files that could not be stored later.
+    found = runs_as or _runs_as(entry, files)
+    return replace(spec, runs_as=found, overruled=runs_as is not None)
+
+
+def unconverted(spec: ApplicationSpec) -> str:
+    """Return what to tell of an application that was not converted; empty for any other."""
+    if spec.runs_as is RunsAs.MAIN or spec.overruled:
+        return ""
+    return (
+        f"understudy: {target_of(spec)} does not import understudy, so all of it runs as one job: "
+        "the loss of a JobManager does not touch it, the loss of its driver starts it again from "
+        "the top (--as main changes that; docs/convert.md)"
+    )
+
+
+def _runs_as(entry: EntryPoint, files: Iterable[SourceFile]) -> RunsAs:
+    """Return how an application runs, by whether its stored sources import Understudy."""
+    if entry.begins is None or entry.begins not in entry.files:
+        return RunsAs.MAIN  # Installed, or a part of Python: nobody looks into that.
+    sources = code.sources(files)
+    name = module_name(entry.begins.name.partition("/")[2]) or "__main__"
+    sources[name] = entry.begins.read()
+    return RunsAs.MAIN if imports_understudy(name, sources) else RunsAs.JOB
 
 
 def _checked_title(title: str) -> str:
@@ -76,6 +105,7 @@ def submission_of(spec: ApplicationSpec, configuration: Configuration) -> Submis
         configuration=dict(configuration.redacted()),
         first_job_id=configuration.find(options.FIRST_JOB_ID) or "",
         savepoints=spec.savepoints,
+        as_job=spec.runs_as is RunsAs.JOB,
     )
 
 
