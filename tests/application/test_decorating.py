@@ -19,7 +19,7 @@ import understudy
 from tests.application.test_environment import Accepting
 from understudy.application.environment import Environment, current
 from understudy.core.matching import Assignment
-from understudy.errors import JobNameError, SubmissionError
+from understudy.errors import JobNameError, PlanError, SubmissionError
 from understudy.model import Limits
 
 
@@ -150,6 +150,19 @@ def test_what_is_no_function_is_not_decorated(value: Any) -> None:
 
     with pytest.raises(SubmissionError, match=r"decorates a function.*@understudy.job\(name=…\)"):
         decorate(value)
+
+
+@pytest.mark.parametrize("method", ["run", "submit"])
+def test_a_method_of_a_decorated_function_is_not_taken_for_a_job(
+    link: Accepting, method: str
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        understudy.get_environment().execute(getattr(load, method), "days")
+
+    assert (
+        f"`load.{method}` submits a job by itself: call load.{method}(…), or give `load` to execute"
+        == str(caught.value)
+    )
 
 
 # --- arguments ------------------------------------------------------------------------------------

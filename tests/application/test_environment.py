@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from understudy.application.environment import Environment
+import understudy
+from understudy.application.environment import Environment, current
 from understudy.application.job_client import JobClient, JobExecutionResult
 from understudy.core.matching import Assignment
 from understudy.errors import JobStopped, SubmissionError
@@ -63,6 +64,11 @@ def job(ctx: Any) -> int:
     return 1
 
 
+@understudy.job
+def twin(ctx: Any) -> int:
+    return 1
+
+
 def awaited(env: Environment) -> object:
     return env.execute(job, name="twin")
 
@@ -103,14 +109,47 @@ def test_a_job_that_was_stopped_with_a_savepoint_has_no_value() -> None:
         _ = result.value
 
 
-@pytest.mark.parametrize("submit", [awaited, submitted])
+def decorated(env: Environment) -> object:
+    current.set(env)
+    try:
+        return twin.run()
+    finally:
+        current.set(None)
+
+
+def in_parallel(env: Environment) -> object:
+    with env.parallel() as jobs:
+        return jobs.submit(twin)
+
+
+def in_parallel_with_options(env: Environment) -> object:
+    with env.parallel() as jobs:
+        return jobs.options(name="twin").submit(job)
+
+
+def with_options(env: Environment) -> object:
+    return env.options(name="twin").execute(job)
+
+
+LINES: dict[Submit, int] = {
+    awaited: 1,
+    submitted: 1,
+    with_options: 1,
+    decorated: 3,
+    in_parallel: 2,
+    in_parallel_with_options: 2,
+}
+"""Ways to submit a job, each with its line that does."""
+
+
+@pytest.mark.parametrize("submit", LINES)
 def test_a_warning_names_the_line_of_main_that_submits(submit: Submit) -> None:
     env = Environment(Accepting(), Assignment("a" * 32))
     submit(env)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         submit(env)
-    line = inspect.getsourcelines(submit)[1] + 1
+    line = inspect.getsourcelines(submit)[1] + LINES[submit]
 
     assert [(__file__, line)] == [(one.filename, one.lineno) for one in told]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from understudy.application.environment import get_environment
 from understudy.application.job_client import JobClient, JobExecutionResult
-from understudy.application.job_function import DECLARED
-from understudy.application.settings import JobSettings, NoRetry, job_settings
+from understudy.application.job_function import DECLARED, CallsOfJob
+from understudy.application.settings import NoRetry, job_settings
 from understudy.errors import SubmissionError
 from understudy.process.failures import shown
 
@@ -118,12 +118,8 @@ def job(
     return decorate if function is None else decorate(function)
 
 
-class _Calls:
+class _Calls(CallsOfJob):
     """The methods of a decorated function."""
-
-    def __init__(self, function: Callable[..., Any], settings: JobSettings) -> None:
-        self._function = function
-        self._settings = settings
 
     def run(self, *args: Any, **kwargs: Any) -> JobExecutionResult[Any]:
         """Run the job to its end and return its result; raises as `Environment.execute` does."""

@@ -30,6 +30,14 @@ OWN = ("name", "retries", "no_retry", "timeout")
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 
 
+class CallsOfJob:
+    """The owner of the methods `run` and `submit` of a decorated function."""
+
+    def __init__(self, function: Callable[..., Any], settings: JobSettings) -> None:
+        self._function = function
+        self._settings = settings
+
+
 def check_function(function: object) -> None:
     """Raise `PlanError` for what is no function, or one whose value cannot be kept."""
     if not callable(function):
@@ -39,6 +47,12 @@ def check_function(function: object) -> None:
         )
     own: Any = _without_partials(function)
     called = getattr(own, "__name__", type(own).__name__)
+    if isinstance(owner := getattr(own, "__self__", None), CallsOfJob):
+        job = owner._function.__name__
+        raise PlanError(
+            f"`{job}.{called}` submits a job by itself: call {job}.{called}(…), or give `{job}` to "
+            "execute"
+        )
     if inspect.iscoroutinefunction(own):
         raise PlanError(
             f"`{called}` is async, so a call returns a coroutine: give a plain function that calls "

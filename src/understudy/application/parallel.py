@@ -42,7 +42,8 @@ class ParallelJobs:
 
         Raises `SubmissionError` where the job is refused, or the block has ended.
         """
-        return self._submit(function, args, kwargs, JobSettings())
+        self._demand_open()
+        return self._added(self._begin(function, args, kwargs, JobSettings()))
 
     def options(
         self,
@@ -53,7 +54,7 @@ class ParallelJobs:
         timeout: str | None = None,
     ) -> ParallelOptions:
         """Return what submits jobs of this block with these options; see `Environment.options`."""
-        return ParallelOptions(self._submit, job_settings(name, no_retry, retries, timeout))
+        return ParallelOptions(self, job_settings(name, no_retry, retries, timeout))
 
     def results(self) -> list[JobExecutionResult[Any]]:
         """Return the results of all jobs in the order of their submission; waits for them.
@@ -84,18 +85,13 @@ class ParallelJobs:
                 _wait(self._clients, cancelled=True)
         # A signal, or sys.exit, ends this execution of main: that is no reason to end its jobs.
 
-    def _submit(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        settings: JobSettings,
-    ) -> JobClient[Any]:
+    def _demand_open(self) -> None:
         if not self._open:
             raise SubmissionError(
                 "jobs.submit works within its block only: with env.parallel() as jobs: …"
             )
-        client = self._begin(function, args, kwargs, settings)
+
+    def _added(self, client: JobClient[Any]) -> JobClient[Any]:
         with self._turn:
             self._clients.append(client)
         return client
@@ -104,8 +100,8 @@ class ParallelJobs:
 class ParallelOptions:
     """Submits jobs of a parallel block with given options; see `ParallelJobs.options`."""
 
-    def __init__(self, begin: Submitter, settings: JobSettings) -> None:
-        self._begin = begin
+    def __init__(self, jobs: ParallelJobs, settings: JobSettings) -> None:
+        self._jobs = jobs
         self._settings = settings
 
     def submit(
@@ -116,7 +112,9 @@ class ParallelOptions:
         **kwargs: P.kwargs,
     ) -> JobClient[R]:
         """Submit a job and return at once; see `ParallelJobs.submit`."""
-        return self._begin(function, args, kwargs, self._settings)
+        jobs = self._jobs
+        jobs._demand_open()
+        return jobs._added(jobs._begin(function, args, kwargs, self._settings))
 
 
 def _wait(clients: list[JobClient[Any]], *, cancelled: bool = False) -> None:
