@@ -30,7 +30,7 @@ class Recording:
         assert isinstance(asked, messages.Once)
         if asked.value:
             self.values.setdefault(asked.name, asked.value)
-        return messages.Recorded(request=7, value=self.values.get(asked.name, ""))
+        return messages.OnceIs(request=7, value=self.values.get(asked.name, ""))
 
     def tell(self, message: MainMessage) -> None:
         """See `MainLink.tell`."""

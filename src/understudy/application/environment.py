@@ -102,7 +102,7 @@ class Environment(Calls):
         answer = self._link.request(
             lambda number: messages.Once(request=number, name=name, value=value)
         )
-        return expect(answer, messages.Recorded).value
+        return expect(answer, messages.OnceIs).value
 
     def begin_whole(
         self,

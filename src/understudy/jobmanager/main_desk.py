@@ -164,7 +164,7 @@ class MainDesk:
 
     async def _once(self, wish: messages.Once) -> None:
         value = await self._record(wish.name, wish.value)
-        self._link.send(messages.Recorded(request=wish.request, value=value))
+        self._link.send(messages.OnceIs(request=wish.request, value=value))
 
 
 def _done(request: int, outcome: Outcome, kept: tuple[str, str]) -> messages.JobDone:

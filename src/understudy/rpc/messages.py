@@ -388,7 +388,7 @@ class Once(Message, frozen=True, kw_only=True):
     """JSON text; empty to ask for what is recorded."""
 
 
-class Recorded(Message, frozen=True, kw_only=True):
+class OnceIs(Message, frozen=True, kw_only=True):
     """What is recorded under the name; empty if nothing is."""
 
     request: int
@@ -459,7 +459,7 @@ MainMessage = (
     | AskStatus
     | CancelJob
     | Once
-    | Recorded
+    | OnceIs
     | MainEnded
     | NeedPlan
     | Accepted
