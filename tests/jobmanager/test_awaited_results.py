@@ -29,6 +29,11 @@ from understudy.rpc.messages import MainMessage
 JOB = JobId("job")
 
 
+async def nothing_recorded(name: str, value: str) -> str:
+    """Record nothing: these mains ask for no values."""
+    return value
+
+
 class Away(InlineStorage):
     """A storage that does not answer for a while."""
 
@@ -103,7 +108,11 @@ def test_a_result_that_is_gone_is_unavailable_and_the_others_are_read() -> None:
             Incarnation("main"), Incarnation("jm")
         )
         desk = MainDesk(
-            ends[1], JobRequests(jobs), Assignment(ground.APPLICATION), asyncio.ensure_future
+            ends[1],
+            JobRequests(jobs),
+            Assignment(ground.APPLICATION),
+            asyncio.ensure_future,
+            nothing_recorded,
         )
         serving = asyncio.ensure_future(desk.serve())
         answers = []
@@ -166,6 +175,7 @@ def test_a_result_was_delivered_only_to_a_main_that_lives(*, lives: bool) -> Non
             cast("Jobs", jobs),
             Assignment(ground.APPLICATION),
             lambda work: spawned.append(asyncio.ensure_future(work)),
+            nothing_recorded,
         )
         serving = asyncio.ensure_future(desk.serve())
         mine.send(messages.AwaitJob(request=1, job_id=JOB))
@@ -223,7 +233,11 @@ def test_damage_is_no_answer_to_main(asked: MainMessage, left: bytes | None) -> 
 
         async with asyncio.TaskGroup() as group:
             desk = MainDesk(
-                ends[1], JobRequests(jobs), Assignment(ground.APPLICATION), group.create_task
+                ends[1],
+                JobRequests(jobs),
+                Assignment(ground.APPLICATION),
+                group.create_task,
+                nothing_recorded,
             )
             group.create_task(desk.serve())
             ends[0].send(asked)
