@@ -17,7 +17,7 @@ MODULES = {
     "taskmanager": "run",
     "list": "ask",
     "info": "ask",
-    "cancel": "ask",
+    "cancel": "cancelling",
     "result": "ask",
     "logs": "ask",
     "checkpoints": "checkpoints",
