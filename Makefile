@@ -115,7 +115,8 @@ long: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
 
 # A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"
-# tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions.
+# tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions;
+# ONLY=--cluster travels on a standalone cluster of each.
 versions: $(READY)
 	$(BIN)/python -m tests.versions $(KEEP) $(ONLY)
 

@@ -178,7 +178,7 @@ class Demo:
         self._await(f"{job!r} to run", due, DEADLINE_S)
 
     def _kill_executor(self, job: Json) -> str:
-        for pid in executors():
+        for pid in executors(self._home):
             kill(pid)
             return f"executor {pid}"
         return ""
@@ -200,7 +200,7 @@ class Demo:
         return ""
 
     def _kill_worker(self, job: Json) -> str:
-        if job["attempt"] < 2 or not list(executors()):
+        if job["attempt"] < 2 or not list(executors(self._home)):
             return ""  # The driver's death comes first, and the restarted attempt has executors.
         worker = self._processes["worker-1"]
         worker.kill()
@@ -302,12 +302,12 @@ def java(main: str) -> list[str]:
     return [str(find_java().program), *quiet, "-cp", jars, f"org.apache.spark.{main}"]
 
 
-def executors() -> Iterator[int]:
-    """Yield the executors of this demo, which have its tag."""
+def executors(home: Path) -> Iterator[int]:
+    """Yield the executors of this demo: those that its Workers have started below ``home``."""
     for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            ours = path.name.isdigit() and EXECUTOR in (path / "cmdline").read_bytes()
-            if ours and b"UNDERSTUDY_TAG=" in (path / "environ").read_bytes():
+            is_executor = path.name.isdigit() and EXECUTOR in (path / "cmdline").read_bytes()
+            if is_executor and home in (path / "cwd").readlink().parents:
                 yield int(path.name)
 
 
@@ -333,7 +333,7 @@ def free_port() -> int:
 
 def main() -> int:
     """Run the demo below ``out/demo-cluster``."""
-    home = Path("out/demo-cluster").absolute()
+    home = Path("out/demo-cluster").resolve()
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     demo = Demo(home)

@@ -13,7 +13,7 @@ from understudy.cli.launch.worker import _to_console_and
 
 EVENTS: list[dict[str, object]] = [
     {"event": "jobmanager-started", "id": "jobmanager-1", "pid": 7, "rest": "http://h:1"},
-    {"event": "leader", "id": "jobmanager-1", "rest": "http://h:1", "term": 3},
+    {"event": "leader", "id": "jobmanager-1", "pid": 7, "rest": "http://h:1", "term": 3},
     {"event": "output", "source": "main", "line": "hello"},
     {"event": "jobmanager-told-nobody"},
 ]
@@ -47,10 +47,10 @@ def test_a_terminal_shows_sentences_and_a_log_the_events(
     if is_terminal:
         assert [
             "understudy: jobmanager-1 has started, http://h:1",
-            "understudy: jobmanager-1 leads, term 3, http://h:1",
+            "understudy: jobmanager-1 (process 7) leads, term 3, http://h:1",
             "[main] hello",
         ] == shown
         assert [] == logged
     else:
         assert ["[main] hello"] == shown
-        assert "leader id=jobmanager-1 rest=http://h:1 term=3" in logged
+        assert "leader id=jobmanager-1 pid=7 rest=http://h:1 term=3" in logged

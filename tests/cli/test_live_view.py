@@ -198,6 +198,14 @@ def test_a_takeover_is_shown_while_it_goes_on_and_after(watched: Watched) -> Non
     assert after[1].endswith("job 9 and 4,990 more")
 
 
+def test_a_leader_is_told_with_its_process() -> None:
+    event = {"event": "leader", "id": "jobmanager-2", "pid": 4711, "term": 2}
+
+    actual = describe({**event, "rest": "http://127.0.0.1:8082"})
+
+    assert "understudy: jobmanager-2 (process 4711) leads, term 2, http://127.0.0.1:8082" == actual
+
+
 def test_of_many_takeovers_with_many_jobs_only_the_last_is_kept(watched: Watched) -> None:
     tracemalloc.start()
     try:

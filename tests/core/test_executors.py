@@ -5,9 +5,26 @@ from __future__ import annotations
 import pytest
 
 from understudy.core import executors
-from understudy.core.executors import ActiveApplication, AssignedAttempt, Capacity, CoreHolder, Tag
+from understudy.core.executors import (
+    ActiveApplication,
+    AssignedAttempt,
+    Capacity,
+    CoreHolder,
+    Tag,
+    WorkerSize,
+)
 
 FOUR = Capacity(4, 4)
+
+
+def workers(*sizes: tuple[int, int]) -> Capacity:
+    """Return an empty cluster of workers, each with so many cores and MiB."""
+    cores = sum(cores for cores, _ in sizes)
+    return Capacity(cores, cores, workers=tuple(WorkerSize(*size) for size in sizes))
+
+
+TIGHT = workers((2, 1024), (2, 1024))
+"""Each worker has memory for one executor by default."""
 
 
 @pytest.mark.parametrize(
@@ -81,6 +98,78 @@ def test_a_cluster_without_workers_carries_one_job_which_then_says_what_it_waits
     assert executors.jobs_at_once(Capacity(0, 0), {}) == 1
 
 
+@pytest.mark.parametrize(
+    ("capacity", "conf", "expected"),
+    [
+        (TIGHT, {}, 2),
+        (workers((2, 8192), (2, 8192)), {}, 4),
+        (workers((16, 1024)), {}, 1),
+        (TIGHT, {"spark.executor.memory": "512m"}, 4),
+        (TIGHT, {"spark.executor.memory": "512"}, 4),
+        (TIGHT, {"spark.executor.memory": "1025m"}, 1),
+        (TIGHT, {"spark.executor.memory": "1tb"}, 1),
+        (TIGHT, {"spark.executor.memory": "nonsense"}, 2),
+        (workers((2, 1024), (0, 99_999)), {}, 1),
+        # Without spark.executor.cores, Spark spreads a job over both workers.
+        (TIGHT, {"spark.cores.max": "2"}, 1),
+        (TIGHT, {"spark.cores.max": "1"}, 2),
+        (TIGHT, {"spark.cores.max": "2", "spark.executor.cores": "2"}, 2),
+        (workers((4, 2048), (4, 2048)), {"spark.executor.cores": "2"}, 4),
+        (workers((4, 1024), (4, 1024)), {"spark.executor.cores": "2"}, 2),
+        (workers((4, 4096), (4, 4096)), {"spark.executor.instances": "2"}, 4),
+        (workers((4, 2048), (4, 2048)), {"spark.executor.instances": "2"}, 2),
+        (
+            workers((4, 2048), (4, 2048)),
+            {
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.minExecutors": "4",
+            },
+            1,
+        ),
+    ],
+)
+def test_memory_limits_how_many_jobs_run_at_once(
+    capacity: Capacity, conf: dict[str, str], expected: int
+) -> None:
+    assert expected == executors.jobs_at_once(capacity, conf)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "conf", "slots", "expected"),
+    [
+        # Spread over both workers, the first job would take the memory of both.
+        (TIGHT, {}, 2, {"spark.cores.max": "2", "spark.executor.cores": "2"}),
+        (TIGHT, {}, 8, {"spark.cores.max": "2", "spark.executor.cores": "2"}),
+        (TIGHT, {}, 1, {"spark.cores.max": "4"}),
+        (workers((2, 8192), (2, 8192)), {}, 2, {"spark.cores.max": "2"}),
+        (workers((2, 2048), (2, 2048)), {}, 2, {"spark.cores.max": "2"}),
+        (workers((4, 2048)), {}, 2, {"spark.cores.max": "2"}),
+        # An executor of five cores would leave the second job no worker.
+        (
+            workers((8, 1024), (2, 1024)),
+            {},
+            2,
+            {"spark.cores.max": "2", "spark.executor.cores": "2"},
+        ),
+        (
+            workers(*[(8, 2048)] * 4),
+            {},
+            4,
+            {"spark.cores.max": "8", "spark.executor.cores": "4"},
+        ),
+        (workers((4, 1024)), {}, 4, {"spark.cores.max": "4"}),
+        (TIGHT, {"spark.executor.cores": "1"}, 2, {"spark.cores.max": "1"}),
+        (TIGHT, {"spark.executor.cores": "2"}, 2, {"spark.cores.max": "2"}),
+        (TIGHT, {"spark.executor.memory": "2g"}, 2, {"spark.cores.max": "4"}),
+        (TIGHT, {"spark.cores.max": "3"}, 2, {}),
+    ],
+)
+def test_a_share_leaves_the_other_jobs_memory_for_an_executor(
+    capacity: Capacity, conf: dict[str, str], slots: int, expected: dict[str, str]
+) -> None:
+    assert expected == executors.limits(capacity, conf, slots)
+
+
 NIGHTLY = CoreHolder("a", "nightly", 2)
 NO_ROOM = "no worker has room for an executor: see spark.executor.memory and .cores"
 
@@ -119,6 +208,23 @@ NO_ROOM = "no worker has room for an executor: see spark.executor.memory and .co
             Capacity(4, 2, (NIGHTLY,)),
             {"spark.executor.cores": "3"},
             "the cluster has 2 of 4 cores free; 'nightly' holds 2",
+        ),
+        (
+            TIGHT,
+            {"spark.executor.memory": "2g"},
+            "the cluster has 4 of 4 cores free; no worker is large enough for an executor of "
+            "1 core and 2048 MiB: see spark.executor.memory and .cores",
+        ),
+        (
+            Capacity(4, 2, (NIGHTLY,), TIGHT.workers),
+            {"spark.executor.cores": "3"},
+            "the cluster has 2 of 4 cores free; no worker is large enough for an executor of "
+            "3 cores and 1024 MiB: see spark.executor.memory and .cores",
+        ),
+        (
+            Capacity(4, 2, (NIGHTLY,), TIGHT.workers),
+            {},
+            f"the cluster has 2 of 4 cores free; 'nightly' holds 2; {NO_ROOM}",
         ),
         (Capacity(0, 0), {}, "the cluster has no cores: no worker is registered"),
         (

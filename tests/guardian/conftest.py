@@ -36,7 +36,7 @@ def guard(tmp_path: Path) -> Iterator[StartGuard]:
     guards: list[Guard] = []
 
     def begin(*orders: str, **spec: Any) -> Guard:
-        one = Guard(tmp_path / "locks" / "one", *orders, **spec)
+        one = Guard(tmp_path / "locks" / spec.get("incarnation", "one"), *orders, **spec)
         guards.append(one)
         return one
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import understudy
 from tests.house.repository import ROOT, modules, texts
+from tests.support.pages import blocks, pages
 from understudy import errors
 from understudy.cli.commands.group import app
 from understudy.config.docs import render
@@ -80,18 +81,27 @@ def test_each_make_target_that_is_named_exists(path: str) -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_each_command_and_flag_in_the_readme_exists() -> None:
-    commands = [
-        line.split("#")[0].removeprefix("$ ").split()
-        for line in _code(ROOT / "README.md")
-        if re.match(r"(\$ )?understudy ", line)
-    ]
-    assert commands
-
-    for words in commands:
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_command_and_flag_that_a_page_shows_exists(page: Path) -> None:
+    for words in _commands(page):
+        text = _help(*_command(words))
         for flag in (word for word in words[1:] if word.startswith("--")):
-            assert flag.split("=")[0] in _help(*_command(words)), (words, flag)
-        assert _help(*_command(words))
+            assert flag.split("=")[0] in text, (words, flag)
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len(_commands(ROOT / "README.md")) > 15
+
+
+def _commands(page: Path) -> list[list[str]]:
+    """Return the words of each command of ours in the shell blocks and transcripts of a page."""
+    lines = [
+        line.split(" #")[0].strip().removeprefix("$ ")
+        for block in blocks(page)
+        if block.language in {"sh", "console", "text", ""}
+        for line in block.text.replace("\\\n", " ").splitlines()
+    ]
+    return [line.split() for line in lines if re.match(r"understudy [a-z-]", line)]
 
 
 def _command(words: list[str]) -> list[str]:

@@ -37,6 +37,9 @@ class Graves:
         await self._dead.setdefault(incarnation, asyncio.Event()).wait()
         return DeathNote(None)
 
+    async def end_strays(self, incarnation: Incarnation) -> None:
+        """See `Locks.end_strays`."""
+
 
 @dataclass
 class Tenant:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.journeys.conftest import Start
-from tests.journeys.harness import Run
+from tests.journeys.harness import Run, impatient, kill, processes_of
 
 AT_ONCE = (
     "-D restart-strategy.type=fixed-delay",
@@ -63,3 +64,22 @@ def test_a_job_runs_again_at_once_after_an_exception(start: Start) -> None:
 
     assert run.finish() == 0
     assert failing
+
+
+def test_what_no_guardian_is_left_to_end_does_not_write_beside_the_next_attempt(
+    place: Path, start: Start
+) -> None:
+    """Whatever is Understudy's is killed at once, and a program that the job has started is not."""
+    options = [*impatient(), "-D", "high-availability.cluster-id=beside"]
+    first = start("beside.py", "with a program", options=options)
+    first.grown("failing.txt", 1)
+    program = int(first.lines("failing.txt")[0])
+    kill([first.process.pid, *(processes_of(place).keys() - {program})])
+    lives = Path(f"/proc/{program}").exists()
+    second = start("beside.py", "with a program", options=options)
+    code = second.finish()
+    written = second.lines("written.txt")
+
+    assert lives
+    assert code == 0, second.story()
+    assert "1 writes" not in written[written.index("2 begins") :]

@@ -105,6 +105,9 @@ class SimLocks:
         """See `Deaths.proof`."""
         return (await self.dead(holder.holder)).at
 
+    async def end_strays(self, incarnation: Incarnation) -> None:
+        """See `Locks.end_strays`: who is dead here has been reaped whole, or soon will be."""
+
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
         """See `Locks.sweep`."""
         locks = self._world.locks

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from understudy.core.executors import Capacity
+from understudy.core.executors import Capacity, WorkerSize
 from understudy.spark.managers import standalone
 from understudy.spark.managers.standalone import Standalone
+
+MIB = 1024
 
 
 @dataclass
@@ -34,6 +36,9 @@ class Worker:
 
     def cores(self) -> int:
         return self.size
+
+    def memory(self) -> int:
+        return MIB
 
     def webUiAddress(self) -> str:  # noqa: N802 -- Spark's name
         return f"http://127.0.0.1:{self.at}"
@@ -56,7 +61,16 @@ class Pages(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         here = f"http://127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
-        master = {"status": "ALIVE", "cores": 8, "coresused": 2, "activeapps": []}
+        master = {
+            "status": "ALIVE",
+            "cores": 8,
+            "coresused": 2,
+            "activeapps": [],
+            "workers": [
+                {"state": "ALIVE", "cores": 8, "memory": MIB},
+                {"state": "DEAD", "cores": 16, "memory": MIB},
+            ],
+        }
         answer = master if "/master/" in self.path else {"masterwebuiurl": f"{here}/master"}
         self.send_response(200)
         self.end_headers()
@@ -64,6 +78,9 @@ class Pages(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+
+LIVING = Capacity(8, 6, workers=(WorkerSize(8, MIB),))
 
 
 @pytest.fixture
@@ -93,21 +110,25 @@ def nobody() -> Iterator[int]:
 def test_the_masters_page_is_found_however_many_workers_are_dead(nobody: int, pages: int) -> None:
     cluster = Cluster(*[Worker(nobody, 4)] * 100, Worker(pages, 4))
 
-    assert Capacity(8, 6) == cluster.capacity()
+    assert LIVING == cluster.capacity()
 
 
 def test_workers_that_do_not_answer_are_not_waited_for(pages: int) -> None:
     with listening() as hung:
         begun = time.monotonic()
 
-        assert Capacity(8, 6) == Cluster(*[Worker(hung, 4)] * 20, Worker(pages, 4)).capacity()
+        assert LIVING == Cluster(*[Worker(hung, 4)] * 20, Worker(pages, 4)).capacity()
         assert standalone.WORKERS_S > time.monotonic() - begun
 
 
 def test_without_pages_a_dead_worker_has_no_cores(nobody: int) -> None:
     with listening() as alive:
-        assert Capacity(4, None) == Cluster(Worker(nobody, 16), Worker(alive, 4)).capacity()
+        expected = Capacity(4, None, workers=(WorkerSize(4, MIB),))
+
+        assert expected == Cluster(Worker(nobody, 16), Worker(alive, 4)).capacity()
 
 
 def test_without_any_answer_all_workers_count(nobody: int) -> None:
-    assert Capacity(16, None) == Cluster(Worker(nobody, 16)).capacity()
+    expected = Capacity(16, None, workers=(WorkerSize(16, MIB),))
+
+    assert expected == Cluster(Worker(nobody, 16)).capacity()

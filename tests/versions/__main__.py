@@ -1,6 +1,7 @@
-"""``python -m tests.versions [--keep] [4.0/17 …]``: travel on each version, write the table.
+"""``python -m tests.versions [--keep] [--cluster] [4.0/17 …]``: travel on each version.
 
-With names of combinations only those are tried, and nothing is written. ``--keep`` keeps what was
+Writes the table. With names of combinations only those are tried, and nothing is written; nor with
+``--cluster``, which travels on a standalone cluster of each version. ``--keep`` keeps what was
 fetched, in ``out/versions``.
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from tests.versions import ground
 from tests.versions.ground import Combination
-from tests.versions.journey import travel
+from tests.versions.journey import travel, travel_on_a_cluster
 
 PAGE = ground.ROOT / "docs" / "versions.md"
 
@@ -26,9 +27,9 @@ Each line is one journey on a PySpark and a Java: SQL, a Python function in task
 The leader is killed under the second, a driver within the third. The figures must be right, what
 was running must run on, committed batches must not run again, nothing may be left.
 
-`make versions` travels again and writes this page. The oldest PySpark, and the installed one on
-another Java than the rest of the tests, are part of `make test`. Python was {python}. Seconds hold
-every start of Spark, and depend on what else the machine does: they are no benchmark.
+`make versions` runs the journeys again and writes this page. The oldest PySpark, and the installed
+one on another Java than the rest of the tests, are part of `make test`. Python was {python}.
+Seconds hold every start of Spark, and depend on what else the machine does: they are no benchmark.
 
 | PySpark | Java | passed | seconds | date |
 |---|---|---|---|---|
@@ -60,27 +61,31 @@ def main(arguments: list[str]) -> int:
         print(f"{min(unknown)}: not one of {', '.join(map(str, known))}", file=sys.stderr)
         return 2
     wanted = [one for one in known if not named or str(one) in named]
+    on_cluster = "--cluster" in arguments
     rows = []
     for minor, group in itertools.groupby(wanted, lambda one: one.pyspark):
         with ground.overlay(minor, keep="--keep" in arguments) as overlay:
             for combination in group:
-                rows.append(_row(combination, overlay))
+                rows.append(_row(combination, overlay, on_cluster=on_cluster))
                 print(rows[-1].line("").rstrip("| \n"), flush=True)
-    if not named:
+    if not named and not on_cluster:
         date = f"{datetime.now(UTC):%Y-%m-%d}"
         python = ".".join(map(str, sys.version_info[:3]))
         PAGE.write_text(HEAD.format(python=python) + "".join(row.line(date) for row in rows))
     return 1 if any(row.fault for row in rows) else 0
 
 
-def _row(combination: Combination, overlay: Path | None) -> Row:
+def _row(combination: Combination, overlay: Path | None, *, on_cluster: bool) -> Row:
     home = ground.java_home(combination.java)
     began = time.monotonic()
     fault, pyspark, java = "", combination.pyspark, str(combination.java)
     with tempfile.TemporaryDirectory(prefix="understudy-versions-") as place:
         try:
-            found = travel(Path(place), home, overlay)
-            pyspark, java = found["spark"], found["java"]
+            if on_cluster:
+                travel_on_a_cluster(Path(place), home, overlay)
+            else:
+                found = travel(Path(place), home, overlay)
+                pyspark, java = found["spark"], found["java"]
         except AssertionError as error:
             print(error, file=sys.stderr)
             fault = (str(error).splitlines() or ["it failed"])[0].replace("|", "/")

@@ -434,8 +434,9 @@ def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
     failure = done.failure
     canceled = done.status is JobStatus.CANCELED
     kind = JobCanceled if canceled else JobFailed
-    what = "was cancelled" if canceled else "failed"
-    message = f"job {name!r} {what} in attempt {done.attempt}"
+    message = f"job {name!r} failed in attempt {done.attempt}"
+    if canceled:
+        message = f"job {name!r} was cancelled in attempt {done.attempt}"
     if failure:
         message += f": {failure.type}" + (f": {failure.message}" if failure.message else "")
     return kind(

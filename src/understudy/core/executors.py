@@ -7,6 +7,7 @@ queries no cluster: `spark.managers` does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote
 
@@ -15,12 +16,21 @@ from msgspec import Struct
 CORES_MAX = "spark.cores.max"
 EXECUTOR_CORES = "spark.executor.cores"
 EXECUTOR_INSTANCES = "spark.executor.instances"
+EXECUTOR_MEMORY = "spark.executor.memory"
+EXECUTOR_MIB = 1024
+"""Spark's default of ``spark.executor.memory``."""
+
 YARN_MASTER_CORES = "spark.yarn.am.cores"
 DYNAMIC = "spark.dynamicAllocation.enabled"
 DYNAMIC_MIN = "spark.dynamicAllocation.minExecutors"
 DYNAMIC_MAX = "spark.dynamicAllocation.maxExecutors"
 
 TAG_PREFIX = "understudy:"
+
+MIB = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
+"""Spark's units of memory."""
+
+SIZES = "see spark.executor.memory and .cores"
 
 HOLDERS_SHOWN = 3
 """A message names this many applications that hold cores: the largest."""
@@ -104,6 +114,13 @@ class CoreHolder(Struct, frozen=True):
     cores: int
 
 
+class WorkerSize(Struct, frozen=True):
+    """What a worker has for executors, free or not."""
+
+    cores: int
+    memory_mib: int
+
+
 class Capacity(Struct, frozen=True):
     """The cores of a Spark cluster and who holds them."""
 
@@ -111,6 +128,12 @@ class Capacity(Struct, frozen=True):
     free: int | None
     """None if the cluster does not report its use."""
     holders: tuple[CoreHolder, ...] = ()
+    workers: tuple[WorkerSize, ...] = ()
+    """Empty if the cluster does not report them: then memory is no limit."""
+
+    def places(self, cores: int, memory_mib: int) -> int:
+        """Return how many executors of a size the workers have room for at once."""
+        return sum(min(one.cores // cores, one.memory_mib // memory_mib) for one in self.workers)
 
     def held_by(self, application_id: str) -> int:
         """Return how many cores an application holds."""
@@ -138,9 +161,15 @@ def cores_wanted(conf: Mapping[str, str]) -> int | None:
 
 
 def jobs_at_once(capacity: Capacity, conf: Mapping[str, str]) -> int:
-    """Return how many jobs the cluster can run at once, each with its minimum of cores."""
-    least = cores_wanted(conf) or _number(conf, EXECUTOR_CORES) or 1
-    return max(1, capacity.cores // (least + master_cores(conf)))
+    """Return how many jobs the cluster can run at once, each with its minimum of executors."""
+    each = _number(conf, EXECUTOR_CORES) or 1
+    least = cores_wanted(conf) or each
+    at_once = capacity.cores // (least + master_cores(conf))
+    if capacity.workers:
+        spread = CORES_MAX in conf and EXECUTOR_CORES not in conf
+        executors = min(least, len(capacity.workers)) if spread else least // each
+        at_once = min(at_once, capacity.places(each, _memory_mib(conf)) // max(1, executors))
+    return max(1, at_once)
 
 
 def master_cores(conf: Mapping[str, str]) -> int:
@@ -164,8 +193,27 @@ def limits(capacity: Capacity, conf: Mapping[str, str], slots: int) -> dict[str,
             return {}
     elif instances := _number(conf, EXECUTOR_INSTANCES):
         return {EXECUTOR_CORES: str(each), CORES_MAX: str(instances * each)}
-    at_once = min(max(1, slots), jobs_at_once(capacity, conf))
-    return {CORES_MAX: str(max(each, capacity.cores // at_once))}
+    return _share(capacity, conf, min(max(1, slots), jobs_at_once(capacity, conf)))
+
+
+def _share(capacity: Capacity, conf: Mapping[str, str], at_once: int) -> dict[str, str]:
+    """Return the limits with which so many jobs find both cores and memory."""
+    each, memory_mib = _number(conf, EXECUTOR_CORES), _memory_mib(conf)
+    cores = max(each or 1, capacity.cores // at_once)
+    if at_once == 1 or not capacity.workers:
+        return {CORES_MAX: str(cores)}
+    if each:
+        room = capacity.places(each, memory_mib) // at_once * each
+        return {CORES_MAX: str(min(cores, room))}
+    # Spark spreads a job over as many workers as it can, with an executor on each.
+    if min(cores, len(capacity.workers)) * at_once <= capacity.places(1, memory_mib):
+        return {CORES_MAX: str(cores)}
+    # That would take the memory of other jobs, so it gets fewer executors, with more cores each.
+    room, narrow = max(
+        (min(cores, capacity.places(width, memory_mib) // at_once * width), -width)
+        for width in range(1, cores + 1)
+    )
+    return {CORES_MAX: str(room), EXECUTOR_CORES: str(-narrow)}
 
 
 def why_without(capacity: Capacity | None, application_id: str, conf: Mapping[str, str]) -> str:
@@ -191,9 +239,13 @@ def why_without(capacity: Capacity | None, application_id: str, conf: Mapping[st
     if len(others) > HOLDERS_SHOWN:
         rest = others[HOLDERS_SHOWN:]
         held.append(f"{len(rest)} others hold {sum(one.cores for one in rest)}")
+    each, memory_mib = _number(conf, EXECUTOR_CORES) or 1, _memory_mib(conf)
+    if capacity.workers and not capacity.places(each, memory_mib):
+        size = f"{each} {'core' if each == 1 else 'cores'} and {memory_mib} MiB"
+        held = [f"no worker is large enough for an executor of {size}: {SIZES}"]
     # What others hold is no reason while enough cores are free for an executor.
-    if capacity.free and (not held or capacity.free >= (_number(conf, EXECUTOR_CORES) or 1)):
-        held.append("no worker has room for an executor: see spark.executor.memory and .cores")
+    elif capacity.free and (not held or capacity.free >= each):
+        held.append(f"no worker has room for an executor: {SIZES}")
     return "waits for executors: " + "; ".join([free, *held])
 
 
@@ -227,3 +279,9 @@ def is_dynamic(conf: Mapping[str, str]) -> bool:
 def _number(conf: Mapping[str, str], key: str) -> int | None:
     text = conf.get(key, "").strip()
     return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def _memory_mib(conf: Mapping[str, str]) -> int:
+    """Return ``spark.executor.memory``; its default if that is nothing which Spark understands."""
+    match = re.fullmatch(r"(\d+)([kmgtp]?)b?", conf.get(EXECUTOR_MEMORY, "").strip().lower())
+    return max(1, int(int(match[1]) * MIB[match[2]])) if match else EXECUTOR_MIB

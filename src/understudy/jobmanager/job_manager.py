@@ -177,7 +177,11 @@ class JobManager:
         async def publish() -> None:
             await leadership.publish(self.me.rest, self.me.rpc)
             self.around.reporter.event(
-                "leader", id=self.me.name, rest=self.me.rest, term=leadership.term
+                "leader",
+                id=self.me.name,
+                pid=self.me.pid,
+                rest=self.me.rest,
+                term=leadership.term,
             )
 
         try:

@@ -246,7 +246,9 @@ class ResourceManager:
             pause_s = 1.0 if at is None else min(1.0, max(0.0, at - self._clock.now()))
             await asyncio.sleep(pause_s)
             for taskmanager in liveness.expired(self._silence, self._clock.now()):
-                self._lose(taskmanager, "its TaskManager was silent for too long")
+                await self._locks.end_strays(taskmanager)
+                if taskmanager in liveness.expired(self._silence, self._clock.now()):
+                    self._lose(taskmanager, "its TaskManager was silent for too long")
 
     def _watch(self, taskmanager: Incarnation) -> None:
         if taskmanager not in self._watching:

@@ -13,7 +13,9 @@ Promises:
 - the guardian never restarts anything.
 
 The worker inherits the lock, and passes it on to its children. So the lock stays taken while any of
-them lives, even if this guardian is killed first.
+them lives, even if this guardian is killed first. Programs that are started with closed files (as
+`subprocess` does by default) do not hold the lock, but carry the worker's incarnation in their
+environment: where this guardian was killed first, whoever gets the lock looks for them (`strays`).
 
 Messages are JSON, one per line. From the parent: ``{"until": t}``, ``{"stop": grace}``,
 ``{"kill": why}``. From the worker: ``{"until": t}``, ``{"settle": n}``, ``{"released": true}``,
@@ -57,6 +59,8 @@ SILENT = "silent for too long"
 
 GUARDIAN_FD = "UNDERSTUDY_GUARDIAN_FD"
 LOCK_FDS = "UNDERSTUDY_LOCK_FDS"
+GUARDED = "UNDERSTUDY_GUARDED"
+"""The incarnations of the guarded processes that a process descends from."""
 
 
 def now() -> float:
@@ -167,6 +171,12 @@ def kill(pid: int) -> None:
         os.close(handle)
 
 
+def identity(pid: int) -> list[int]:
+    """Return what is true of one live process only: pid, PID namespace, start; all 0 if dead."""
+    start = start_ticks(pid)
+    return [pid, os.stat("/proc/self/ns/pid").st_ino, start] if start else [0, 0, 0]  # noqa: PTH116
+
+
 def take_lock(path: str) -> int:
     """Create and take a liveness lock; raises ``BlockingIOError`` if another process holds it."""
     for tries in range(LOCK_TRIES):
@@ -227,6 +237,8 @@ class Guardian:
         self._status: int | None = None
         self._pid = self._start(theirs)
         theirs.close()
+        with contextlib.suppress(OSError):
+            self._write_lock({"worker": identity(self._pid)})
 
     def run(self) -> int:
         """Wait until the worker ends or must end; kill and reap all; return the exit code."""
@@ -267,6 +279,7 @@ class Guardian:
             **os.environ,
             GUARDIAN_FD: str(theirs.fileno()),
             LOCK_FDS: ",".join(map(str, locks)),
+            GUARDED: f"{os.environ.get(GUARDED, '')},{self._spec.get('incarnation', '')}",
         }
         guardian = os.getpid()
         pid = os.fork()
@@ -291,12 +304,16 @@ class Guardian:
         if self._lock is None:
             return
         with contextlib.suppress(OSError):
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, json.dumps(note).encode(), 0)
+            self._write_lock(note)
             if self._released:  # No process will need a proof of this death.
                 os.unlink(self._spec["lock"])  # noqa: PTH108 -- pathlib costs 5 ms to import
                 os.rmdir(os.path.dirname(self._spec["lock"]))  # noqa: PTH106, PTH120
         os.close(self._lock)
+
+    def _write_lock(self, note: dict[str, Any]) -> None:
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, json.dumps(note).encode(), 0)
 
     def _run_release(self) -> None:
         """Run the program that releases the dead worker's holdings, unless it released them."""

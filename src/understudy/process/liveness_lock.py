@@ -1,8 +1,10 @@
 """Liveness locks: the kernel's proof that a process and all its descendants are dead.
 
 A guardian takes its process's lock (``flock``), and all descendants inherit it. Obtaining the lock
-proves that none of them lives. Waiting for a lock costs nothing and ends within a millisecond of
-the last death. Locks work between processes of one host; an absent lock proves nothing.
+proves that none of them lives: its guardian has left a note that all are reaped, or was killed, and
+then the programs that have closed the lock are looked for (`strays`). Waiting for a lock costs
+nothing and ends within a millisecond of the last death. Locks work between processes of one host;
+an absent lock proves nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Protocol
 from understudy.errors import StorageError
 from understudy.ha import own_directory, removal
 from understudy.model import Incarnation, LeaderRecord
+from understudy.process import guardian, strays
 
 PROOF = ".proof-"
 """Prefix of the files and directories of self-tests."""
@@ -46,6 +49,10 @@ class Locks(Protocol):
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:
         """Return once the process is proved dead; wait for ever if that cannot be proved."""
+        ...
+
+    async def end_strays(self, incarnation: Incarnation) -> None:
+        """Kill what is left of a process whose guardian died with it; nothing if it lives."""
         ...
 
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
@@ -94,9 +101,12 @@ class LivenessLocks:
         def wait() -> None:
             note = None
             try:
+                _end_strays(incarnation, descriptor)
                 # A shared lock, so that all waiting processes wake together.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-                note = _read_note(descriptor)
+                found = _read_note(descriptor)
+                if found.at is not None or strays.end(incarnation):
+                    note = found
             except OSError:
                 pass  # No proof: the next caller tries again.
             finally:
@@ -109,6 +119,20 @@ class LivenessLocks:
     async def proof(self, holder: LeaderRecord) -> float | None:
         """Return once the record's leader is proved dead, with the time of its death."""
         return (await self.dead(holder.holder)).at
+
+    async def end_strays(self, incarnation: Incarnation) -> None:
+        """Kill in a thread what is left of a process that lived on this host and is dead."""
+        descriptor = self._opened(incarnation)
+        if descriptor is None:
+            return
+
+        def end() -> None:
+            try:
+                _end_strays(incarnation, descriptor)
+            finally:
+                os.close(descriptor)
+
+        await asyncio.to_thread(end)
 
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
         """Remove the locks of dead processes in a thread, except those in ``keep``."""
@@ -236,6 +260,9 @@ class NoLocks:
         await asyncio.Event().wait()
         return None
 
+    async def end_strays(self, incarnation: Incarnation) -> None:
+        """Do nothing: there are no locks."""
+
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
         """Do nothing: there are no locks."""
 
@@ -245,6 +272,21 @@ def _read_note(descriptor: int) -> DeathNote:
         return DeathNote(float(json.loads(os.pread(descriptor, 4096, 0))["at"]))
     except (ValueError, KeyError, TypeError):
         return DeathNote(None)
+
+
+def _end_strays(incarnation: Incarnation, descriptor: int) -> None:
+    """Kill what a dead worker has left, where its guardian has not said that all are reaped.
+
+    Nothing is known of a worker in another PID namespace.
+    """
+    try:
+        pid, space, start = json.loads(os.pread(descriptor, 4096, 0))["worker"]
+        here = guardian.identity(os.getpid())[1]
+        dead = space == here and guardian.identity(pid) != [pid, space, start]
+    except (ValueError, KeyError, TypeError, OSError):
+        return
+    if dead:
+        strays.end(incarnation)
 
 
 def _holder(lock: os.stat_result) -> int:

@@ -235,6 +235,7 @@ def command_of(spec: Spec, up: int | None = None) -> tuple[list[str], dict[str, 
     """Return a guardian's command line and environment; ``up``: its socket to the parent."""
     described = {
         "name": spec.name,
+        "incarnation": spec.incarnation,
         "argv": list(spec.argv),
         "fds": list(spec.fds),
         "lock": spec.lock,

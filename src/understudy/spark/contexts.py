@@ -246,7 +246,8 @@ class PerAttempt:
             return ""
         if executors.is_dynamic(self._conf) and not context.statusTracker().getActiveStageIds():
             return ""
-        return executors.why_without(self._manager.capacity(), context.applicationId, self._conf)
+        own = context.applicationId
+        return executors.why_without(self._manager.capacity(own), own, self._conf)
 
     def _waits_to_start(self, tag: Tag) -> str:
         """Return why an application has not started; empty if the cluster has room for it."""
@@ -256,7 +257,7 @@ class PerAttempt:
         own = [one.application_id for one in self._manager.applications() if one.tag == tag]
         if not own:
             return ""
-        return executors.why_without(capacity, own[0], self._conf)
+        return executors.why_without(self._manager.capacity(own[0]), own[0], self._conf)
 
     def carries(self) -> int | None:
         """Compute the number from the cluster's capacity."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,10 @@ def leaving(ctx: JobContext, how: str) -> int:
     if ctx.attempt > 1:
         time.sleep(1.0)
         return ctx.attempt
+    if how == "with a program":
+        loop = "while :; do echo '1 writes' >> written.txt; sleep 0.01; done"
+        with subprocess.Popen(["sh", "-c", loop], start_new_session=True) as program:
+            note("failing.txt", str(program.pid))
     if os.fork() == 0:
         os.setsid()
         while True:

@@ -23,7 +23,8 @@ def describe(event: Event) -> str:
             who = f"{event['driver']} (process {event['pid']}) {where}"
             return f"understudy: {who} {event['reason']}"
         case "leader":
-            return f"understudy: {event['id']} leads, term {event['term']}, {event['rest']}"
+            who = f"{event['id']} (process {event['pid']})"
+            return f"understudy: {who} leads, term {event['term']}, {event['rest']}"
         case "application-redeployed":
             return f"understudy: {_redeployed(event)}"
         case "result-discarded":

@@ -140,7 +140,7 @@ EXCEPTION_HISTORY = Option(
     "web.exception-history-size",
     POSITIVE,
     "16",
-    "How many failures of each job /jobs/:jobid/exceptions tells, also after failovers and, while "
+    "How many failures of each job /jobs/:jobid/exceptions shows, also after failovers and, while "
     "the tombstone lives, after the cleanup.",
     SAME,
 )

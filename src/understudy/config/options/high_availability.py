@@ -73,8 +73,8 @@ DELETE_ON_COMMIT = Option(
     BOOLEAN,
     "true",
     "Remove the result files of an application and its jobs once everything is cleaned up. false: "
-    "they stay as <id>.json, and you remove them. In either case a tombstone remains for its "
-    "time, so that an ended run is never executed again.",
+    "they stay as <id>.json, and you remove them. In either case a tombstone (a summary of the "
+    "run) remains for its time, so that an ended run is never executed again.",
     "there, true also forgets that the application ran",
 )
 TOMBSTONE_TTL = Option(

@@ -35,7 +35,7 @@ ORPHAN_TIMEOUT = Option(
     "taskmanager.orphan-timeout",
     PERIOD,
     "30 s",
-    "How long a TaskManager that hears no leader lets its drivers run on.",
+    "How long the drivers of a TaskManager that finds no leader may continue to run.",
 )
 SLOTS = Option(
     "taskmanager.numberOfTaskSlots",

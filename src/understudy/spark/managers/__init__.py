@@ -22,8 +22,12 @@ class ClusterManager(Protocol):
         """Return whether the cluster is reachable; True if that cannot be checked."""
         ...
 
-    def capacity(self) -> Capacity | None:
-        """Return the cluster's capacity; None if the cluster does not report it or answer."""
+    def capacity(self, waiting: str = "") -> Capacity | None:
+        """Return the cluster's capacity; None if the cluster does not report it or answer.
+
+        With the id of an application that waits for executors, it names who holds the cores; else
+        it may not, for that can cost a query for each application.
+        """
         ...
 
     def conf(self, tag: Tag) -> dict[str, str]:
@@ -50,7 +54,7 @@ class Unknown:
         """Assume that the cluster is reachable."""
         return True
 
-    def capacity(self) -> Capacity | None:
+    def capacity(self, waiting: str = "") -> Capacity | None:
         """Return None: the capacity is unknown."""
         return None
 

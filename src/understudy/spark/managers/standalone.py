@@ -2,8 +2,8 @@
 
 A Master's answer to a client lists workers and applications, but not what is in use: Spark does not
 send those fields. It lists dead workers too, for a time, and does not say which. The Master's web
-page has all that, and each worker's page names its address. Without web pages, only the number of
-cores is known: those of the workers that still accept connections.
+page has all that, and each worker's page names its address. Without web pages, only the
+workers' cores and memory are known: of those that still accept connections.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 
-from understudy.core.executors import ActiveApplication, Capacity, CoreHolder, Tag
+from understudy.core.executors import (
+    ActiveApplication,
+    Capacity,
+    CoreHolder,
+    Tag,
+    WorkerSize,
+)
 
 TAG_VARIABLE = "UNDERSTUDY_TAG"
 
@@ -57,8 +63,8 @@ class Standalone:
         """Return whether a leading Master answers."""
         return self._ask() is not None
 
-    def capacity(self) -> Capacity | None:
-        """Return the capacity from the Master's page, else the cores that the Master reports."""
+    def capacity(self, waiting: str = "") -> Capacity | None:
+        """Return the capacity from the Master's page, else what the Master says of its workers."""
         page = self._read_page()
         if page is not None:
             return Capacity(
@@ -67,9 +73,15 @@ class Standalone:
                 tuple(
                     CoreHolder(one["id"], one["name"], one["cores"]) for one in page["activeapps"]
                 ),
+                tuple(
+                    WorkerSize(one["cores"], one["memory"])
+                    for one in page["workers"]
+                    if one["state"] == ALIVE
+                ),
             )
         if found := self._ask():
-            return Capacity(_cores_of(found[1].workers()), None)
+            sizes = _sizes_of(found[1].workers())
+            return Capacity(sum(one.cores for one in sizes), None, workers=sizes)
         return None
 
     def conf(self, tag: Tag) -> dict[str, str]:
@@ -177,14 +189,14 @@ def _masters_page(worker: str) -> str:
         return ""
 
 
-def _cores_of(workers: Iterable[Any]) -> int:
-    """Return the cores of the workers that accept connections; if none does, of all.
+def _sizes_of(workers: Iterable[Any]) -> tuple[WorkerSize, ...]:
+    """Return what the workers have that accept connections; if none does, what all have.
 
     A firewall may be between them and us: Spark's drivers do not connect to workers.
     """
-    cores = {(one.host(), one.port()): one.cores() for one in workers}
-    alive = [cores[place] for place, accepts in _ask_workers(_accepts, list(cores)) if accepts]
-    return sum(alive or cores.values())
+    sizes = {(one.host(), one.port()): WorkerSize(one.cores(), one.memory()) for one in workers}
+    alive = [sizes[place] for place, accepts in _ask_workers(_accepts, list(sizes)) if accepts]
+    return tuple(alive or sizes.values())
 
 
 def _accepts(place: tuple[str, int]) -> bool:

@@ -7,8 +7,10 @@ several, with its capitals marked.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -53,7 +55,14 @@ FILTER_WORDS = ("SparkUI.$anonfun$attachAllHandlers", "AmIpFilter")
 moment starts these pages, without a lock between the two. Now and then the start of a SparkContext
 fails by that: "No filter named …AmIpFilter", or "ConcurrentModificationException"."""
 
-ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+RUNNING = ("RUNNING",)
+ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", *RUNNING)
+
+HOLDERS_MAX = 100
+"""Of so many applications at most a job that waits reads the cores: each costs calls of the JVM."""
+
+HOLDERS_S = 5.0
+"""How long that holds: a job that waits looks each second."""
 
 _log = logging.getLogger(__name__)
 _piece = re.compile(rf"{MARK}\.(\d+):(.*)")
@@ -66,6 +75,9 @@ class Yarn:
         self._jvm = jvm
         self._settings = conf
         self._client: Any = None
+        self._holders: tuple[CoreHolder, ...] = ()
+        self._held_at: float | None = None
+        """When ``_holders`` were read."""
 
     def answers(self) -> bool:
         """Return whether YARN reports its cluster metrics."""
@@ -76,8 +88,8 @@ class Yarn:
             return False
         return True
 
-    def capacity(self) -> Capacity | None:
-        """Return the virtual cores that the queue may use.
+    def capacity(self, waiting: str = "") -> Capacity | None:
+        """Return the virtual cores that the queue may use; without holders if nobody waits.
 
         YARN maintains the sum over all nodes; to query thousands of nodes would take seconds.
         """
@@ -91,7 +103,7 @@ class Yarn:
             share, taken = self._share()
             if memory < self._executor_mib():
                 room = 0
-            holders = tuple(self._holder(one) for one in self._reports())
+            holders = (self._own(waiting), *self._others(waiting)) if waiting else ()
         except Py4JError as error:
             _log.debug("YARN does not say what it has: %s", error)
             return None
@@ -108,7 +120,7 @@ class Yarn:
         try:
             return [
                 ActiveApplication(one.getApplicationId().toString(), one.getName(), tag)
-                for one in self._reports(MARK)
+                for one in self._reports(ALIVE, MARK)
                 if (tag := read(one.getApplicationTags()))
             ]
         except Py4JError as error:
@@ -170,15 +182,27 @@ class Yarn:
         overhead = self._settings.get(f"{MEMORY}Overhead")
         return memory + (to_mib(overhead) if overhead else max(384, memory // 10))
 
-    def _reports(self, *tags: str) -> Any:
-        """Return the live applications; with tags, only those that have one of them."""
-        states = [getattr(self._records.YarnApplicationState, name) for name in ALIVE]
+    def _reports(self, states: tuple[str, ...], *tags: str) -> Any:
+        """Return the applications in these states; with tags, those that have one of them."""
+        wanted_states = [getattr(self._records.YarnApplicationState, name) for name in states]
         wanted = self._jvm.java.util.HashSet()
         for tag in tags:
             wanted.add(tag)
         any_type = self._jvm.java.util.HashSet()
-        alive = self._jvm.java.util.EnumSet.of(*states)
+        alive = self._jvm.java.util.EnumSet.of(*wanted_states)
         return self._asked().getApplications(any_type, alive, wanted)
+
+    def _own(self, application_id: str) -> CoreHolder:
+        which = self._records.ApplicationId.fromString(application_id)
+        return self._holder(self._asked().getApplicationReport(which))
+
+    def _others(self, application_id: str) -> Iterable[CoreHolder]:
+        """Return other applications that run, as they were not long ago."""
+        now = time.monotonic()
+        if self._held_at is None or now - self._held_at > HOLDERS_S:
+            reports = itertools.islice(self._reports(RUNNING), HOLDERS_MAX)
+            self._holders, self._held_at = tuple(map(self._holder, reports)), now
+        return [one for one in self._holders if one.application_id != application_id]
 
     def _holder(self, report: Any) -> CoreHolder:
         """Return the cores that an application holds; for ours, those of its executors."""

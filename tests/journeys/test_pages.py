@@ -1,0 +1,30 @@
+"""What the pages say to type is typed, and comes out as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import ROOT
+from tests.support.pages import execute, is_executed, needs_spark, pages
+
+EXECUTED = [
+    pytest.param(
+        page,
+        id=str(page.relative_to(ROOT)),
+        marks=[pytest.mark.filesystem, *([pytest.mark.spark] if needs_spark(page) else [])],
+    )
+    for page in pages()
+    if is_executed(page)
+]
+
+
+@pytest.mark.parametrize("page", EXECUTED)
+def test_a_page_does_what_it_says(
+    page: Path, place: Path, nothing_left: Callable[[], None]
+) -> None:
+    execute(page, place)
+
+    nothing_left()
