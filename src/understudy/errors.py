@@ -28,6 +28,7 @@ UnderstudyError
 ├── UnreachableError           a peer did not answer; the request may or may not have been executed
 ├── SessionLost                the JVM of a session was killed, or its cluster is gone
 ├── ExecutorsUnavailable       the Spark cluster gave a job no executors for too long
+├── JobTimedOut                an attempt ran for longer than the job's timeout
 └── StorageError               the storage or file system breaks its guarantees
 
 Each class has a stable ``code`` for REST answers and ``--json``. Errors of third parties are
@@ -239,6 +240,15 @@ class ExecutorsUnavailable(UnderstudyError):  # noqa: N818
     """The Spark cluster gave a job no executors within ``taskmanager.executors.wait-timeout``."""
 
     code = "executors-unavailable"
+
+
+class JobTimedOut(UnderstudyError):  # noqa: N818
+    """An attempt ran for longer than its job's ``timeout``; the job fails without a retry.
+
+    ``main`` gets `JobFailed` with this class as its ``error_type``.
+    """
+
+    code = "job-timed-out"
 
 
 class StorageError(UnderstudyError):

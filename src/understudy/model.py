@@ -141,6 +141,10 @@ class StartFrom(Record, frozen=True):
     """``main`` need not submit a job of that name."""
 
 
+MODULE = "-m "
+"""What the target of a module begins with, as no script's and no function's does."""
+
+
 class ApplicationRecord(Record, frozen=True):
     """What is needed to execute an application again: the ApplicationStore's entry (FLIP-560)."""
 
@@ -148,9 +152,9 @@ class ApplicationRecord(Record, frozen=True):
     run_id: RunId
     name: str
     target: str
-    """``module:function``, or the script's name below the code directory."""
+    """``module:function``, ``-m module``, or the script's name below the code directory."""
     script: str
-    """The script's path at submission (for ``__file__``); empty for a function."""
+    """The script's path or URL at submission (for ``__file__``); empty for the others."""
     args: tuple[str, ...] = ()
     cwd: str = ""
     artifacts: tuple[Artifact, ...] = ()
@@ -160,6 +164,8 @@ class ApplicationRecord(Record, frozen=True):
     savepoints: tuple[StartFrom, ...] = ()
     python: str = ""
     submitted_at: float = 0.0
+    as_job: bool = False
+    """The application was not converted: it runs whole as one job."""
 
 
 class CheckpointKind(enum.Enum):
@@ -276,6 +282,18 @@ class Intent(Record, frozen=True):
     """The checkpoint directory that a person configured; empty for the default in ``layout``."""
 
 
+class Limits(Record, frozen=True):
+    """A job's own limits, which replace those of the configuration."""
+
+    retries: int | None = None
+    """Most retries after exceptions of the function; None: the restart strategy decides."""
+    timeout_s: float | None = None
+    """Longest run of the function in one attempt; None: no limit."""
+    whole: bool = False
+    """The function was not written as a job: another attempt starts from the top, and repeats what
+    the last one has written."""
+
+
 class Restarts(Record, frozen=True):
     """The restart strategy's counters for one job or one ``main``."""
 
@@ -320,6 +338,8 @@ class JobEntry(Record, frozen=True):
     attempt: int = 0
     intent: Intent | None = None
     restarts: Restarts = Restarts()
+    limits: Limits = Limits()
+    """The limits that the job was submitted with, as its plan was."""
     displaced: bool = False
     """The job gave way to another one that ``main`` reached first after a failover."""
     cancel_requested: bool = False

@@ -28,7 +28,9 @@ async def _told(request: Request) -> Response:
     """Answer with what arrived."""
     body = (await request.body()).decode()
     headers = {key: request.headers.get(key) for key in ("content-type", "origin", "host")}
-    return JSONResponse({"body": body, **headers}, headers={own_headers.GIVEN_BY: LEADER})
+    target = f"{request.scope['raw_path'].decode()}?{request.scope['query_string'].decode()}"
+    told = {"body": body, "target": target, **headers}
+    return JSONResponse(told, headers={own_headers.GIVEN_BY: LEADER})
 
 
 async def _endless(_: Request) -> Response:
@@ -65,8 +67,9 @@ def through_a_standby(path: str, answer: Any, **asked: Any) -> httpx.Response:
                 serving.endpoint(one=one) as port,
                 httpx.AsyncClient(trust_env=False, timeout=serving.PATIENCE_S) as client,
             ):
+                target = asked.pop("target", path)
                 return await client.request(
-                    asked.pop("method", "GET"), f"http://127.0.0.1:{port}{path}", **asked
+                    asked.pop("method", "GET"), f"http://127.0.0.1:{port}{target}", **asked
                 )
         finally:
             leading.should_exit = leading.force_exit = True
@@ -89,6 +92,15 @@ def test_a_change_is_handed_on_as_what_it_is(
     told = through_a_standby("/savepoint-disposal", _told, method="POST", **asked).json()
 
     assert expected.items() <= told.items()
+
+
+@pytest.mark.parametrize("name", ["%00", "a%3Fb", "a%23b", "%2e%2e", "%ff", "a%20b"])
+def test_the_leader_is_asked_for_what_the_standby_was_asked_for(name: str) -> None:
+    target = f"/jobs/{name}?maxExceptions=1&a=%26"
+    answer = through_a_standby("/jobs/{job_id}", _told, target=target)
+
+    assert 200 == answer.status_code
+    assert target == answer.json()["target"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from understudy.application.environment import Environment, JobClient
+import understudy
+from understudy.application.environment import Environment, current
+from understudy.application.job_client import JobClient, JobExecutionResult
 from understudy.core.matching import Assignment
 from understudy.errors import JobStopped, SubmissionError
 from understudy.ha.format import digest
@@ -32,6 +34,7 @@ class Accepting:
         """See `MainLink.request`."""
         asked = message(1)
         if isinstance(asked, messages.Submit):
+            self.submitted = asked
             return messages.Accepted(request=1, past={})
         return messages.JobDone(
             request=1,
@@ -61,6 +64,11 @@ def job(ctx: Any) -> int:
     return 1
 
 
+@understudy.job
+def twin(ctx: Any) -> int:
+    return 1
+
+
 def awaited(env: Environment) -> object:
     return env.execute(job, name="twin")
 
@@ -74,7 +82,7 @@ def test_main_gets_a_value_with_its_types() -> None:
     link.value = b'{"total":{"!decimal":"1.10"},"range":{"!tuple":[1,2]}}'
     expected = {"total": decimal.Decimal("1.10"), "range": (1, 2)}
 
-    actual = Environment(link, Assignment("a" * 32)).execute(job).value
+    actual: object = Environment(link, Assignment("a" * 32)).execute(job).value
 
     assert expected == actual
 
@@ -90,7 +98,9 @@ def test_a_job_that_was_stopped_with_a_savepoint_has_no_value() -> None:
         savepoint="/kept/savepoint-1",
         stopped=True,
     )
-    result = JobClient(Accepting(), JobId("a" * 32), "load", done).result()
+    result: JobExecutionResult[object] = JobClient(
+        Accepting(), JobId("a" * 32), "load", done
+    ).result()
 
     assert (True, "/kept/savepoint-1") == (result.stopped, result.savepoint)
     with pytest.raises(
@@ -99,14 +109,47 @@ def test_a_job_that_was_stopped_with_a_savepoint_has_no_value() -> None:
         _ = result.value
 
 
-@pytest.mark.parametrize("submit", [awaited, submitted])
+def decorated(env: Environment) -> object:
+    current.set(env)
+    try:
+        return twin.run()
+    finally:
+        current.set(None)
+
+
+def in_parallel(env: Environment) -> object:
+    with env.parallel() as jobs:
+        return jobs.submit(twin)
+
+
+def in_parallel_with_options(env: Environment) -> object:
+    with env.parallel() as jobs:
+        return jobs.options(name="twin").submit(job)
+
+
+def with_options(env: Environment) -> object:
+    return env.options(name="twin").execute(job)
+
+
+LINES: dict[Submit, int] = {
+    awaited: 1,
+    submitted: 1,
+    with_options: 1,
+    decorated: 3,
+    in_parallel: 2,
+    in_parallel_with_options: 2,
+}
+"""Ways to submit a job, each with its line that does."""
+
+
+@pytest.mark.parametrize("submit", LINES)
 def test_a_warning_names_the_line_of_main_that_submits(submit: Submit) -> None:
     env = Environment(Accepting(), Assignment("a" * 32))
     submit(env)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         submit(env)
-    line = inspect.getsourcelines(submit)[1] + 1
+    line = inspect.getsourcelines(submit)[1] + LINES[submit]
 
     assert [(__file__, line)] == [(one.filename, one.lineno) for one in told]
 

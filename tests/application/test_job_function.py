@@ -113,7 +113,7 @@ def test_what_a_function_returned_is_not_taken_for_a_function(name: str | None) 
         "execute(f(…))"
     )
     with pytest.raises(PlanError) as caught:
-        environment().execute({"rows": 3}, name=name)  # type: ignore[arg-type]
+        environment().execute({"rows": 3}, name=name)  # type: ignore[call-overload]
 
     assert expected == str(caught.value)
 

@@ -16,6 +16,7 @@ RUNS = JobState(J, Phase.RUNNING, attempt=2, placement=P, reached=True)
 CHECKS = JobState(J, Phase.CHECKING, attempt=2, reached=True, lost="killed")
 NOTHING = job.Looked(None)
 FIXED = Strategy("fixed-delay", 2, 5.0, 5.0, 1.0, 0.0, float("inf"))
+OWN = Strategy("fixed-delay", 2, 5.0, 5.0, 1.0, 0.0, float("inf"), retries=4)
 RATE = Strategy("failure-rate", 2, 1.0, 1.0, 1.0, 0.0, float("inf"), 60.0)
 ENDLESS = Strategy(attempts=2**31 - 1)
 
@@ -36,6 +37,14 @@ def with_(state: JobState, **changes: object) -> JobState:
         (RUNS, raised(2), Strategy(), Failed(2, "", 1, 3, 1.0)),
         (with_(RUNS, restarts=Restarts(failures=1)), raised(2), FIXED, Failed(2, "", 2, 2, 5.0)),
         (RUNS, raised(2), RATE, Failed(2, "", 1, 2, 1.0)),
+        (RUNS, raised(2), Strategy(retries=5), Failed(2, "", 1, 5, 1.0)),
+        (with_(RUNS, restarts=Restarts(failures=2)), raised(2), OWN, Failed(2, "", 3, 4, 5.0)),
+        (
+            with_(CHECKS, restarts=Restarts(failures=4)),
+            NOTHING,
+            OWN,
+            Failed(2, "killed", 1, 2, 0.0),
+        ),
         (RUNS, raised(2), ENDLESS, Failed(2, "", 1, None, 1.0)),
         (CHECKS, job.Looked(raised(2)), Strategy(), Failed(2, "", 1, 3, 1.0)),
         (CHECKS, NOTHING, Strategy(), Failed(2, "killed", 1, 30, 0.0)),

@@ -30,6 +30,11 @@ ENDLESS = Strategy(attempts=INFINITE)
 SHORT_S = 0.0
 LONG_S = 3600.0
 
+OWN = Strategy(retries=2)
+OWN_FIXED = Strategy("fixed-delay", 3, 7.0, 7.0, 1.0, 0.0, float("inf"), retries=5)
+OWN_RATE = Strategy("failure-rate", 1, 1.0, 1.0, 1.0, 0.0, float("inf"), 60.0, retries=2)
+NO_MORE = NoRestart("the job allows 2 restarts (retries=2)")
+
 
 def counts(failures: int = 0, losses: int = 0, ages: tuple[float, ...] = ()) -> Restarts:
     return Restarts(failures=failures, losses=losses, ages=ages)
@@ -468,3 +473,45 @@ def test_a_list_names_a_class_bare_or_by_its_module_or_a_package_around_it(
     listed: tuple[str, ...], expected: bool
 ) -> None:
     assert expected is is_listed(PARSE, listed)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "restarts", "ran_s", "expected"),
+    [
+        (OWN, counts(0), SHORT_S, Again(1.0, counts(1))),
+        (OWN, counts(2), SHORT_S, NO_MORE),
+        (OWN, counts(2), LONG_S, NO_MORE),
+        (OWN, counts(1, losses=9), LONG_S, Again(1.5, counts(2))),
+        (Strategy(retries=5), counts(4), SHORT_S, Again(5.0625, counts(5))),
+        (
+            Strategy(retries=0),
+            counts(0),
+            SHORT_S,
+            NoRestart("the job allows no restart (retries=0)"),
+        ),
+        (Strategy("none", 0, retries=2), counts(1), SHORT_S, Again(1.5, counts(2))),
+        (OWN_FIXED, counts(4, losses=3), SHORT_S, Again(7.0, counts(5, losses=3))),
+        (OWN_RATE, counts(1, ages=(5.0, 55.0)), 10.0, Again(1.0, counts(2, ages=(16.0,)))),
+        (OWN_RATE, counts(2), SHORT_S, NO_MORE),
+    ],
+)
+def test_a_limit_of_the_job_replaces_that_of_the_strategy(
+    strategy: Strategy, restarts: Restarts, ran_s: float, expected: Again | NoRestart
+) -> None:
+    assert expected == after_exception(strategy, restarts, ran_s, MIDDLE)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "restarts", "expected"),
+    [
+        (Strategy("none", 0, retries=2), counts(0), NoRestart("the restart strategy is 'none'")),
+        (OWN_FIXED, counts(5, losses=2), Again(7.0, counts(5, losses=3))),
+        (OWN_FIXED, counts(0, losses=3), NoRestart("the restart strategy allows 3 restarts")),
+        (OWN_RATE, counts(2), Again(0.0, counts(2, losses=1, ages=(0.0,)))),
+        (OWN, counts(2, losses=4), Again(1.5**4 * 1.0 / 1.5, counts(2, losses=5))),
+    ],
+)
+def test_losses_keep_their_rule_beside_a_limit_of_the_job(
+    strategy: Strategy, restarts: Restarts, expected: Again | NoRestart
+) -> None:
+    assert expected == after_loss(strategy, restarts, SHORT_S, MIDDLE)

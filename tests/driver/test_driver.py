@@ -198,6 +198,17 @@ def test_an_attempt_that_is_given_up_before_it_is_begun_has_failed_for_that() ->
     assert b"no executors after 7 s" in scene.storage.files[STAGED]
 
 
+def test_an_attempt_that_exceeds_its_timeout_has_failed_for_good() -> None:
+    scene = Scene(MemoryStorage())
+    late = GiveUp(job_id=JobId("job"), attempt=1, reason="longer than 2 s", timed_out=True)
+    scene.process._interrupt(late)
+    ended = scene.run(lambda _: 7)
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, False)
+    assert b"understudy.errors.JobTimedOut" in scene.storage.files[STAGED]
+    assert b"longer than 2 s" in scene.storage.files[STAGED]
+
+
 def test_an_interrupt_of_an_earlier_attempt_ends_no_later_one() -> None:
     scene = Scene(MemoryStorage())
     scene.process._interrupt(Interrupt(job_id=JobId("job"), attempt=0))

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from understudy.clock import SystemClock
-from understudy.driver import driver_process
+from understudy.driver import driver_process, fork_server
 from understudy.driver.driver_process import DriverProcess
 from understudy.driver.driver_session import NoSession
-from understudy.model import ApplicationId, Incarnation
+from understudy.driver.fork_server import Child
+from understudy.driver.job_line import GiveUp, line_over
+from understudy.ha.storage import open_storage
+from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Pointer, RunId
 from understudy.process import channels
 from understudy.process.pulse import Pulse
 from understudy.process.worker import GuardianLink
-from understudy.rpc.messages import DriverMessage, StartSession
+from understudy.rpc import messages
+from understudy.rpc.messages import Deploy, DriverMessage, RunAttempt, StartSession
 from understudy.rpc.wire import BlockingLink
+
+POINTER = Pointer(path="plan", digest="", size=0)
 
 LEFT = "it changed the JVM's default time zone"
 
@@ -49,23 +56,28 @@ def reasons(
     """Return why a driver serves no other job."""
     mine, theirs = socket.socketpair()
     with mine, theirs:
-        link: BlockingLink[DriverMessage] = BlockingLink(
-            mine, channels.driver_codec, Incarnation("driver")
-        )
-        start = StartSession(
-            kind="session-less",
-            application_id=ApplicationId("application"),
-            conf={},
-            python_path=(),
-            scratch="",
-            storage="",
-            reuse=reuse,
-        )
-        server: Any = type("Server", (), {"pid": 0})()
-        pulse = Pulse(GuardianLink(None), SystemClock(), 30.0)
-        driver = DriverProcess(link, session, server, pulse, start)
+        driver = driver_over(mine, session, reuse=reuse)
         driver._builder = builder
         return driver._why_not_again()
+
+
+def driver_over(end: socket.socket, session: NoSession, **settings: Any) -> DriverProcess:
+    """Return a driver that speaks with its TaskManager over this end of a socket pair."""
+    link: BlockingLink[DriverMessage] = BlockingLink(
+        end, channels.driver_codec, Incarnation("driver")
+    )
+    given = {"storage": "", **settings}
+    start = StartSession(
+        kind="session-less",
+        application_id=ApplicationId("application"),
+        conf={},
+        python_path=(),
+        scratch="",
+        **given,
+    )
+    server: Any = type("Server", (), {"pid": 0})()
+    pulse = Pulse(GuardianLink(None), SystemClock(), 30.0)
+    return DriverProcess(link, session, server, pulse, start)
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +129,75 @@ def test_processes_that_a_job_has_left_retire_its_driver(
     monkeypatch.setattr(driver_process, "left_behind", lambda apart: ["it left child processes"])
 
     assert ["it left child processes"] == reasons(NoSession(), reuse)
+
+
+# --- the timeout of a job -------------------------------------------------------------------------
+
+
+class Stuck(Child):
+    """The process of a job that ends only when it is killed."""
+
+    def __init__(self) -> None:
+        mine, theirs = socket.socketpair()
+        super().__init__(mine)
+        self.peer = line_over(theirs, "job")
+
+    def kill(self) -> None:
+        self.status = 9
+        self.ended.set()
+        self.line.shutdown(socket.SHUT_RD)
+
+
+class LostError(Exception):
+    """The driver ends as the process of its job has."""
+
+
+@pytest.fixture
+def ends_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(status: int) -> None:
+        raise LostError(status)
+
+    monkeypatch.setattr(fork_server, "end_like", lose)
+
+
+def follow_until_killed(place: Path, child: Stuck) -> messages.AttemptEnded:
+    """Have a driver follow an attempt that exceeds its timeout; return what the driver stores."""
+    mine, theirs = socket.socketpair()
+    deploy = Deploy(
+        application_id=ApplicationId("application"),
+        run_id=RunId("run"),
+        job_id=JobId("job"),
+        name="job",
+        attempt=1,
+        driver=Incarnation("driver"),
+        plan=POINTER,
+        staged="staged",
+        writer="",
+        result_size_max=1 << 20,
+        timeout_s=0.01,
+    )
+    with mine, theirs:
+        driver = driver_over(mine, NoSession(), storage=str(place), cancel_grace_s=0.01)
+        driver._running, driver._attempt = "job", 1
+        child.peer.send(messages.Entered(job_id=JobId("job"), attempt=1))
+        return driver._follow(RunAttempt(deploy=deploy, term=1), None, child)
+
+
+@pytest.mark.usefixtures("ends_like")
+def test_a_driver_stores_the_failure_of_a_job_that_had_to_be_killed(tmp_path: Path) -> None:
+    child = Stuck()
+    ended = follow_until_killed(tmp_path, child)
+    told = [child.peer.receive() for _ in range(2)]
+
+    assert isinstance(told[1] and told[1].message, GiveUp)
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, False)
+    assert b"longer than the job's timeout" in open_storage(str(tmp_path)).read("staged")
+
+
+@pytest.mark.usefixtures("ends_like")
+def test_what_a_job_has_stored_just_before_it_was_killed_stays(tmp_path: Path) -> None:
+    open_storage(str(tmp_path)).publish("staged", b"it was finished")
+    with pytest.raises(LostError):
+        follow_until_killed(tmp_path, Stuck())
+
+    assert b"it was finished" == open_storage(str(tmp_path)).read("staged")

@@ -69,6 +69,7 @@ SAID: tuple[LineMessage, ...] = (
     messages.RunAttempt(deploy=DEPLOY, term=3),
     messages.Interrupt(job_id=JOB, attempt=2),
     GiveUp(job_id=JOB, attempt=2, reason="no executors"),
+    GiveUp(job_id=JOB, attempt=2, reason="too long", timed_out=True),
     Beat(until=1.5),
     messages.Entered(job_id=JOB, attempt=2),
     messages.CheckpointsTaken(job_id=JOB, attempt=2, sequence=1, checkpoints=(KEPT,)),

@@ -12,7 +12,8 @@ import understudy
 from tests.house.repository import ROOT, modules, texts
 from tests.support.pages import blocks, pages
 from understudy import errors
-from understudy.cli.commands.group import app
+from understudy.cli.commands.examples import EXAMPLES
+from understudy.cli.commands.group import MODULES, app
 from understudy.config.docs import render
 
 DOCUMENTS = ("README", "ARCHITECTURE", "GLOSSARY", "CONTRIBUTING", "CHANGELOG")
@@ -102,6 +103,16 @@ def _commands(page: Path) -> list[list[str]]:
         for line in block.text.replace("\\\n", " ").splitlines()
     ]
     return [line.split() for line in lines if re.match(r"understudy [a-z-]", line)]
+
+
+def test_each_command_has_examples_with_flags_that_exist() -> None:
+    assert {name.split()[0] for name in EXAMPLES} == {*MODULES}
+
+    for name, lines in EXAMPLES.items():
+        words = [word for line in lines for word in line.split()]
+        for flag in (word for word in words if re.match("--?[a-z]", word) and word != "-H"):
+            assert flag in _help(*name.split()), (name, flag)
+        assert all(line in _help(*name.split()) for line in lines), name
 
 
 def _command(words: list[str]) -> list[str]:

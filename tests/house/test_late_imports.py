@@ -16,7 +16,7 @@ START = "each process or command would import what few of them run"
 
 ALLOWED = {
     ("__init__.py", "module"): START,
-    ("application/application_process.py", "module_name"): BY_NAME,
+    ("process/entry_point.py", "module_name"): BY_NAME,
     ("application/application_process.py", "understudy.spark.defaults"): (
         "PySpark is imported under the guardian's eyes, after the first sign of life"
     ),
@@ -32,7 +32,13 @@ ALLOWED = {
     ("cli/commands/ask.py", "rich.table"): START,
     ("cli/commands/ask.py", "rich.text"): START,
     ("cli/commands/ask.py", "understudy.cli.commands.tail"): START,
+    ("cli/commands/completing.py", "understudy.cli.commands.ask"): START,
+    ("cli/commands/completion.py", "f'{package}.shell_completion'"): (
+        "typer brings a copy of click, or uses click"
+    ),
     ("cli/commands/group.py", "f'understudy.cli.commands.{module}'"): START,
+    ("cli/launch/entry_points.py", "understudy.ha.remote_files"): OPTIONAL,
+    ("cli/launch/interpreter.py", "importlib.metadata"): START,
     ("cli/launch/notify.py", "httpx"): OPTIONAL,
     ("cli/launch/shared_storage.py", "httpx"): OPTIONAL,
     ("config/backends.py", "importlib.metadata"): START,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from understudy.cli.launch.story import PUBLIC
 from understudy.config.secrets import HIDDEN
-from understudy.core.failing import Failed
+from understudy.core.failing import NEVER, Failed
 from understudy.jobmanager import failure_news
 from understudy.jobmanager.failure_history import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
-from understudy.model import Failure, JobId
+from understudy.model import Failure, JobEntry, JobId, Limits, Pointer
 from understudy.process.reporter import LOG_ONLY
 
 
@@ -32,9 +34,18 @@ class Heard:
         """See `Reporter.close`."""
 
 
-def told(failure: Failure, end: Failed) -> Heard:
+JOB = JobEntry(
+    job_id=JobId("j"),
+    name="lo\x1bad",
+    occurrence=0,
+    plan=Pointer(path="plan", digest="", size=0),
+    submitted_at=0.0,
+)
+
+
+def told(failure: Failure, end: Failed, job: JobEntry = JOB) -> Heard:
     heard = Heard()
-    failure_news.tell(heard, "run-app", JobId("j"), "lo\x1bad", end, failure)
+    failure_news.tell(heard, "run-app", job, end, failure)
     return heard
 
 
@@ -55,6 +66,19 @@ def test_a_loss_has_no_traceback_and_its_reason_stands_in_the_log() -> None:
     heard = told(Failure(type="AttemptLost", message="killed"), Failed(1, "killed", 1, 30, 0.0))
 
     assert heard.lines[0][2] == f"{LOG_ONLY}attempt 1 failed: AttemptLost: killed"
+
+
+def test_a_job_that_starts_from_the_top_says_so_where_a_retry_follows() -> None:
+    lost = Failure(type="AttemptLost", message="killed")
+    whole = replace(JOB, limits=Limits(whole=True))
+    again = told(lost, Failed(1, "killed", 1, 30, 0.0), whole)
+    never = told(lost, Failed(1, "killed", reason="no more retries"), whole)
+    consequences = [heard.events[0]["consequence"] for heard in (again, never)]
+
+    assert [failure_news.FROM_THE_TOP, ""] == consequences
+    raised = told(Failure(type="ValueError", message="x"), Failed(1, reason=NEVER), whole)
+    assert "not restarted: another attempt would repeat" in raised.events[0]["reason"]
+    assert again.lines[0][2].endswith(f"killed\n{failure_news.FROM_THE_TOP}")
 
 
 def test_what_is_told_is_bounded_and_without_secrets() -> None:

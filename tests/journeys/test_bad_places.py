@@ -145,3 +145,21 @@ def test_a_storage_directory_that_is_a_file_is_refused(place: Path) -> None:
     )
 
     assert "high-availability.storageDir cannot be used" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["io.tmp.dirs", "job-result-store.storage-path", "application-result-store.storage-path"],
+)
+def test_a_place_that_cannot_be_made_is_refused_and_nothing_is_left(place: Path, key: str) -> None:
+    harness.put_app(place, "mains.py")
+    (place / "file").write_text("not a directory")
+    given = place / "file" if key == "io.tmp.dirs" else f"file://{place / 'file'}"
+    refused = command(
+        place,
+        *("run-application", *SESSION_LESS, "-D", f"{key}={given}", "mains.py", "exit-0"),
+        code=2,
+    )
+
+    assert f"{key} cannot be used" in refused.stderr
+    assert [] == harness.stored(place)

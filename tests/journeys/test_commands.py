@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
@@ -32,7 +33,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
     [
         (["nowhere.py"], "nowhere.py: no such script"),
         (["bad.py"], "bad.py, line 1: '(' was never closed"),
-        (["nowhere:main"], "no module 'nowhere' here or on Python's path"),
+        (["nowhere:main"], "nowhere:main: no module 'nowhere' in"),
         (["--master", "locl", "app.py"], "--master 'locl': Spark knows no such master"),
         (["--master", "spark://127.0.0.1:1", "app.py"], "spark://127.0.0.1:1' cannot be reached"),
         (["--class", "Main", "app.py"], "--class Main has no meaning here"),
@@ -103,6 +104,37 @@ def test_a_run_can_be_asked_about_while_it_runs_and_after(start: Start, place: P
     assert 1 == values["second job"]
     assert "third job: FINISHED in attempt 1" in by_run.stdout
     assert "[main] values" in logs
+
+
+def test_the_processes_of_a_cluster_are_shown_with_what_they_do(start: Start, place: Path) -> None:
+    run = start("three.py", options=("-D", "high-availability.cluster-id=seen", "--run-id", "one"))
+    run.at_work()
+    leader = run.standby_is_ready()["leader"]
+    _, slot = run.busy()
+    rows = json.loads(command(place, "ps", "--json").stdout)["processes"]
+    ours = [one for one in rows if one["pid"] in harness.processes_of(place)]
+    printed = command(place, "ps").stdout
+    run.release()
+    run.finish()
+    after = {one["pid"] for one in json.loads(command(place, "ps", "--json").stdout)["processes"]}
+
+    assert {("seen", "one", "three")} == {
+        (one["cluster_id"], one["run_id"], one["application"]) for one in ours
+    }
+    kinds = Counter(one["kind"] for one in ours)
+    assert kinds.pop("main") >= 2  # Each JobManager has one that waits.
+    assert {"run-application": 1, "jobmanager": 2, "taskmanager": 1, "driver": 3} == kinds
+    does = {one["pid"]: one["does"] for one in ours}
+    assert run.process.pid in does
+    assert "leads" == does[leader["pid"]]
+    assert ["stands by"] == [
+        one["does"] for one in ours if one["kind"] == "jobmanager" and one["pid"] != leader["pid"]
+    ]
+    assert "runs 'second job', attempt 1" == does[slot["driver_pid"]]
+    assert all(0 <= time.time() - one["started_at"] < 600 for one in ours)
+    line = next(line for line in printed.splitlines() if "runs 'second job', attempt 1" in line)
+    assert {str(slot["driver_pid"]), "seen", "one", "three"} < {*line.split()}
+    assert set() == after & set(does)
 
 
 def test_storage_is_read_when_nobody_leads(start: Start, place: Path) -> None:

@@ -51,8 +51,8 @@ def test_a_main_that_dies_by_a_signal_is_executed_again(start: Start) -> None:
     assert run.lines("jobs.txt") == ["one 1"]
 
 
-def test_a_plain_script_runs_again_when_it_died(start: Start) -> None:
-    run = start("plain.py")
+def test_a_plain_script_that_runs_as_main_runs_again_when_it_died(start: Start) -> None:
+    run = start("plain.py", options=("--as", "main"))
 
     assert run.finish() == 0
     assert len(run.lines("seen.txt")) == 2

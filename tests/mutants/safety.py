@@ -48,6 +48,30 @@ SAFETY = (
         "tests/driver/test_driver.py",
     ),
     mutant(
+        "what a killed job has stored is replaced", 2, "driver/driver_process.py",
+        " and not attempt.is_staged():",
+        ":",
+        "tests/driver/test_driver_process.py",
+    ),
+    mutant(
+        "the limits of a job are forgotten", 7, "jobmanager/job_master.py",
+        "retries=self.entry.limits.retries",
+        "retries=None",
+        "tests/jobmanager/test_limits.py",
+    ),
+    mutant(
+        "the limits of the code before stay", 7, "jobmanager/application_jobs.py",
+        "deployment=deployment, limits=limits)",
+        "deployment=deployment)",
+        "tests/jobmanager/test_limits.py",
+    ),
+    mutant(
+        "a long attempt resets a limit of the job", 3, "core/restart.py",
+        "    if restarts.failures >= retries:",
+        "    if restarts.failures >= retries and ran_s < strategy.reset_s:",
+        "tests/core/test_restart.py",
+    ),
+    mutant(
         "what no attempt can mend is retried", 7, "driver/attempt.py",
         "return not is_listed(classes, no_retry) and",
         "return",

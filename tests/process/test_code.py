@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,27 @@ def stored(place: Path) -> tuple[LocalStorage, tuple[Artifact, ...]]:
     (place / "more.py").write_text("WORD = 'more'")
     files = code.beside(place / "app.py")
     return storage, code.store(BlobStore(storage, "c", "d"), files)
+
+
+def test_what_is_no_file_is_no_code(tmp_path: Path) -> None:
+    """Reading a pipe would never end, and an editor locks a file with a link to nothing."""
+    for name in ("app.py", "package/__init__.py", "package/table.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    (tmp_path / "linked.py").symlink_to(tmp_path / "app.py")
+    for place in (tmp_path, tmp_path / "package"):
+        os.mkfifo(place / "pipe.py")
+        (place / ".#app.py").symlink_to("somebody@this-host.1234:5678")
+        (place / "zeros.py").symlink_to("/dev/zero")
+    found = {file.name for file in code.beside(tmp_path / "app.py")}
+
+    assert {
+        "app/app.py",
+        "app/linked.py",
+        "app/package/__init__.py",
+        "app/package/table.csv",
+    } == found
 
 
 @pytest.mark.parametrize("damage", ["emptied", "removed", "unmarked", "a draft's"])

@@ -14,8 +14,8 @@ from understudy.jobmanager.application import Application
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-WALL_JUMPS_S = (-2 * 86400.0, -600.0, 5.0, 3600.0, 2 * 86400.0)
-"""Less than the life of a tombstone, which is the one thing that a wall clock decides."""
+WALL_JUMPS_S = (-2 * 86400.0, -600.0, 5.0, 3600.0, 2 * 86400.0, 10 * 86400.0)
+"""The last is longer than the life of a tombstone, the one thing that a wall clock decides."""
 
 LEADER_JUMPS_S = 20.0
 """Less than the adoption grace: a leader whose clock alone has jumped beyond it believes that

@@ -138,6 +138,7 @@ async def _serve(
         "type": "http",
         "method": method,
         "path": path,
+        "raw_path": path.encode(),
         "root_path": "",
         "query_string": b"",
         "headers": [

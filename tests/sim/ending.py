@@ -23,12 +23,11 @@ def check_end(world: World) -> None:
     registry = watch.documents[REGISTRY_KEY].body
     assert isinstance(registry, RegistryBody)
     watch.demand(not registry.applications, "an application is still linked")
+    # Of a run whose tombstone has expired, by a wall clock that has jumped, the status is kept.
+    told = {**registry.ended, **{run: one.status for run, one in registry.tombstones.items()}}
     for ended in world.ended:
-        known = registry.tombstones.get(ended.run_id)
-        watch.demand(known is not None, f"{ended} has no tombstone")
-        assert known is not None
-        watch.demand(known.status is ended.status, f"{ended}, and its tombstone says {known}")
-    watch.demand(len(registry.tombstones) == 1, f"{len(registry.tombstones)} runs")
+        watch.demand(told.get(ended.run_id) is ended.status, f"{ended}, and registered is {told}")
+    watch.demand(len(told) == 1, f"{len(told)} runs")
     for tombstone in registry.tombstones.values():
         _check_tombstone(world, tombstone)
     _check_leftovers(world, registry)

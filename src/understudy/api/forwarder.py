@@ -49,8 +49,7 @@ class Forwarder:
         kind = {} if said is None else {"content-type": said}
         asked = self._client.stream(
             request.method,
-            leader + request.url.path,
-            params=str(request.query_params),
+            leader + _target(request),
             content=await request.body(),
             headers={**headers, **kind},
         )
@@ -75,3 +74,10 @@ class Forwarder:
             return bytes(content)
         finally:
             self._held -= len(content)
+
+
+def _target(request: Request) -> str:
+    """Return the path and the query as they were asked for: decoded, they may name another one."""
+    query = request.scope["query_string"].decode("latin-1")
+    path = request.scope["raw_path"].decode("latin-1")
+    return f"{path}?{query}" if query else path

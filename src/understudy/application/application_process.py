@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import itertools
-import linecache
 import logging
 import os
 import signal
 import sys
 import threading
-import types
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from understudy.application import whole
 from understudy.application.environment import Environment, current
 from understudy.clock import SystemClock
 from understudy.config.configuration import learn_secrets
@@ -33,8 +33,8 @@ from understudy.core.matching import Assignment
 from understudy.errors import JobStopped, UnreachableError
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, open_storage
-from understudy.model import Failure, JobId, Pointer
-from understudy.process import channels
+from understudy.model import MODULE, Failure, JobId, Pointer
+from understudy.process import channels, entry_point
 from understudy.process.channels import HEARTBEAT_S, SCRATCH
 from understudy.process.failures import failure_of, shown, storable, uncaught_job
 from understudy.process.forks import Home
@@ -136,14 +136,20 @@ _USUAL: dict[signal.Signals, Any] = {
 }
 
 
-def execute(run: RunMain) -> messages.MainEnded:
+def execute(run: RunMain, environment: Environment) -> messages.MainEnded:
     """Execute ``main`` and wait for its threads; return its outcome."""
     try:
+        if run.as_job:
+            whole.run_application(environment, run)
+            return messages.MainEnded()
         with Home().user_code():
             if run.script:
-                _run_script(run)
+                stored = Path(run.code) / "app" / run.target
+                entry_point.run_script(stored.read_bytes(), run.script, run.args)
+            elif run.target.startswith(MODULE):
+                entry_point.run_module(run.target.removeprefix(MODULE), run.args)
             else:
-                _run_function(run)
+                entry_point.run_function(run.target, run.args)
     except Terminated:
         raise
     except SystemExit as end:
@@ -152,9 +158,7 @@ def execute(run: RunMain) -> messages.MainEnded:
         _say(f"main ends here: {stopped}\n")
     except BaseException as error:
         return messages.MainEnded(failure=failure_of(error), job_id=uncaught_job(error))
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.main_thread():
-            thread.join()
+    entry_point.join_threads()
     return messages.MainEnded()
 
 
@@ -168,28 +172,6 @@ def _exit_failure(code: object) -> Failure | None:
         return None
     message = code if isinstance(code, str) else f"main exited with code {shown(code)}"
     return Failure(type="SystemExit", message=storable(message), time=SystemClock().wall())
-
-
-def _run_script(run: RunMain) -> None:
-    stored = Path(run.code) / "app" / run.target
-    source = stored.read_bytes()
-    module = types.ModuleType("__main__")
-    module.__dict__.update({"__file__": run.script, "__builtins__": __builtins__})
-    sys.modules["__main__"] = module
-    text = source.decode("utf-8", "replace")
-    # Tracebacks show the stored text, even if the file has changed since.
-    linecache.cache[run.script] = (len(text), None, text.splitlines(keepends=True), run.script)
-    sys.argv = [run.script, *run.args]
-    exec(compile(source, run.script, "exec"), module.__dict__)  # noqa: S102 -- this is the job
-
-
-def _run_function(run: RunMain) -> None:
-    module_name, _, name = run.target.partition(":")
-    sys.argv = [run.target, *run.args]
-    function: Any = importlib.import_module(module_name)
-    for part in name.split("."):
-        function = getattr(function, part)
-    function()
 
 
 def _defaults() -> ModuleType:
@@ -245,9 +227,11 @@ def _serve() -> NoReturn:
     _log_without_secrets()
     _prepare(run)
     assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
-    current.set(Environment(ClusterLink(link, run), assignment))
-    ended = execute(run)
-    if failure := ended.failure:
+    environment = Environment(ClusterLink(link, run), assignment)
+    current.set(environment)
+    ended = execute(run, environment)
+    failure = ended.failure
+    if failure and not run.as_job:  # The failure of a job is told as it happens.
         _say(failure.traceback or f"{failure.message}\n")
     flush_output()
     link.send(ended)

@@ -1,4 +1,4 @@
-"""The public API of ``main``: the environment, job clients and results.
+"""The environment of ``main``, through which it submits jobs.
 
 The same class serves in a cluster and under plain ``python app.py``; only the link differs. All
 calls block the calling thread, and any thread may call. Functions, arguments and values pass
@@ -12,19 +12,19 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable
+from typing import Any, NoReturn
 
-from understudy import errors
-from understudy.application.job_function import check_function, check_own_name
+from understudy.application.calls import Calls
+from understudy.application.job_client import JobClient, MainLink, expect
+from understudy.application.job_function import check_arguments, check_function, declared
+from understudy.application.parallel import ParallelJobs
+from understudy.application.settings import JobSettings, whole_job
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
-from understudy.core.values import decode_value
-from understudy.errors import JobCanceled, JobFailed, JobStopped, SubmissionError, UnderstudyError
-from understudy.model import JobId, JobStatus, Pointer
+from understudy.errors import SubmissionError
+from understudy.model import JobId, Limits, Pointer
 from understudy.process import plans
-from understudy.process.failures import shown
 from understudy.process.user_code import is_main_process, running_job
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
@@ -32,144 +32,10 @@ from understudy.rpc.messages import MainMessage
 _TO_MAIN = 4
 """Frames from a warning in `Environment._assign` to the calling line of ``main``."""
 
-NoRetry = Iterable[type[BaseException] | str]
-"""Classes of exceptions, or their names, with or without the module."""
-
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JobExecutionResult:
-    """The result of a finished job, or of one that was stopped with a savepoint.
-
-    Attributes:
-        job_id: the job's id, 32 hexadecimal digits.
-        attempt: the number of the attempt that finished, from 1.
-        start_time: when that attempt started, in seconds since 1970.
-        end_time: when that attempt ended, in seconds since 1970.
-        checkpoint: the location of the last completed checkpoint, if retained; else None.
-        savepoint: the location of the savepoint that stopped the job, if any; else None.
-        stopped: a person stopped the job with that savepoint before it had a value.
-        name: the job's name.
-    """
-
-    _value: Any
-    job_id: str
-    attempt: int
-    start_time: float
-    end_time: float
-    checkpoint: str | None = None
-    savepoint: str | None = None
-    stopped: bool = False
-    name: str = ""
-
-    @property
-    def value(self) -> Any:
-        """Return what the function returned, with its types (``docs/jobs.md``).
-
-        Raises `JobStopped` if the job was stopped with a savepoint.
-        """
-        if self.stopped:
-            raise JobStopped(
-                f"job {self.name!r} was stopped with a savepoint before it had a value: go on from "
-                f"it with --from-savepoint {self.savepoint}; or let main ask `result.stopped` first"
-            )
-        return self._value
-
-    @property
-    def duration(self) -> float:
-        """Return the run time of the last attempt, in seconds."""
-        return self.end_time - self.start_time
-
-
-class MainLink(Protocol):
-    """The connection from ``main`` to its JobManager."""
-
-    execution: int
-    """Number of this execution of ``main``, from 1."""
-
-    def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
-        """Send the message made for a new request number, and wait for the answer."""
-        ...
-
-    def tell(self, message: MainMessage) -> None:
-        """Send a message without an answer."""
-        ...
-
-    def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
-        """Store a plan's bytes durably."""
-        ...
-
-
-class JobClient:
-    """A handle to a submitted job."""
-
-    def __init__(
-        self, link: MainLink, job_id: JobId, name: str, done: messages.JobDone | None = None
-    ) -> None:
-        self._link = link
-        self._job_id = job_id
-        self._name = name
-        self._done = done
-
-    @property
-    def job_id(self) -> str:
-        """Return the job's id, 32 hexadecimal digits."""
-        return self._job_id
-
-    @property
-    def name(self) -> str:
-        """Return the job's name."""
-        return self._name
-
-    def status(self) -> str:
-        """Return the job's status in Flink's words, such as ``RUNNING`` or ``FINISHED``."""
-        answer = self._link.request(
-            lambda number: messages.AskStatus(request=number, job_id=self._job_id)
-        )
-        status: JobStatus = _expect(answer, messages.StatusIs).status
-        return status.value
-
-    def result(self) -> JobExecutionResult:
-        """Wait for the job's end and return its result.
-
-        Raises `JobFailed` with the remote traceback, or `JobCanceled`.
-        """
-        done = self._done or self._await()
-        if done.status is JobStatus.FINISHED:
-            return JobExecutionResult(
-                decode_value(done.value),
-                self._job_id,
-                done.attempt,
-                done.start_time,
-                done.end_time,
-                done.checkpoint or None,
-                done.savepoint or None,
-                done.stopped,
-                self._name,
-            )
-        raise _failed(done, self._job_id, self._name)
-
-    def _await(self) -> messages.JobDone:
-        answer = self._link.request(
-            lambda number: messages.AwaitJob(request=number, job_id=self._job_id)
-        )
-        done: messages.JobDone = _expect(answer, messages.JobDone)
-        return done
-
-    def cancel(self) -> None:
-        """Cancel the job; returns once the request is durable. `result` waits for the end."""
-        answer = self._link.request(
-            lambda number: messages.CancelJob(request=number, job_id=self._job_id)
-        )
-        _expect(answer, messages.Accepted)
-
-    def __repr__(self) -> str:
-        """Return a text with the job's id and name."""
-        return f"JobClient(job_id={self._job_id!r}, name={self._name!r})"
-
-
-class Environment:
+class Environment(Calls):
     """The environment in which ``main`` submits jobs; see `understudy.get_environment`."""
 
     def __init__(self, link: MainLink, assignment: Assignment) -> None:
@@ -182,78 +48,59 @@ class Environment:
     def __reduce__(self) -> NoReturn:
         raise TypeError("the environment belongs to main, a job gets a JobContext instead")
 
-    def execute(
+    def parallel(self) -> ParallelJobs:
+        """Return a block of jobs that run at the same time.
+
+        ::
+
+            with env.parallel() as jobs:
+                jobs.submit(load, "x.csv")
+                jobs.options(name="load y", retries=1).submit(load, "y.csv")
+            for result in jobs.results(): ...
+
+        The end of the block waits for all its jobs. The first failure (`JobFailed` or
+        `JobCanceled`) cancels the others, and is raised once they have ended. So does an exception
+        of the block itself.
+        """
+        return ParallelJobs(self._begin)
+
+    def begin_whole(
         self,
         function: Callable[..., Any],
-        /,
-        *args: Any,
-        name: str | None = None,
-        no_retry: NoRetry | None = None,
-        **kwargs: Any,
-    ) -> JobExecutionResult:
-        """Run a job to its end and return its result.
-
-        A driver calls ``function(ctx, *args, **kwargs)``. cloudpickle must be able to pickle the
-        function and its arguments; ``docs/jobs.md`` lists the types that it may return. ``name``
-        identifies the job across failovers; the default is the function's name. ``no_retry``
-        replaces ``restart-strategy.no-retry`` for this job: the exceptions of the function that
-        fail it at once, as classes or their names; ``()`` leaves each to the restart strategy.
-
-        Raises `JobFailed` or `JobCanceled`, and `SubmissionError` before anything has run.
-        """
-        check_own_name(function, args, name)
-        return self._begin(function, args, name, kwargs, no_retry).result()
-
-    def execute_async(
-        self,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        name: str | None = None,
-        no_retry: NoRetry | None = None,
-        **kwargs: Any,
-    ) -> JobClient:
-        """Submit a job and return at once; from then on the job survives any failover."""
-        check_own_name(function, args, name)
-        return self._begin(function, args, name, kwargs, no_retry)
-
-    def options(self, *, name: str | None = None, no_retry: NoRetry | None = None) -> JobOptions:
-        """Return what submits jobs with these options, apart from the arguments of the function.
-
-        ``env.options(name="train lr").execute(train, data, name="lr")`` names the job ``train lr``,
-        and calls ``train(ctx, data, name="lr")``. The options have the meaning that they have in
-        `execute`.
-        """
-        return JobOptions(self._begin, name, no_retry)
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        name: str,
+    ) -> JobClient[Any]:
+        """Submit a job that keeps nothing: see `understudy.run`, which is the way to call it."""
+        return self._begin(function, args, kwargs, whole_job(name))
 
     def _begin(
         self,
         function: Callable[..., Any],
         args: tuple[Any, ...],
-        name: str | None,
         kwargs: dict[str, Any],
-        no_retry: NoRetry | None,
-    ) -> JobClient:
+        settings: JobSettings,
+    ) -> JobClient[Any]:
         """Submit a job; a direct call from each public method, as `_TO_MAIN` counts the frames."""
         self._check_caller()
+        settings = settings.over(declared(function))
         check_function(function)
-        listed = _class_names(no_retry)
+        check_arguments(function, args, kwargs)
         with self._submitting:
-            assigned = self._assign(matching.name_of(function, name))
+            assigned = self._assign(matching.name_of(function, settings.name))
             done = self._past.pop(assigned.job_id, None)
             if done:
                 self._come_by(assigned)
                 return JobClient(self._link, assigned.job_id, assigned.name, done)
             pointer = None
             if self._link.execution == 1:
-                pointer = self._put_plan(assigned, function, args, kwargs, listed)
-            answer = self._submit(assigned, pointer)
+                pointer = self._put_plan(assigned, function, args, kwargs, settings)
+            answer = self._submit(assigned, pointer, settings.limits)
             if isinstance(answer, messages.NeedPlan):
-                answer = self._submit(
-                    assigned, self._put_plan(assigned, function, args, kwargs, listed)
-                )
-            accepted: messages.Accepted = _expect(answer, messages.Accepted)
-            self._past = dict(accepted.past)
+                pointer = self._put_plan(assigned, function, args, kwargs, settings)
+                answer = self._submit(assigned, pointer, settings.limits)
+            self._past = dict(expect(answer, messages.Accepted).past)
             done = self._past.pop(assigned.job_id, None)
         return JobClient(self._link, assigned.job_id, assigned.name, done)
 
@@ -282,9 +129,9 @@ class Environment:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        no_retry: tuple[str, ...] | None,
+        settings: JobSettings,
     ) -> Pointer:
-        plan = plans.encode_plan(assigned.name, function, args, kwargs, no_retry)
+        plan = plans.encode_plan(assigned.name, function, args, kwargs, settings.no_retry)
         return self._link.put_plan(assigned.job_id, plan)
 
     def _come_by(self, assigned: Assigned) -> None:
@@ -294,7 +141,7 @@ class Environment:
         )
         self._link.tell(told)
 
-    def _submit(self, assigned: Assigned, plan: Pointer | None) -> MainMessage:
+    def _submit(self, assigned: Assigned, plan: Pointer | None, limits: Limits) -> MainMessage:
         return self._link.request(
             lambda number: messages.Submit(
                 request=number,
@@ -302,43 +149,9 @@ class Environment:
                 name=assigned.name,
                 occurrence=assigned.occurrence,
                 plan=plan,
+                limits=limits,
             )
         )
-
-
-class _Begin(Protocol):
-    def __call__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        name: str | None,
-        kwargs: dict[str, Any],
-        no_retry: NoRetry | None,
-    ) -> JobClient: ...
-
-
-class JobOptions:
-    """Submits jobs with given options; see `Environment.options`. Each argument is the function's.
-
-    Raises as `Environment.execute` does.
-    """
-
-    def __init__(self, begin: _Begin, name: str | None, no_retry: NoRetry | None) -> None:
-        self._begin = begin
-        self._name = name
-        self._no_retry = no_retry
-
-    def execute(
-        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> JobExecutionResult:
-        """Run a job to its end and return its result; see `Environment.execute`."""
-        return self._begin(function, args, self._name, kwargs, self._no_retry).result()
-
-    def execute_async(
-        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> JobClient:
-        """Submit a job and return at once; see `Environment.execute_async`."""
-        return self._begin(function, args, self._name, kwargs, self._no_retry)
 
 
 class Elsewhere(Environment):
@@ -351,10 +164,9 @@ class Elsewhere(Environment):
         self,
         function: Callable[..., Any],
         args: tuple[Any, ...],
-        name: str | None,
         kwargs: dict[str, Any],
-        no_retry: NoRetry | None,
-    ) -> JobClient:
+        settings: JobSettings,
+    ) -> JobClient[Any]:
         """Raise `SubmissionError`."""
         raise SubmissionError(
             "only main submits jobs, neither a job nor a process that main or a job has started"
@@ -399,64 +211,3 @@ def _embed() -> Environment:
     # Imported only when needed: never by a process of ``main`` in a cluster.
     environment: Environment = importlib.import_module("understudy.embedded").embed()
     return environment
-
-
-def _class_names(no_retry: NoRetry | None) -> tuple[str, ...] | None:
-    """Return the names of exceptions as a plan holds them. Raises `SubmissionError`."""
-    if no_retry is None:
-        return None
-    if isinstance(no_retry, str | type) or not isinstance(no_retry, Iterable):
-        raise SubmissionError(
-            f"no_retry={shown(no_retry)}: give a tuple of classes or names, as no_retry=(KeyError,)"
-        )
-    return tuple(_class_name(one) for one in no_retry)
-
-
-def _class_name(one: object) -> str:
-    if isinstance(one, type) and issubclass(one, BaseException):
-        return f"{one.__module__}.{one.__qualname__}"
-    if isinstance(one, str) and one:
-        return one
-    raise SubmissionError(
-        f"no_retry holds {shown(one)}: give classes of exceptions, or their names"
-    )
-
-
-def _expect(answer: MainMessage, kind: type[Any]) -> Any:
-    if isinstance(answer, kind):
-        return answer
-    if isinstance(answer, messages.Refusal):
-        raise _ERRORS.get(answer.code, SubmissionError)(answer.message)
-    raise UnderstudyError(f"unexpected answer {type(answer).__name__}")
-
-
-def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
-    failure = done.failure
-    canceled = done.status is JobStatus.CANCELED
-    kind = JobCanceled if canceled else JobFailed
-    message = f"job {name!r} failed in attempt {done.attempt}"
-    if canceled:
-        message = f"job {name!r} was cancelled in attempt {done.attempt}"
-    if failure:
-        message += f": {failure.type}" + (f": {failure.message}" if failure.message else "")
-    return kind(
-        message,
-        job_id,
-        name,
-        failure.type if failure else "",
-        failure.traceback if failure else "",
-        done.checkpoint or None,
-        done.savepoint or None,
-    )
-
-
-_ERRORS: dict[str, type[UnderstudyError]] = {
-    error.code: error
-    for error in (
-        errors.JobNameError,
-        errors.PlanError,
-        errors.NotFoundError,
-        errors.ResultUnavailable,
-        errors.SubmissionError,
-    )
-}

@@ -14,13 +14,28 @@ import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, Union
 
+from understudy.application.settings import JobSettings
 from understudy.core.ways_out import known_way_out, known_way_out_by_name
 from understudy.errors import PlanError, SubmissionError
 
 _TO_MAIN = 3
 """Frames from a warning in `check_own_name` to the calling line of ``main``."""
 
+DECLARED = "__understudy_job__"
+"""The attribute in which a decorated function has its `JobSettings`."""
+
+OWN = ("name", "retries", "no_retry", "timeout")
+"""Options of a job, which may be meant where a function has no such parameter."""
+
 _CONTAINERS = (list, tuple, set, frozenset, dict)
+
+
+class CallsOfJob:
+    """The owner of the methods `run` and `submit` of a decorated function."""
+
+    def __init__(self, function: Callable[..., Any], settings: JobSettings) -> None:
+        self._function = function
+        self._settings = settings
 
 
 def check_function(function: object) -> None:
@@ -30,10 +45,14 @@ def check_function(function: object) -> None:
             f"execute takes a function, but got {_shown(function)}: write execute(f, …), not "
             "execute(f(…))"
         )
-    own: Any = function
-    while isinstance(own, functools.partial):
-        own = own.func
+    own: Any = _without_partials(function)
     called = getattr(own, "__name__", type(own).__name__)
+    if isinstance(owner := getattr(own, "__self__", None), CallsOfJob):
+        job = owner._function.__name__
+        raise PlanError(
+            f"`{job}.{called}` submits a job by itself: call {job}.{called}(…), or give `{job}` to "
+            "execute"
+        )
     if inspect.iscoroutinefunction(own):
         raise PlanError(
             f"`{called}` is async, so a call returns a coroutine: give a plain function that calls "
@@ -46,6 +65,33 @@ def check_function(function: object) -> None:
         raise PlanError(
             f"`{called}` is annotated to return {kind}, which cannot be kept as a value: {way}"
         )
+
+
+def check_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise `SubmissionError` where the function cannot be called with its arguments."""
+    try:
+        # The signature of what is called: a decorator may add arguments to those of the function.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # Nobody knows it.
+    try:
+        signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        called = getattr(_without_partials(function), "__name__", type(function).__name__)
+        options = [one for one in kwargs if one in OWN and one not in signature.parameters]
+        way = f"; give the job its {options[0]} by env.options({options[0]}=…)" if options else ""
+        raise SubmissionError(
+            f"`{called}` cannot be called with these arguments: {error}{way}. A job is called as "
+            f"{called}(ctx, …), with a JobContext before the arguments that are given here"
+        ) from None
+
+
+def declared(function: object) -> JobSettings:
+    """Return the settings that `understudy.job` has given to a function, if it has."""
+    found = getattr(_without_partials(function), DECLARED, None)
+    return found if isinstance(found, JobSettings) else JobSettings()
 
 
 def check_own_name(function: object, args: tuple[Any, ...], name: str | None) -> None:
@@ -68,6 +114,12 @@ def check_own_name(function: object, args: tuple[Any, ...], name: str | None) ->
     if own.default is own.empty:
         raise SubmissionError(told)
     warnings.warn(told, stacklevel=_TO_MAIN)
+
+
+def _without_partials(function: object) -> object:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def _announced(function: Callable[..., Any]) -> object:

@@ -297,9 +297,9 @@ def quoted(text: str) -> str:
     return f"{text[:SHOWN_CHARS_MAX]!r}… ({len(text):,} characters)"
 
 
-def state_home() -> Path:
+def state_home(variables: Mapping[str, str] = os.environ) -> Path:
     """Return Understudy's state directory, below $XDG_STATE_HOME or ~/.local/state."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    base = variables.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "understudy"
 
 

@@ -31,7 +31,7 @@ _WORDS = (
 _ASSIGNED = re.compile(
     rf"((?:{_WORDS})(?![\w.\-]{{0,40}}(?:file|path|dir|location|type|provider)\b)[\w.\-]{{0,40}}"
     r"[\"']?\s?(?:=|%3D|:\s?(?=[\"'])|=>)\s?)"
-    r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s&;,\"')\]}]+)",
+    r"(\"[^\"\n]*\"|'[^'\n]*'|\{[^}\n]*\}|[^\s&;,\"')\]}]+)",
     re.IGNORECASE,
 )
 _PARAMETER = re.compile(r"([?&;](?:sig|auth|key|jwt)=)([^\s&;\"'#]+)", re.IGNORECASE)
@@ -40,6 +40,9 @@ _FLAG_ALONE = re.compile(rf"--?[\w-]{{0,40}}(?:{_WORDS})", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^/?#\s\"'@:]{0,200}:[^/?#\s\"']{1,400}@")
 _PASSWORD = re.compile(r"://[^/?#\s\"'@:]{0,200}:([^/?#\s\"']{1,400})@")
+_TOKEN = re.compile(r"(https?://)([^/?#\s\"'@:]{16,200})@", re.IGNORECASE)
+"""A name alone, too long for a person's: hosts of code take a token so."""
+_ORACLE = re.compile(r"(jdbc:oracle:\w{1,20}:[^/\s\"'@]{0,200}/)([^\s\"'@]{1,400})@", re.IGNORECASE)
 _AWS = re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")
 _PEM = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)",
@@ -80,8 +83,8 @@ def learn(values: Iterable[str]) -> None:
 def secrets_in(text: str) -> Iterator[str]:
     """Yield what is a password or the like in Java options, command lines and URLs."""
     for found in _ASSIGNED.finditer(text):
-        yield found[2].strip("\"'")
-    for pattern in (_PARAMETER, _FLAG):
+        yield found[2].strip("\"'{}")
+    for pattern in (_PARAMETER, _FLAG, _TOKEN, _ORACLE):
         yield from (found[2] for found in pattern.finditer(text))
     yield from (found[1] for found in _PASSWORD.finditer(text))
 
@@ -120,7 +123,8 @@ def _show_without_secrets(
 def masked(text: str) -> str:
     """Return the text with every known secret, and everything that looks like one, hidden."""
     text = _learnt.hidden(_PEM.sub(HIDDEN, text))
-    text = _USER.sub(rf"\1{HIDDEN}@", text)
+    for pattern in (_USER, _TOKEN, _ORACLE):
+        text = pattern.sub(rf"\1{HIDDEN}@", text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
     text = _ASSIGNED.sub(rf"\1{HIDDEN}", text)
     text = _PARAMETER.sub(rf"\1{HIDDEN}", text)

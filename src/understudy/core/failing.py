@@ -17,6 +17,8 @@ from understudy.model import JobStatus, Restarts
 
 NEVER = "not restarted: another attempt would raise it, too; see restart-strategy.no-retry"
 
+TIMEOUT = "not restarted: a job that exceeds its timeout is not retried"
+
 
 class Failed(Struct, frozen=True):
     """The end of an attempt that failed, and what follows.
@@ -65,10 +67,13 @@ def failed(
 def _count(strategy: Strategy, restarts: Restarts, *, lost: bool) -> tuple[int, int | None]:
     """Return how many retries count against the limit, and the limit."""
     limit = strategy.attempts if strategy.attempts < INFINITE else None
+    if strategy.retries is not None and not lost:
+        return restarts.failures, strategy.retries
     if strategy.kind == FAILURE_RATE:
         return len(restarts.ages), limit
     if strategy.kind == "fixed-delay":
-        return restarts.failures + restarts.losses, limit
+        counted = restarts.failures if strategy.retries is None else 0
+        return counted + restarts.losses, limit
     if not lost:
         return restarts.failures, limit
     return restarts.losses, limit and limit * LOSSES_PER_ATTEMPT

@@ -16,6 +16,10 @@ ages one: the counted failures are stored with the intent, the process that runs
 through the failover, and an attempt whose end nobody counted before the failover is counted after
 it, with the same duration. Waiting for a slot, a leader or ``main`` does not age failures either:
 the window can only be too long, so a job may be given up early but is never restarted forever.
+
+A job may have a limit of its own (``retries``) on the retries of exceptions. The limit replaces the
+strategy's, also that of ``none``; the strategy's pauses stay, and so does its rule for losses. The
+limit holds for the whole job: no long attempt resets the count.
 """
 
 from __future__ import annotations
@@ -53,6 +57,8 @@ class Strategy(Struct, frozen=True):
     reset_s: float = 3600.0
     interval_s: float = 0.0
     """The interval in which ``failure-rate`` counts."""
+    retries: int | None = None
+    """The job's own limit on retries of exceptions; None: the strategy's ``attempts``."""
 
     @staticmethod
     def of(configuration: Configuration) -> Strategy:
@@ -97,6 +103,8 @@ def after_exception(
     strategy: Strategy, restarts: Restarts, ran_s: float, chance: float
 ) -> Again | NoRestart:
     """Decide after an exception of the function; ``chance`` in [0, 1) determines the jitter."""
+    if strategy.retries is not None:
+        return _within_retries(strategy, strategy.retries, restarts, ran_s, chance)
     failures = 0 if ran_s >= strategy.reset_s else restarts.failures
     if strategy.kind == "none":
         return NoRestart("the restart strategy is 'none'")
@@ -122,7 +130,7 @@ def after_loss(
     if strategy.kind == FAILURE_RATE:
         return _within_rate(strategy, restarts, ran_s, lost=True)
     if strategy.kind == "fixed-delay":
-        if restarts.failures + restarts.losses >= strategy.attempts:
+        if _exceptions(strategy, restarts) + restarts.losses >= strategy.attempts:
             return NoRestart(f"the restart strategy allows {_times(strategy.attempts)}")
         delay_s = strategy.initial_s if restarts.losses else 0.0
         return Again(delay_s, Restarts(failures=restarts.failures, losses=restarts.losses + 1))
@@ -151,6 +159,30 @@ def _is_named(parts: list[str], name: list[str]) -> bool:
     return parts[-1] == last and parts[: len(around)] == around
 
 
+def _within_retries(
+    strategy: Strategy, retries: int, restarts: Restarts, ran_s: float, chance: float
+) -> Again | NoRestart:
+    """Restart if the job's own limit allows one more retry of an exception."""
+    if restarts.failures >= retries:
+        return NoRestart(f"the job allows {_times(retries)} (retries={retries})")
+    delay_s = _backoff(strategy, restarts.failures, chance)
+    losses = 0 if ran_s >= strategy.reset_s else restarts.losses
+    recent = _recent(strategy, restarts, ran_s)
+    ages = tuple(round(age + delay_s, AGE_DIGITS) for age in recent)
+    return Again(delay_s, Restarts(failures=restarts.failures + 1, losses=losses, ages=ages))
+
+
+def _exceptions(strategy: Strategy, restarts: Restarts) -> int:
+    """Return how many exceptions count against the strategy's limit."""
+    return restarts.failures if strategy.retries is None else 0
+
+
+def _recent(strategy: Strategy, restarts: Restarts, ran_s: float) -> list[float]:
+    """Return the ages of the failures that are still within the interval of ``failure-rate``."""
+    aged = (age + max(0.0, ran_s) for age in restarts.ages)
+    return [age for age in aged if age <= strategy.interval_s]
+
+
 def _within_rate(
     strategy: Strategy, restarts: Restarts, ran_s: float, *, lost: bool
 ) -> Again | NoRestart:
@@ -158,13 +190,12 @@ def _within_rate(
 
     A failure exactly as old as the interval still counts, as in Flink.
     """
-    aged = (age + max(0.0, ran_s) for age in restarts.ages)
-    recent = [age for age in aged if age <= strategy.interval_s]
+    recent = _recent(strategy, restarts, ran_s)
     if len(recent) >= strategy.attempts:
         times = _times(strategy.attempts)
         return NoRestart(f"the restart strategy allows {times} within {strategy.interval_s:g} s")
     losses = restarts.losses if recent else 0
-    failures = restarts.failures if recent else 0
+    failures = restarts.failures if recent or strategy.retries is not None else 0
     delay_s = 0.0 if lost and losses == 0 else strategy.initial_s
     # The ages at the start of the next attempt.
     ages = tuple(round(age + delay_s, AGE_DIGITS) for age in (*recent, 0.0))

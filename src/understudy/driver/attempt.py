@@ -125,6 +125,11 @@ class Attempt:
                 raise
         return encode_value(value, deploy.result_size_max)
 
+    def is_staged(self) -> bool:
+        """Return whether another process of this attempt has stored how the attempt ended."""
+        path = self._deploy.staged
+        return persist_blocking("look for an outcome", lambda: self._storage.exists(path), FOR_EVER)
+
     def end(self) -> None:
         """End its streaming queries; call it before an outcome is staged, whatever that is."""
         if hasattr(self, "streams"):

@@ -166,5 +166,8 @@ class JobContext:
 def fenced_batch(
     ctx: JobContext, function: Callable[[DataFrame, int], Any]
 ) -> Callable[[DataFrame, int], None]:
-    """Return ``ctx.fenced_batch(function)``."""
+    """Return a function for ``foreachBatch`` whose writes are done once for each batch.
+
+    The same as ``ctx.fenced_batch(function)``; see `JobContext.fenced_batch`.
+    """
     return ctx.fenced_batch(function)

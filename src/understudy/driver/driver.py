@@ -24,7 +24,7 @@ from understudy.driver.checkpointing import LinkRecorder
 from understudy.driver.interrupts import Interrupts
 from understudy.driver.job_line import Attach, Beat, GiveUp, Line, LineMessage
 from understudy.driver.job_session import JobSession
-from understudy.errors import ExecutorsUnavailable, SessionLost, UnreachableError
+from understudy.errors import SessionLost, UnderstudyError, UnreachableError
 from understudy.ha.storage import BlockingStorage
 from understudy.process.channels import APPLICATION_LOST, JVM_LOST
 from understudy.process.printed import flush_output
@@ -46,7 +46,7 @@ class JobProcess:
         self._interrupts = Interrupts()
         self._handover: Handover | None = None
         self._recorder: LinkRecorder | None = None
-        self._given_up: ExecutorsUnavailable | None = None
+        self._given_up: UnderstudyError | None = None
         """Why the attempt is interrupted, if nobody has asked for it."""
 
     def serve(self, timeout_s: float) -> None:
@@ -149,7 +149,7 @@ class JobProcess:
 
     def _interrupt(self, wish: Interrupt | GiveUp) -> None:
         if isinstance(wish, GiveUp):
-            self._given_up = ExecutorsUnavailable(wish.reason)
+            self._given_up = wish.error
         self._interrupts.add(wish.job_id, wish.attempt)
         if not self._interrupts.reaches(wish.job_id):
             return

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,8 +39,10 @@ from understudy.driver.interrupts import Interrupts
 from understudy.driver.job_line import Attach, Beat, GiveUp, Line, line_over
 from understudy.driver.job_session import job_session
 from understudy.driver.surroundings import left_behind
+from understudy.driver.time_limit import TimeLimit
 from understudy.errors import (
     ExecutorsUnavailable,
+    JobTimedOut,
     SessionLost,
     UnderstudyError,
     UnreachableError,
@@ -97,7 +100,8 @@ class DriverProcess:
         """The job that has this driver."""
         self._attempt = 0
         self._executors = ExecutorWatch(session, link.send, self._clock, start.wait_s)
-        self._given_up: ExecutorsUnavailable | None = None
+        self._cancel_grace_s = start.cancel_grace_s
+        self._given_up: ExecutorsUnavailable | JobTimedOut | None = None
         """Why the attempt is interrupted, if nobody has asked for it."""
         self._builder: subprocess.Popen[bytes] | None = None
         """Of the archive from which later drivers start."""
@@ -175,6 +179,8 @@ class DriverProcess:
     ) -> messages.AttemptEnded:
         """Hand an attempt to its process, and hand on what that says, until it is reaped."""
         deploy = order.deploy
+        attempt = Attempt(deploy, order.term, open_storage(self._storage), self._clock)
+        limit = TimeLimit(deploy, self._cancel_grace_s, self._time_out(deploy), child.kill)
         line = line_over(child.line, "driver")
         self._pulse.expect(_JOB)
         with contextlib.suppress(UnreachableError), self._turn:
@@ -190,6 +196,7 @@ class DriverProcess:
                 case Beat() as beat:
                     self._pulse.expect(_JOB, beat.until)
                 case messages.Entered() as entered:
+                    limit.begin()
                     facts = self._session.facts()
                     self._tell(
                         messages.Entered(
@@ -197,6 +204,7 @@ class DriverProcess:
                         )
                     )
                 case messages.AttemptEnded() as told:
+                    limit.end()
                     ended = told
                     self._tell(told)
                 case messages.CheckpointsTaken() as taken:
@@ -204,15 +212,22 @@ class DriverProcess:
         with self._turn:
             self._line = None
         child.ended.wait()  # As long as it is heard of.
+        limit.end()
         child.line.close()
+        if ended is None and limit.exceeded and not attempt.is_staged():
+            attempt.failed(limit.exceeded)
+            ended = attempt.stage()
+            self._tell(ended)
         if ended is None:
             fork_server.end_like(child.status)
         self._pulse.forget(_JOB)
         return ended
 
     def _why_retired(self, ended: messages.AttemptEnded) -> list[str]:
-        if self._given_up:
+        if isinstance(self._given_up, ExecutorsUnavailable):
             return ["its job got no executors"]
+        if self._given_up:
+            return ["its job exceeded its timeout"]
         if ended.status is not JobStatus.FINISHED:
             failed = ended.status is JobStatus.FAILED
             return ["its job failed" if failed else "its job was cancelled"]
@@ -283,7 +298,14 @@ class DriverProcess:
         self._session.await_jvm_end()
         os._exit(JVM_LOST)
 
-    def _give_up(self, job_id: str, error: ExecutorsUnavailable) -> None:
+    def _time_out(self, deploy: Deploy) -> Callable[[JobTimedOut], None]:
+        def give_up(error: JobTimedOut) -> None:
+            if deploy.attempt == self._attempt:
+                self._give_up(deploy.job_id, error)
+
+        return give_up
+
+    def _give_up(self, job_id: str, error: ExecutorsUnavailable | JobTimedOut) -> None:
         if job_id != self._running:
             return  # It has ended meanwhile.
         self._given_up = error
@@ -293,7 +315,10 @@ class DriverProcess:
         """Return what ends the attempt, and says why: given up by us, or interrupted."""
         job, attempt = JobId(job_id), self._attempt
         if self._given_up:
-            return GiveUp(job_id=job, attempt=attempt, reason=str(self._given_up))
+            timed_out = isinstance(self._given_up, JobTimedOut)
+            return GiveUp(
+                job_id=job, attempt=attempt, reason=str(self._given_up), timed_out=timed_out
+            )
         return Interrupt(job_id=job, attempt=attempt)
 
     def _tell_progress(self) -> None:

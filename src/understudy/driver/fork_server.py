@@ -47,6 +47,12 @@ class Child:
         self.status = 0
         """Its status as `os.waitpid` gives it, once it has ended."""
 
+    def kill(self) -> None:
+        """Kill the process, unless it has ended; `ended` is set once the process is reaped."""
+        if self.pid and not self.ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
 
 class ForkServer:
     """The driver's end: asks for processes, and hears of their ends."""

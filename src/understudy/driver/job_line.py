@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 
 from understudy.core.handover import Handover
+from understudy.errors import ExecutorsUnavailable, JobTimedOut
 from understudy.model import Incarnation, JobId
 from understudy.rpc import messages
 from understudy.rpc.messages import Message
@@ -22,11 +23,18 @@ class Attach(Message, frozen=True, kw_only=True):
 
 
 class GiveUp(Message, frozen=True, kw_only=True):
-    """End the attempt: it has waited for executors for too long."""
+    """End the attempt: it has waited for executors, or run, for too long."""
 
     job_id: JobId
     attempt: int
     reason: str
+    timed_out: bool = False
+    """The attempt has exceeded its job's timeout."""
+
+    @property
+    def error(self) -> ExecutorsUnavailable | JobTimedOut:
+        """Return what the attempt fails with."""
+        return (JobTimedOut if self.timed_out else ExecutorsUnavailable)(self.reason)
 
 
 class Beat(Message, frozen=True, kw_only=True):

@@ -26,9 +26,13 @@ from fsspec.spec import AbstractFileSystem
 
 from understudy.errors import ConfigurationError
 from understudy.ha.drafts import DRAFT
+from understudy.installing import install_command
 
 CALL_S = 50.0
 """Time limit of one call, retries included; shorter than its caller's limit."""
+
+FETCH_S = 60.0
+"""Time limit for reading a single file of an application."""
 
 S3_CONNECT_S, S3_SILENCE_S = 5, 15
 """After so long without a connection, or without any answer, a request is repeated."""
@@ -61,6 +65,38 @@ def load_file_system(protocol: str) -> None:
     """Import what speaks a protocol; where nothing is installed, `RemoteFiles` says so."""
     with contextlib.suppress(ImportError, ValueError):
         fsspec.get_filesystem_class(protocol)
+
+
+def fetch(url: str) -> bytes:
+    """Return the bytes of a single file at any URL that fsspec knows, also of a read-only store.
+
+    Raises ``OSError`` that names the URL, and `ConfigurationError` where no package reads it.
+    """
+    files, path = _opened(url)
+    try:
+        if isinstance(files, AsyncFileSystem):
+            data: bytes = sync(files.loop, files._cat_file, path, timeout=FETCH_S)
+        else:
+            data = files.cat_file(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{url}: no such file") from error
+    except Exception as error:
+        raise OSError(f"{url}: {str(error).rstrip('.') or type(error).__name__}") from error
+    return data
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    is_s3 = url.startswith(("s3://", "s3a://"))
+    try:
+        files, path = fsspec.core.url_to_fs(
+            url, use_listings_cache=False, **(_s3_options() if is_s3 else {})
+        )
+    except (ImportError, ValueError) as error:
+        extra = f": {install_command('s3fs')}" if is_s3 else ""
+        raise ConfigurationError(
+            f"{url!r} cannot be opened: {error}; install the fsspec package for it{extra}"
+        ) from error
+    return files, path
 
 
 class RemoteFiles:
@@ -214,15 +250,7 @@ class RemoteFiles:
     # --- parts of the verbs -----------------------------------------------------------------------
 
     def _open(self) -> None:
-        options = _s3_options() if self.url.startswith(("s3://", "s3a://")) else {}
-        try:
-            self._fs, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **options)
-        except (ImportError, ValueError) as error:
-            extra = "; pip install 'understudy[s3]'" if options else ""
-            raise ConfigurationError(
-                f"storage {self.url!r} cannot be opened: {error}; install the fsspec package for "
-                f"it{extra}"
-            ) from error
+        self._fs, root = _opened(self.url)
         self._root = root.rstrip("/")
         self._pid = os.getpid()
 

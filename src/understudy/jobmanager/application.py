@@ -233,6 +233,7 @@ class Application:
             execution=body.executions,
             first_job_id=assignment.first_job_id,
             first_job_name=assignment.first_job_name,
+            as_job=record.as_job,
         )
 
     async def _attend_main(self, main: MainProcess, assignment: Assignment, began: float) -> None:

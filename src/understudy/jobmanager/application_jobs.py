@@ -36,6 +36,7 @@ from understudy.model import (
     JobEntry,
     JobId,
     JobStatus,
+    Limits,
     Outcome,
     Pointer,
 )
@@ -170,7 +171,7 @@ class ApplicationJobs:
             if entry is None:
                 entry = await self._add(request, request.plan)
             else:
-                entry = await self._bring_up_to_date(entry, request.plan)
+                entry = await self._bring_up_to_date(entry, request.plan, request.limits)
         if entry.result:
             self.come_by(entry.job_id)
             return True
@@ -193,20 +194,23 @@ class ApplicationJobs:
             plan=plan,
             submitted_at=self.context.clock.wall(),
             deployment=self.context.deployment,
+            limits=request.limits,
         )
         await _write("store a job", lambda: plans.add(term, entry))
         self._employ(job.submitted(entry.job_id), entry)
         return entry
 
-    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer) -> JobEntry:
-        """Point the job's next attempt to the plan that this deployment has submitted.
+    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer, limits: Limits) -> JobEntry:
+        """Point the job's next attempt to the plan and limits that this deployment has submitted.
 
         The old plan goes with the application's directory: an attempt may still be reading it.
         """
         plans, term, deployment = self.context.plans, self.context.term, self.context.deployment
 
         def change(entry: JobEntry) -> JobEntry:
-            return entry if entry.result else replace(entry, plan=plan, deployment=deployment)
+            if entry.result:
+                return entry
+            return replace(entry, plan=plan, deployment=deployment, limits=limits)
 
         return await _write(
             "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
@@ -302,7 +306,7 @@ class ApplicationJobs:
     def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
         """Report the failed attempt."""
         log = log_name(self._record.run_id, self._record.application_id)
-        failure_news.tell(self._reporter, log, master.job_id, master.name, end, failure)
+        failure_news.tell(self._reporter, log, master.entry, end, failure)
 
     def audience(self, master: JobMaster) -> CheckpointNews:
         """Return the job's reporter of checkpoint events."""

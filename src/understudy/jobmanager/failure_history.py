@@ -11,7 +11,7 @@ import contextlib
 
 from msgspec.structs import replace
 
-from understudy.errors import DataError, NotFoundError
+from understudy.errors import DataError, JobTimedOut, NotFoundError
 from understudy.ha import layout
 from understudy.ha.format import Format
 from understudy.ha.result_store import outcomes
@@ -27,6 +27,7 @@ TRACEBACK_CHARS_MAX = 8_000
 the job's result."""
 
 LOST = "AttemptLost"
+TIMED_OUT = f"{JobTimedOut.__module__}.{JobTimedOut.__qualname__}"
 
 
 class Collected(Record, frozen=True):

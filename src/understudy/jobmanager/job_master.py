@@ -43,7 +43,7 @@ from understudy.jobmanager.checkpoint_coordinator import (
     CheckpointCoordinator,
     CheckpointSettings,
 )
-from understudy.jobmanager.failure_history import HISTORY_MAX, LOST, FailureHistory
+from understudy.jobmanager.failure_history import HISTORY_MAX, LOST, TIMED_OUT, FailureHistory
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retained import retain
 from understudy.jobmanager.savepoint_coordinator import About, SavepointCoordinator
@@ -181,6 +181,10 @@ class JobMaster:
         return self._context.plans.entries[self.job_id]
 
     @property
+    def _strategy(self) -> Strategy:
+        return replace(self._context.strategy, retries=self.entry.limits.retries)
+
+    @property
     def checkpoint_directory(self) -> str:
         """Return the directory of the job's checkpoints."""
         return _checkpoint_directory(self._context, self.job_id)
@@ -222,11 +226,11 @@ class JobMaster:
     async def _take(self, event: job.Event) -> None:
         before = self.state
         self.state, commands = job.step(
-            before, event, self._context.strategy, self._context.chance.random()
+            before, event, self._strategy, self._context.chance.random()
         )
         self._note(before, event)
         self._supervisor.job_changed(self, before)
-        if end := failing.failed(before, event, self.state, commands, self._context.strategy):
+        if end := failing.failed(before, event, self.state, commands, self._strategy):
             self._aside(once("tell why an attempt failed", lambda: self._tell_failure(end)))
         for command in commands:
             await self._obey(command)
@@ -267,6 +271,8 @@ class JobMaster:
         else:
             failure = await self._history.of(self.job_id, end.attempt)
         missing = Failure(type="Exception", message="what it raised cannot be read", time=now)
+        if failure and failure.type == TIMED_OUT:
+            end = replace(end, reason=failing.TIMEOUT)
         self._supervisor.attempt_failed(self, end, failure or missing)
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:
@@ -355,6 +361,7 @@ class JobMaster:
                 slots=self._context.resources.slots(),
                 lost_driver=self._lost_driver,
                 no_retry=self._context.no_retry,
+                timeout_s=entry.limits.timeout_s,
             ),
         )
         if not sent:

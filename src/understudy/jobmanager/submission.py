@@ -26,9 +26,9 @@ class Submission:
 
     name: str
     target: str
-    """The script's file name, or ``module:function``."""
+    """The script's file name, ``-m module``, or ``module:function``."""
     script: str
-    """The script's absolute path; empty for a function."""
+    """The script's absolute path or URL; empty for a module and for a function."""
     args: tuple[str, ...]
     cwd: str
     files: tuple[SourceFile, ...]
@@ -37,6 +37,8 @@ class Submission:
     configuration: dict[str, str] = field(default_factory=dict)
     first_job_id: str = ""
     savepoints: tuple[StartFrom, ...] = ()
+    as_job: bool = False
+    """Run it whole as one job."""
 
     def store(
         self, services: HighAvailabilityServices, run_id: RunId, directory: str, now: float
@@ -59,6 +61,7 @@ class Submission:
             savepoints=self.savepoints,
             python=platform.python_version(),
             submitted_at=now,
+            as_job=self.as_job,
         )
 
 

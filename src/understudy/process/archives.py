@@ -9,6 +9,7 @@ check of a member's path to its caller, and has no limits.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
 import stat
@@ -20,6 +21,7 @@ from pathlib import Path
 from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from understudy.core.converted import module_name
 from understudy.errors import UsageError
 from understudy.process import archive_members as members
 
@@ -30,6 +32,9 @@ TARS = (".tar", ".tgz", ".tar.gz")
 
 WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX = 100_000, 8 << 30
 """The largest known wheels have 15,000 files and 4 GB."""
+
+SOURCE_BYTES_MAX = 10 << 20
+"""Larger than any module that people write; a larger member is not looked into."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -104,6 +109,17 @@ def unpack_wheel(body: bytes, target: Path) -> None:
         raise UsageError(f"{target.name}: {error}") from error
     except _UNREADABLE as error:
         raise UsageError(f"{target.name}: cannot be unpacked: {error}") from error
+
+
+def python_sources(path: Path) -> dict[str, bytes]:
+    """Return the sources of an archive on Python's path by module; none of what cannot be read."""
+    found = {}
+    with contextlib.suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            name = module_name(info.filename)
+            if name and info.file_size <= SOURCE_BYTES_MAX:
+                found[name] = archive.read(info)
+    return found
 
 
 def _check_wheel_members(path: Path) -> None:

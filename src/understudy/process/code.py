@@ -23,6 +23,7 @@ from types import ModuleType
 
 import msgspec
 
+from understudy.core.converted import module_name
 from understudy.errors import UsageError
 from understudy.ha import layout, own_directory, removal
 from understudy.ha.blobs import BlobStore
@@ -57,15 +58,27 @@ class SourceFile:
     name: str
     on_path: bool = False
 
+    def read(self) -> bytes:
+        """Return what is stored of the file."""
+        return self.path.read_bytes()
 
-def beside(script: Path) -> list[SourceFile]:
-    """Return the script and the modules beside it; raises `UsageError` above the limits."""
-    found = [SourceFile(script, f"app/{script.name}")]
+
+def beside(script: Path, root: Path | None = None) -> list[SourceFile]:
+    """Return the script and the modules beside it, or all those below ``root``.
+
+    Raises `UsageError` above the limits, and for a module that cannot be read.
+    """
+    root = root or script.parent
+    found = [SourceFile(script, f"app/{script.relative_to(root).as_posix()}")]
     size = script.stat().st_size
-    root = script.parent
     for path in _modules(root):
         if path == script:
             continue
+        if not os.access(path, os.R_OK):
+            raise UsageError(
+                f"{path} lies beside {script.name} and cannot be read: correct its permissions, or "
+                "put the script and its modules into a directory of their own"
+            )
         if not _is_text(path.name):
             raise UsageError(
                 f"{str(path)!r} lies beside {script.name}, and its name is no UTF-8: rename it"
@@ -101,10 +114,21 @@ def py_files(paths: Iterable[str]) -> list[SourceFile]:
     return found
 
 
+def sources(files: Iterable[SourceFile]) -> dict[str, bytes]:
+    """Return the Python sources among the files, also those in archives, by their module's name."""
+    found = {}
+    for file in files:
+        if file.on_path:
+            found.update(_archives().python_sources(file.path))
+        elif name := module_name(file.name.partition("/")[2]):
+            found[name] = file.read()
+    return found
+
+
 def changed(stored: Iterable[Artifact], files: Iterable[SourceFile]) -> list[str]:
     """Return the names of files that were changed, added or removed since storing; sorted."""
     before = {item.name: item.digest for item in stored}
-    now = {file.name: digest(file.path.read_bytes()) for file in files}
+    now = {file.name: digest(file.read()) for file in files}
     names = (name for name in {*before, *now} if before.get(name) != now.get(name))
     return sorted({name.partition("/")[2] for name in names})
 
@@ -113,7 +137,7 @@ def store(blobs: BlobStore, files: Iterable[SourceFile]) -> tuple[Artifact, ...]
     """Put files into the BlobStore; return their artifacts."""
     artifacts = []
     for file in files:
-        body = file.path.read_bytes()
+        body = file.read()
         artifacts.append(
             Artifact(name=file.name, digest=blobs.put(body), size=len(body), on_path=file.on_path)
         )
@@ -255,5 +279,7 @@ def _modules(root: Path) -> Iterator[Path]:
         )
         package = (here / "__init__.py").exists() and here != root
         for name in sorted(files):
-            if name.endswith(".py") or (package and not name.endswith((".pyc", ".pyo"))):
+            wanted = name.endswith(".py") or (package and not name.endswith((".pyc", ".pyo")))
+            # A pipe would be read for ever; editors leave links to nothing (``.#app.py``).
+            if wanted and (here / name).is_file():
                 yield here / name

@@ -16,6 +16,7 @@ from understudy.model import (
     Incarnation,
     JobId,
     JobStatus,
+    Limits,
     Pointer,
     RunId,
     SessionProfile,
@@ -226,6 +227,8 @@ class Deploy(Message, frozen=True, kw_only=True):
     """Driver of the previous attempt, if it is known dead; else empty."""
     no_retry: tuple[str, ...] = ()
     """Exceptions that another attempt would raise again, unless the plan has a list of its own."""
+    timeout_s: float | None = None
+    """Longest run of the function; None: no limit."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):
@@ -328,6 +331,8 @@ class RunMain(Message, frozen=True, kw_only=True):
     first_job_id: str = ""
     first_job_name: str = ""
     """The job with the configured first job id; empty if none has it yet."""
+    as_job: bool = False
+    """Run the application, which was not converted, whole as one job."""
 
 
 class Ready(Message, frozen=True, kw_only=True):
@@ -342,6 +347,7 @@ class Submit(Message, frozen=True, kw_only=True):
     name: str
     occurrence: int
     plan: Pointer | None = None
+    limits: Limits = Limits()
 
 
 class ComeBy(Message, frozen=True, kw_only=True):
@@ -468,6 +474,8 @@ class StartSession(Message, frozen=True, kw_only=True):
     """Whether the driver serves more than one job."""
     class_data: str = ""
     """Directory of the archives of classes that JVMs start from; empty: they start without."""
+    cancel_grace_s: float = 30.0
+    """How long the process of a job that has exceeded its timeout may take to end."""
 
 
 class Warm(Message, frozen=True, kw_only=True):

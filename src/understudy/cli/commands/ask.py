@@ -24,6 +24,7 @@ from understudy.api.client import ClusterClient
 from understudy.api.past_runs import PastClient
 from understudy.api.views import INTERRUPTED
 from understudy.api.views import Json as JsonObject
+from understudy.cli.commands import completing
 from understudy.cli.commands.common import (
     DEFAULT_CLUSTER_ID,
     ConfigDir,
@@ -34,7 +35,6 @@ from understudy.cli.commands.common import (
 )
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import EXIT_CODES, locks_directories, open_services
-from understudy.cli.launch.story import on_one_line
 from understudy.config import Configuration, options
 from understudy.config.secrets import masked_words
 from understudy.errors import (
@@ -47,6 +47,7 @@ from understudy.errors import (
 from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
+from understudy.process.attempt_news import on_one_line
 from understudy.process.liveness_lock import LivenessLocks
 from understudy.process.reporter import printable, printable_lines
 
@@ -77,6 +78,7 @@ Id = Annotated[
     typer.Argument(
         metavar="ID",
         help="The id of an application, a run or a job, its beginning, or a job's name.",
+        autocompletion=completing.ids,
     ),
 ]
 

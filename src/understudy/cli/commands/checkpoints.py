@@ -11,6 +11,7 @@ from rich.table import Table
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
+from understudy.cli.commands import completing
 from understudy.cli.commands.ask import (
     Ask,
     cell,
@@ -25,7 +26,10 @@ from understudy.cli.commands.common import ConfigDir, Json, Overrides, configure
 from understudy.errors import NoLeaderError
 from understudy.process.reporter import printable
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's name or id.")]
+Job = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="A job's name or id.", autocompletion=completing.jobs),
+]
 
 
 def register(app: typer.Typer) -> None:

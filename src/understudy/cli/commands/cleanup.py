@@ -9,6 +9,7 @@ import typer
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
+from understudy.cli.commands import completing
 from understudy.cli.commands.ask import application_named, find_one, print_json, with_client
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
 from understudy.cli.launch.compose import open_services
@@ -22,7 +23,12 @@ LEFT = "left-behind"
 """Key that only an application has whose cleanup is over."""
 
 Id = Annotated[
-    str, typer.Argument(metavar="ID", help="An application's id or run id, or its beginning.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An application's id or run id, or its beginning.",
+        autocompletion=completing.ids,
+    ),
 ]
 
 commands = typer.Typer(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from understudy.cli.commands import completing
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, load_configuration
 from understudy.config.secrets import masked
@@ -26,7 +27,12 @@ ConfigDir = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("-D", metavar="KEY=VALUE", help="Set an option; may be repeated."),
+    typer.Option(
+        "-D",
+        metavar="KEY=VALUE",
+        help="Set an option; may be repeated.",
+        autocompletion=completing.settings,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 

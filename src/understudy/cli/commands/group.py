@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from understudy.cli.commands import examples
 from understudy.version import VERSION
 
 MODULES = {
@@ -20,6 +21,7 @@ MODULES = {
     "cancel": "cancelling",
     "result": "ask",
     "logs": "ask",
+    "ps": "ps",
     "checkpoints": "checkpoints",
     "savepoint": "savepoint",
     "stop": "savepoint",
@@ -28,6 +30,7 @@ MODULES = {
     "cleanup": "cleanup",
     "cluster": "standing_cluster",
     "zookeeper": "zookeeper",
+    "completion": "completion",
 }
 """Each command, in the order of the help text, with the module of `understudy.cli.commands`."""
 
@@ -51,7 +54,10 @@ class Commands(TyperGroup):
             part = typer.Typer()
             imported = importlib.import_module(f"understudy.cli.commands.{module}")
             imported.register(part)
-            self.commands.update(typer.main.get_group(part).commands)
+            loaded = typer.main.get_group(part).commands
+            for name, command in loaded.items():
+                examples.add(name, command)
+            self.commands.update(loaded)
 
 
 app = typer.Typer(

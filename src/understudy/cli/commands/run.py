@@ -20,6 +20,7 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
+from understudy.cli.commands.interpreter import Python
 from understudy.cli.commands.restoring import (
     AllowNonRestored,
     Claim,
@@ -47,6 +48,8 @@ from understudy.cli.launch.running import run_cluster
 from understudy.cli.launch.show import PlainView
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import (
+    ApplicationSpec,
+    RunsAs,
     WorkerSpec,
     check_handed_on,
     guarded,
@@ -54,7 +57,7 @@ from understudy.cli.launch.spec import (
 )
 from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
 from understudy.cli.launch.story import Story, reason_of
-from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.submitting import application_spec, unconverted
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
@@ -78,10 +81,10 @@ RUN_ID_MAX = 64
 MEMBERS_MAX = 100
 """More JobManagers or TaskManagers than one machine can use."""
 
-App = Annotated[str, typer.Argument(help="A script, or module:function.")]
-OptionalApp = Annotated[
-    str | None, typer.Argument(help="A script, or module:function.", show_default=False)
-]
+APP_HELP = "A script or notebook (its path or URL), or module:function; with -m, a module."
+App = Annotated[str, typer.Argument(help=APP_HELP)]
+OptionalApp = Annotated[str | None, typer.Argument(help=APP_HELP, show_default=False)]
+IsModule = Annotated[bool, typer.Option("-m", help="APP is a module, run as python -m runs it.")]
 Host = Annotated[
     str | None,
     typer.Option("--host", help="The name or address by which other hosts reach this process."),
@@ -105,6 +108,15 @@ Resume = Annotated[
         help="Continue the unfinished run with its own run id, arguments and code.",
     ),
 ]
+As = Annotated[
+    RunsAs | None,
+    typer.Option(
+        "--as",
+        help="Run APP as main, which submits jobs, or whole as one job. By default a script that "
+        "does not import understudy runs as one job.",
+        show_default=False,
+    ),
+]
 PASS_THROUGH = {"allow_interspersed_args": False}
 """Arguments after APP belong to the application."""
 
@@ -121,6 +133,8 @@ def run_application(
     said: SparkSubmit,
     app: OptionalApp = None,
     args: Args = None,
+    is_module: IsModule = False,
+    python: Python = None,
     jobmanagers: Annotated[
         int | None,
         typer.Option(min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default="2"),
@@ -132,6 +146,7 @@ def run_application(
     run_id: RunId = None,
     rerun: Rerun = None,
     resume: Resume = False,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -156,10 +171,18 @@ def run_application(
     elif app is None:
         raise UsageError("give APP (a script, or module:function), or --resume an unfinished run")
     else:
-        spec = application_spec(configuration, app, args or (), said)
+        check_drivers_fit(configuration, taskmanagers)
+        spec = application_spec(
+            configuration,
+            app,
+            args or (),
+            said,
+            is_module=is_module,
+            python=python,
+            runs_as=runs_as,
+        )
         conf = spec.conf
         check_configured(configuration, conf)
-    check_drivers_fit(configuration, taskmanagers)
     check_handed_on(configuration, spec)
     asked = AskedStart(run_id, spec, tuple(rerun or ()), resume)
     plan = _joined(configuration, asked, jobmanagers, taskmanagers, as_json=as_json)
@@ -170,6 +193,8 @@ def run_application(
         spec = restored_spec(spec, restore, configuration, cluster_id_of(configuration))
         check_first_job_id(configuration, plan.cluster_id, plan.run_id)
     check_startable_here(configuration, plan.cluster_id, jobmanagers=plan.jobmanagers)
+    if spec:
+        say_how_it_runs(spec)
     sys.exit(run_cluster(replace(plan, application=spec), as_json=as_json))
 
 
@@ -212,6 +237,8 @@ def jobmanager(
     said: SparkSubmit,
     app: OptionalApp = None,
     args: Args = None,
+    is_module: IsModule = False,
+    python: Python = None,
     host: Host = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="The port of its REST endpoint.")
@@ -219,6 +246,7 @@ def jobmanager(
     run_id: RunId = None,
     rerun: Rerun = None,
     resume: Resume = False,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -236,7 +264,15 @@ def jobmanager(
     if app is None:
         _check_without_application(configuration, said, rerun, restore)
     else:
-        spec = application_spec(configuration, app, args or (), said)
+        spec = application_spec(
+            configuration,
+            app,
+            args or (),
+            said,
+            is_module=is_module,
+            python=python,
+            runs_as=runs_as,
+        )
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
@@ -253,6 +289,7 @@ def jobmanager(
         spec = restored_spec(spec, restore, configuration, cluster_id)
         start = AskedStart(run_id, spec, tuple(rerun or ()), resume)
         changes = changes_of(configuration, cluster_id, start)
+        say_how_it_runs(spec)
     _become(
         new_worker(
             "jobmanager",
@@ -270,6 +307,7 @@ def taskmanager(
     host: Annotated[
         str | None, typer.Option("--host", help="How this host is called where it is shown.")
     ] = None,
+    python: Python = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -356,6 +394,12 @@ async def read_registry(configuration: Configuration, cluster_id: str) -> Regist
         raise UsageError(str(error)) from error
     except DataError as error:
         raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
+
+
+def say_how_it_runs(spec: ApplicationSpec) -> None:
+    """Tell the person if all of an application runs as one job."""
+    if told := unconverted(spec):
+        typer.echo(told, err=True)
 
 
 def answer_ended_run(

@@ -12,6 +12,7 @@ import typer
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
+from understudy.cli.commands import completing
 from understudy.cli.commands.ask import ENDED, Ask, find_one, only_one, print_json, with_client
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
 from understudy.config import Configuration, options
@@ -28,7 +29,13 @@ from understudy.process.reporter import printable
 POLL_S = 0.1
 
 Job = Annotated[
-    str | None, typer.Argument(metavar="JOB", help="A job's name or id.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="JOB",
+        help="A job's name or id.",
+        show_default=False,
+        autocompletion=completing.jobs,
+    ),
 ]
 Directory = Annotated[
     str | None,
@@ -76,7 +83,10 @@ def savepoint(
 
 
 def stop(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's name or id.")],
+    job: Annotated[
+        str,
+        typer.Argument(metavar="JOB", help="A job's name or id.", autocompletion=completing.jobs),
+    ],
     directory: Directory = None,
     with_savepoint: Annotated[
         bool, typer.Option("--savepoint", help="Take a savepoint first.")

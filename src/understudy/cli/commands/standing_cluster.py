@@ -41,12 +41,15 @@ from understudy.cli.commands.run import (
     PASS_THROUGH,
     App,
     Args,
+    As,
+    IsModule,
     Resume,
     RunId,
     answer_ended_run,
     checked_run_id,
     continued_run,
     read_registry,
+    say_how_it_runs,
 )
 from understudy.cli.launch.compose import open_services
 from understudy.cli.launch.hosts import (
@@ -134,8 +137,10 @@ def start(
     app: App,
     said: SparkSubmit,
     args: Args = None,
+    is_module: IsModule = False,
     run_id: RunId = None,
     resume: Resume = False,
+    runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
@@ -148,7 +153,9 @@ def start(
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
-    spec = application_spec(configuration, app, args or (), said)
+    spec = application_spec(
+        configuration, app, args or (), said, is_module=is_module, runs_as=runs_as
+    )
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)
@@ -173,6 +180,7 @@ def start(
     check_first_job_id(configuration, standing.cluster_id, run_id)
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
+    say_how_it_runs(spec)
     run = _Run(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
     # The first JobManager brings the application and leads: the others find it.
     accounts = run.start(here[:1])

@@ -59,6 +59,11 @@ def check_startable(
     """Raise `UsageError` for settings with which every process would fail at its start."""
     check_secured(configuration, cluster_id, serves_rest=serves_rest)
     check_checkpoints_dir(configuration)
+    prove_places(configuration)
+    try:
+        scratch_base(configuration)
+    except OSError as error:
+        raise UsageError(f"{options.TMP_DIRS.key} cannot be used: {error}") from error
     services = open_services(configuration, cluster_id, as_jobmanager=True)
     asyncio.run(_check_coordination(services))
     try:
@@ -70,7 +75,6 @@ def check_startable(
     except StorageError as error:
         option = options.STORAGE_DIR if locks_in_storage(configuration) else options.TMP_DIRS
         raise UsageError(f"{option.key} cannot be used: {error}") from error
-    prove_places(configuration)
 
 
 async def _check_coordination(services: HighAvailabilityServices) -> None:
@@ -143,6 +147,15 @@ def prove_storage(configuration: Configuration, services: HighAvailabilityServic
     prove(storage, f"{cluster}/{layout.LOCKS}")
     if not locks_in_storage(configuration):
         storage.prune(f"{cluster}/{layout.LOCKS}")
+
+
+def remove_unused_place(configuration: Configuration, cluster_id: str) -> None:
+    """Remove the directories that the checks of a start have made, as far as they are empty."""
+    cluster = directory_of(configuration, cluster_id)
+    with contextlib.suppress(OSError, StorageError, ConfigurationError):
+        storage = open_storage(configuration.storage_dir)
+        for directory in (layout.LOCKS, layout.REGISTER):
+            storage.prune(f"{cluster}/{directory}")
 
 
 def locks_in_storage(configuration: Configuration) -> bool:

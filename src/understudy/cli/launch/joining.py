@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from understudy.cli.launch.compose import check_startable, open_services
+from understudy.cli.launch.compose import check_startable, open_services, remove_unused_place
 from understudy.cli.launch.shared_storage import check_storage, lives
 from understudy.cli.launch.standalone import check_places
 from understudy.config import Configuration, options
@@ -71,13 +71,18 @@ def check_startable_here(
 ) -> None:
     """Raise `UsageError` for settings with which a process would fail at its start here.
 
-    ``jobmanagers``: number of JobManagers started with this configuration.
+    ``jobmanagers``: number of JobManagers started with this configuration. A refusal leaves
+    nothing in storage: the id of a generated cluster is never used again.
     """
     check_places([configuration] * jobmanagers)
-    check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
-    if not configuration.is_standalone:
-        services = open_services(configuration, cluster_id)
-        asyncio.run(check_joinable(configuration, services))
+    try:
+        check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
+        if not configuration.is_standalone:
+            services = open_services(configuration, cluster_id)
+            asyncio.run(check_joinable(configuration, services))
+    except BaseException:
+        remove_unused_place(configuration, cluster_id)
+        raise
 
 
 def check_first_job_id(configuration: Configuration, cluster_id: str, run_id: str | None) -> None:

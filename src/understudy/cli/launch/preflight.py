@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.errors import UsageError
+from understudy.installing import install_command
 from understudy.spark import java, masters
 from understudy.spark.installed import pyspark_version
 
@@ -31,9 +32,8 @@ def check_drivers_start(configuration: Configuration) -> None:
         return
     if pyspark_version() is None:
         raise UsageError(
-            f"PySpark is not installed for {sys.executable}: run "
-            f"`{sys.executable} -m pip install pyspark`, or start understudy from the environment "
-            "that has PySpark"
+            f"PySpark is not installed for {sys.executable}: run `{install_command('pyspark')}`, "
+            "or name the interpreter that has it with --python"
         )
     java.check_home()
     java.find_java()

@@ -15,7 +15,7 @@ import typer
 from understudy.api.directory import Directory
 from understudy.api.views import ApplicationFacts
 from understudy.cli.launch.compose import open_services
-from understudy.cli.launch.spec import ApplicationSpec
+from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.cli.launch.submitting import source_files, target_of
 from understudy.clock import SystemClock
 from understudy.config import Configuration, options
@@ -69,6 +69,8 @@ def changes_of(configuration: Configuration, cluster_id: str | None, start: Aske
         if record:
             _refuse_another(services.cluster_id, record, start.run_id, start.application)
             files = tuple(code.changed(record.artifacts, source_files(start.application)))
+            if not files:
+                _refuse_as(record, start.application)
     if unfinished.body.result:  # Only its cleanup is unfinished.
         if start.rerun:
             raise UsageError(_no_run(start.rerun[0], start.run_id))
@@ -98,6 +100,16 @@ def _refuse_another(
     """Raise `UsageError` if a start is not a start of the unfinished run."""
     if found := differences(record, run_id, target_of(asked), asked.args):
         raise UsageError(refusal(cluster_id, f"{record.run_id} of {record.name}", found))
+
+
+def _refuse_as(record: ApplicationRecord, asked: ApplicationSpec) -> None:
+    """Raise `UsageError` where ``--as`` contradicts the unfinished run, whose code is the same."""
+    if asked.overruled and record.as_job is not (asked.runs_as is RunsAs.JOB):
+        kept, wanted = ("job", "main") if record.as_job else ("main", "job")
+        raise UsageError(
+            f"--as {wanted}: run {record.run_id} is unfinished and runs as {kept}, which "
+            f"a restart does not change: leave out --as, or start a new run"
+        )
 
 
 def refusal(cluster_id: str, unfinished: str, found: Iterable[str]) -> str:

@@ -55,7 +55,11 @@ def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
             command += ["--conf", f"{key}={value}"]
         if spec.py_files:
             command += ["--py-files", ",".join(spec.py_files)]
-        command += words
+        if spec.overruled:
+            command += ["--as", spec.runs_as.value]
+        if spec.python:
+            command += ["--python", spec.python]
+        command += ["-m", *words] if spec.is_module else words
         hides |= (conf, words) != (spec.conf, [spec.app, *spec.args])
     else:
         command.append("--resume")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from understudy.cli.launch.story import Event, of_what, retry_of, why_failed
-from understudy.process.reporter import printable, printable_lines
+from understudy.cli.launch.story import Event, of_what
+from understudy.process.attempt_news import failed_attempt
+from understudy.process.reporter import printable
 
 NAMES_SHOWN = 10
 """Job names shown per outcome of a takeover; there may be thousands of jobs."""
@@ -34,7 +35,7 @@ def describe(event: Event) -> str:
         case "job-status":
             return _describe_job(event)
         case "attempt-failed":
-            return f"understudy: {_failed_attempt(event)}"
+            return f"understudy: {failed_attempt(event)}"
         case "job-waits":
             return f"understudy: job {event['name']!r} {printable(event['waits'])}"
         case "job-executors":
@@ -72,14 +73,6 @@ def _describe_job(event: Event) -> str:
 
 def _attempt(event: Event) -> str:
     return f"job {printable(event['name'])!r}, attempt {event['attempt']}"
-
-
-def _failed_attempt(event: Event) -> str:
-    """Return why the attempt failed and what follows, then the traceback."""
-    failure = event["failure"]
-    told = f"{_attempt(event)}, failed: {printable(why_failed(event))}; {retry_of(event)}"
-    traceback = printable_lines(failure["traceback"].rstrip())
-    return f"{told}\n{traceback}" if traceback else told
 
 
 def _restored(event: Event) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import sys
 import uuid
@@ -28,17 +29,33 @@ HANDED_ON_BYTES_MAX = 100_000
 names of jobs to run again come on top."""
 
 
+class RunsAs(enum.Enum):
+    """How an application runs."""
+
+    MAIN = "main"
+    """Its script or function submits jobs."""
+    JOB = "job"
+    """It was not converted: its script or function runs whole as one job."""
+
+
 class ApplicationSpec(msgspec.Struct, frozen=True):
     """The application that a JobManager brings."""
 
     app: str
-    """The script's absolute path, or ``module:function``."""
+    """The script's absolute path or URL, ``module:function``, or a module's name."""
     args: tuple[str, ...]
     cwd: str
     name: str
     py_files: tuple[str, ...]
     conf: dict[str, str]
     savepoints: tuple[StartFrom, ...] = ()
+    is_module: bool = False
+    """Whether ``app`` runs as ``python -m`` does."""
+    python: str = ""
+    """The interpreter that was named for it; empty for that of the command."""
+    runs_as: RunsAs = RunsAs.MAIN
+    overruled: bool = False
+    """A person said how it runs."""
 
 
 def check_handed_on(

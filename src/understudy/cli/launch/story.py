@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.model import Failure
-from understudy.process.reporter import printable
+from understudy.process.attempt_news import on_one_line, retry_of
 
 Event = dict[str, Any]
 
@@ -40,21 +40,11 @@ PUBLIC = (
 """Events that ``--json`` prints; the others are for the terminal."""
 
 
-REASON_CHARS_MAX = 500
-"""Longest failure text in an event; the result has the full text."""
-
-
 def reason_of(failure: Failure | None) -> str | None:
     """Return an application's failure on one line; None without a failure."""
     if failure is None:
         return None
     return on_one_line(failure.type, failure.message)
-
-
-def on_one_line(kind: str, message: str) -> str:
-    """Return an exception on one line, without most of a long message."""
-    text = " ".join((f"{kind}: {message}" if message else kind).split())
-    return text if len(text) <= REASON_CHARS_MAX else f"{text[:REASON_CHARS_MAX]}…"
 
 
 RATE_S = 10.0
@@ -282,16 +272,3 @@ def of_what(checkpoint: Event) -> str:
 def why_failed(event: Event) -> str:
     """Return on one line why an attempt failed."""
     return on_one_line(event["failure"]["type"], event["failure"]["message"])
-
-
-def retry_of(event: Event) -> str:
-    """Return when a failed attempt is followed by the next one, or why by none."""
-    if event["reason"]:
-        return printable(event["reason"])
-    limit = "" if event["retries"] is None else f" of {event['retries']:,}"
-    delay_s = event["delay_s"]
-    if delay_s is None:
-        when = "when main reaches the job again"
-    else:
-        when = f"in {delay_s:.3g} s" if delay_s else "at once"
-    return f"retry {event['retry']:,}{limit} {when}"

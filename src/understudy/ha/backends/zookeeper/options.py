@@ -175,7 +175,7 @@ ZK_SASL_MECHANISM = Option(
     ),
     "none",
     "How to authenticate by SASL: DIGEST-MD5 with user name and password, GSSAPI with the ticket "
-    "cache of Kerberos. Needs `pip install understudy[sasl]`.",
+    "cache of Kerberos. Needs `pip install pure-sasl`.",
 )
 ZK_SASL_USERNAME = Option(
     "high-availability.zookeeper.client.sasl.username",

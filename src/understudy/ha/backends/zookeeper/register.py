@@ -49,6 +49,7 @@ from understudy.ha.backends.zookeeper.session import (
 )
 from understudy.ha.backends.zookeeper.sharing import Followers, Sharing
 from understudy.ha.register import Conflict, Entry, Release
+from understudy.installing import install_command
 
 Step = tuple[Any, ...]
 """One operation of a transaction: verb and arguments."""
@@ -96,7 +97,7 @@ def _sasl(configuration: Configuration, mechanism: str) -> dict[str, str]:
         if importlib.util.find_spec(module) is None:
             raise ConfigurationError(
                 f"{zk.ZK_SASL_MECHANISM.key} is {mechanism}, but Python's package {package} "
-                f"is not installed here: pip install {package}"
+                f"is not installed here: {install_command(package)}"
             )
     given = {
         "mechanism": mechanism,

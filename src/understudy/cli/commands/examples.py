@@ -1,0 +1,53 @@
+"""Examples below the help text of each command; `tests/house` holds their options against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "run-application": (
+        "understudy run-application app.py an-argument",
+        "understudy run-application --master spark://host:7077 --py-files lib.zip app.py",
+        "understudy run-application -m package.module",
+        "understudy run-application -D high-availability.cluster-id=nightly --run-id monday app.py",
+    ),
+    "jobmanager": (
+        "understudy jobmanager -D high-availability.cluster-id=nightly app.py",
+        "understudy jobmanager -D high-availability.cluster-id=nightly    (a standby)",
+    ),
+    "taskmanager": ("understudy taskmanager -D high-availability.cluster-id=nightly",),
+    "list": ("understudy list", "understudy list --json"),
+    "info": ("understudy info 3f1c",),
+    "cancel": ("understudy cancel 3f1c",),
+    "result": ("understudy result monday --json",),
+    "logs": ("understudy logs -f 3f1c",),
+    "ps": ("understudy ps", "understudy ps --json"),
+    "checkpoints": ("understudy checkpoints board",),
+    "savepoint": ("understudy savepoint board /data/savepoints",),
+    "stop": ("understudy stop --savepoint board /data/savepoints",),
+    "destroy": ("understudy destroy -D high-availability.cluster-id=nightly --yes",),
+    "token": ('curl -H "Authorization: Bearer $(understudy token)" https://host:8081/overview',),
+    "cleanup retry": ("understudy cleanup retry 3f1c",),
+    "cleanup abandon": ("understudy cleanup abandon 3f1c",),
+    "cluster start": ("understudy cluster start --config-dir conf app.py",),
+    "cluster stop": ("understudy cluster stop --config-dir conf",),
+    "cluster status": ("understudy cluster status --config-dir conf",),
+    "zookeeper start": ("understudy zookeeper start",),
+    "zookeeper stop": ("understudy zookeeper stop",),
+    "zookeeper status": ("understudy zookeeper status",),
+    "completion": (
+        'eval "$(understudy completion bash)"',
+        'eval "$(understudy completion zsh)"',
+        "understudy completion fish > ~/.config/fish/completions/understudy.fish",
+    ),
+}
+"""By command; each example is a line."""
+
+
+def add(name: str, command: Any) -> None:
+    """Put the examples of a command, or of the commands of a group, below the help text."""
+    for inner, one in getattr(command, "commands", {}).items():
+        add(f"{name} {inner}", one)
+    if name in EXAMPLES:
+        # An empty line between two keeps them on lines of their own.
+        command.epilog = "\n\n".join(("Examples:", *EXAMPLES[name]))

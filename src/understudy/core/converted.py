@@ -1,0 +1,89 @@
+"""Whether an application knows Understudy, decided by what its sources import.
+
+A script that does not import ``understudy``, directly or through modules that are stored with it,
+has not been converted: it runs as one job.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping
+
+PACKAGE = "understudy"
+
+
+def imports_understudy(entry: str, sources: Mapping[str, bytes]) -> bool:
+    """Return whether the module ``entry`` imports Understudy, itself or through other ``sources``.
+
+    ``sources`` holds the stored modules by their dotted names; a package has the name of its
+    directory. A module that is named in a string counts as imported, for ``import_module("name")``.
+    What Python cannot compile imports nothing.
+    """
+    seen: set[str] = set()
+    waiting = [entry]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in sources:
+            continue
+        seen.add(name)
+        for found in _named(name, sources[name]):
+            if found.partition(".")[0] == PACKAGE:
+                return True
+            waiting.extend(_with_packages(found))
+    return False
+
+
+def module_name(path: str) -> str:
+    """Return the dotted name of a source below Python's path; empty if it cannot be imported."""
+    stem, dot, suffix = path.rpartition(".")
+    if not dot or suffix != "py":
+        return ""
+    return stem.removesuffix("/__init__").replace("/", ".")
+
+
+def _named(name: str, source: bytes) -> Iterator[str]:
+    """Yield the dotted names that a module imports, or names in a string."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # They are shown when the code runs.
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for base in _bases(name, node):
+                yield base
+                yield from (f"{base}.{one.name}" for one in node.names)
+        elif isinstance(node, ast.Call):
+            yield from _imported_by_call(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # ``spark.table("understudy.events")`` imports nothing.
+            yield "" if node.value.partition(".")[0] == PACKAGE else node.value
+
+
+def _imported_by_call(call: ast.Call) -> Iterator[str]:
+    called = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if called in {"import_module", "__import__"}:
+        names = (one.value for one in call.args[:1] if isinstance(one, ast.Constant))
+        yield from (name for name in names if isinstance(name, str))
+
+
+def _bases(name: str, node: ast.ImportFrom) -> Iterator[str]:
+    """Yield the packages that ``from … import`` may mean: a name does not tell a package."""
+    if not node.level:
+        yield node.module or ""
+        return
+    parts = name.split(".")
+    for up in (node.level - 1, node.level):  # In a package's own file, and in a module of it.
+        around = parts[: len(parts) - up]
+        if around:
+            yield ".".join([*around, *([node.module] if node.module else [])])
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    """Yield a module and the packages around it, which an import executes first."""
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])

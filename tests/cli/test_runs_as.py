@@ -1,0 +1,87 @@
+"""Whether an application runs as main or whole as one job, by its files and by ``--as``."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from understudy.cli.launch.spark_submit import SparkSubmit
+from understudy.cli.launch.spec import ApplicationSpec, RunsAs
+from understudy.cli.launch.submitting import application_spec, submission_of, unconverted
+from understudy.config import Configuration
+
+PLAIN = "import helper\nprint('\\d')\n"
+CONVERTED = "import understudy\n"
+
+
+def spec_of(app: Path | str, *py_files: Path, runs_as: RunsAs | None = None) -> ApplicationSpec:
+    said = SparkSubmit(None, tuple(map(str, py_files)), {})
+    return application_spec(Configuration({}), str(app), (), said, runs_as=runs_as)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    directory = tmp_path / "beside"
+    directory.mkdir()
+    (directory / "app.py").write_text(PLAIN)
+    return directory / "app.py"
+
+
+def test_a_script_runs_as_a_job_where_nothing_it_imports_is_converted(app: Path) -> None:
+    (app.parent / "other.py").write_text(CONVERTED)
+
+    assert RunsAs.JOB is spec_of(app).runs_as
+    assert submission_of(spec_of(app), Configuration({})).as_job
+
+
+def test_a_script_without_a_suffix_is_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "etl").write_text(CONVERTED)
+
+    assert RunsAs.MAIN is spec_of(tmp_path / "etl").runs_as
+
+
+def test_a_converted_module_beside_the_script_counts(app: Path) -> None:
+    (app.parent / "helper.py").write_text(CONVERTED)
+
+    assert RunsAs.MAIN is spec_of(app).runs_as
+    assert not submission_of(spec_of(app), Configuration({})).as_job
+
+
+@pytest.mark.parametrize("suffix", [".py", ".zip", ".egg", ".whl"])
+def test_what_is_given_with_py_files_counts(app: Path, tmp_path: Path, suffix: str) -> None:
+    name = "helper-1.0-py3-none-any.whl" if suffix == ".whl" else f"helper{suffix}"
+    if suffix == ".py":
+        (tmp_path / name).write_text(CONVERTED)
+    else:
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("helper/__init__.py", "from .jobs import load")
+            archive.writestr("helper/jobs.py", CONVERTED)
+
+    assert RunsAs.MAIN is spec_of(app, tmp_path / name).runs_as
+
+
+def test_a_function_runs_as_a_job_where_its_module_is_stored_and_not_converted(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(app.parent)
+    (app.parent / "plain_module.py").write_text("def main(): pass\n")
+    actual = [spec_of(target).runs_as for target in ("plain_module:main", "os:getcwd")]
+
+    assert [RunsAs.JOB, RunsAs.MAIN] == actual
+
+
+@pytest.mark.parametrize("runs_as", RunsAs)
+def test_a_person_overrules_what_the_sources_tell(app: Path, runs_as: RunsAs) -> None:
+    spec = spec_of(app, runs_as=runs_as)
+
+    assert (runs_as, True, "") == (spec.runs_as, spec.overruled, unconverted(spec))
+
+
+def test_it_is_said_that_a_script_runs_as_a_job(app: Path) -> None:
+    spec = spec_of(app)
+
+    assert "app.py does not import understudy, so all of it runs as one job" in unconverted(spec)
+    assert "" == unconverted(replace(spec, runs_as=RunsAs.MAIN))

@@ -1,0 +1,79 @@
+"""Which applications know Understudy, by their sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from understudy.core.converted import imports_understudy, module_name
+
+PLAIN = b"from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"import understudy",
+        b"import os, understudy as u",
+        b"import understudy.errors",
+        b"from understudy import get_environment",
+        b"from understudy.errors import JobFailed",
+        b"if True:\n    def f():\n        import understudy",
+        b"import importlib\nu = importlib.import_module('understudy')",
+        b"# coding: latin-1\nx = '\xe9'\nimport understudy",
+    ],
+)
+def test_a_script_that_imports_it_is_converted(source: bytes) -> None:
+    assert imports_understudy("app", {"app": source})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        PLAIN,
+        b"",
+        b"# import understudy",
+        b'"""Without import understudy."""',
+        b"import understudy_tools",
+        b"spark.table('understudy.events').write.saveAsTable('understudy')",
+        b"understudy = 1\nprint(understudy)",
+        b"def broken(:\nimport understudy",
+    ],
+)
+def test_a_script_that_does_not_import_it_is_not_converted(source: bytes) -> None:
+    assert not imports_understudy("app", {"app": source})
+
+
+@pytest.mark.parametrize(
+    ("script", "others"),
+    [
+        (b"import helper", {"helper": b"import understudy"}),
+        (b"import a.b.c", {"a": b"", "a.b": b"", "a.b.c": b"import understudy"}),
+        (b"import a.b", {"a": b"import understudy", "a.b": b""}),
+        (b"from a import b", {"a": b"", "a.b": b"import understudy"}),
+        (
+            b"import a",
+            {"a": b"from . import b", "a.b": b"from .c import d", "a.c": b"import understudy"},
+        ),
+        (b"import a.b", {"a": b"", "a.b": b"from .c import d", "a.c": b"import understudy"}),
+        (b"import a.x.y", {"a.c": b"import understudy", "a.x.y": b"from ..c import d"}),
+        (b"import importlib\nimportlib.import_module('jobs')", {"jobs": b"import understudy"}),
+    ],
+)
+def test_modules_that_a_script_imports_count(script: bytes, others: dict[str, bytes]) -> None:
+    assert imports_understudy("app", {"app": script, **others})
+
+
+def test_a_script_beside_that_is_not_imported_does_not_count() -> None:
+    assert not imports_understudy("app", {"app": PLAIN, "converted": b"import understudy"})
+
+
+def test_modules_that_import_each_other_end_the_search() -> None:
+    assert not imports_understudy("app", {"app": b"import a", "a": b"import b", "b": b"import a"})
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("app.py", "app"), ("a/b.py", "a.b"), ("a/__init__.py", "a"), ("a/data.txt", ""), ("a", "")],
+)
+def test_a_module_is_called_as_it_is_imported(path: str, expected: str) -> None:
+    assert expected == module_name(path)

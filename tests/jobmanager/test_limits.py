@@ -1,0 +1,71 @@
+"""The limits of a job are stored with it: the next leader has them, other code changes them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+from tests.ha import ground
+from tests.jobmanager.test_late_leader import context
+from tests.support.faulty_register import Durable
+from tests.support.virtual_time import run_virtual
+from understudy.core.ids import job_id
+from understudy.jobmanager.application_jobs import ApplicationJobs
+from understudy.jobmanager.job_master import JobMasterContext
+from understudy.model import Limits, Pointer
+from understudy.process.reporter import Silent
+from understudy.rpc.messages import Submit
+
+LIMITS = Limits(retries=1, timeout_s=60.0)
+OTHERS = Limits(retries=0)
+JOB = job_id(ground.APPLICATION, "load", 0)
+
+
+def submit(limits: Limits) -> Submit:
+    plan = Pointer(path="plan", digest="", size=0)
+    return Submit(request=1, job_id=JOB, name="load", occurrence=0, plan=plan, limits=limits)
+
+
+def jobs_in(shared: JobMasterContext, begun: list[asyncio.Task[Any]]) -> ApplicationJobs:
+    return ApplicationJobs(
+        ground.record(),
+        shared,
+        unreached_grace_s=5.0,
+        reporter=Silent(),
+        lost_at=None,
+        spawn=lambda work: begun.append(asyncio.ensure_future(work)),
+        tell=lambda _: None,
+    )
+
+
+def test_limits_outlive_the_leader_and_change_with_the_code() -> None:
+    async def main() -> list[Limits | int | None]:
+        durable = Durable()
+        stores = ground.services(durable)
+        await ground.opened(stores)
+        stored, _ = await ground.taken_over(stores, 2)
+        shared = context(stores, stored, 2)
+        await shared.plans.claim(2)
+        begun: list[asyncio.Task[Any]] = []
+        await jobs_in(shared, begun).submit(submit(LIMITS))
+
+        stored, _ = await ground.taken_over(stores, 3)
+        shared = context(stores, stored, 3)
+        await shared.plans.claim(3)
+        jobs = jobs_in(shared, begun)
+        jobs.recover()
+        found = [jobs.entries[JOB].limits, jobs.masters[JOB]._strategy.retries]
+        await jobs.submit(submit(OTHERS))
+        found.append(jobs.entries[JOB].limits)
+
+        redeployed = jobs_in(dataclasses.replace(shared, deployment=2), begun)
+        redeployed.recover()
+        await redeployed.submit(submit(OTHERS))
+        found += [redeployed.entries[JOB].limits, redeployed.masters[JOB]._strategy.retries]
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+        return found
+
+    assert [LIMITS, 1, LIMITS, OTHERS, 0] == run_virtual(main())
