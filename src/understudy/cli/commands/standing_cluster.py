@@ -168,15 +168,7 @@ def start(
             "this host is not in the masters file: start the cluster on one that is, as a "
             "JobManager there has to bring the application"
         )
-    registry = asyncio.run(read_registry(configuration, standing.cluster_id))
-    asked = AskedStart(run_id, spec, resume=resume)
-    changes = changes_of(configuration, standing.cluster_id, asked)
-    if registry:
-        answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
-        continued = continued_run(registry, run_id, resume=resume)
-        if continued != run_id:
-            tell_continued(continued)
-        run_id = continued
+    run_id, changes = _continued(standing, AskedStart(run_id, spec, resume=resume))
     check_first_job_id(configuration, standing.cluster_id, run_id)
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
@@ -208,6 +200,19 @@ def start(
             "already: stop the cluster, and start it again",
             err=True,
         )
+
+
+def _continued(standing: StandingCluster, asked: AskedStart) -> tuple[str | None, Changes]:
+    """Return the run to execute, and its changes; exit with the result of a run that has ended."""
+    configuration, run_id = standing.configuration, asked.run_id
+    registry = asyncio.run(read_registry(configuration, standing.cluster_id))
+    changes = changes_of(configuration, standing.cluster_id, asked)
+    if registry:
+        answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
+        run_id = continued_run(registry, run_id, resume=asked.resume)
+        if run_id != asked.run_id:
+            tell_continued(run_id)
+    return run_id, changes
 
 
 @dataclass(frozen=True)
