@@ -27,6 +27,9 @@ class Graves:
 
     def __init__(self) -> None:
         self._dead: dict[Incarnation, asyncio.Event] = {}
+        self.ends_strays_s = 0.0
+        """How long it takes to end what a dead process has left."""
+        self.asked: list[Incarnation] = []
 
     def bury(self, incarnation: Incarnation) -> None:
         """Let a process be dead."""
@@ -39,6 +42,8 @@ class Graves:
 
     async def end_strays(self, incarnation: Incarnation) -> None:
         """See `Locks.end_strays`."""
+        self.asked.append(incarnation)
+        await asyncio.sleep(self.ends_strays_s)
 
 
 @dataclass
@@ -208,6 +213,7 @@ def test_one_that_an_intent_names_and_that_never_calls_is_given_up_after_the_gra
         await asyncio.sleep(4)
 
         assert [(ONE, "its TaskManager was silent for too long")] == scene.tenant.lost
+        assert [ONE] == scene.graves.asked, "what it has left might write beside the next attempt"
         silence.cancel()
 
     run_virtual(main())
@@ -225,6 +231,24 @@ def test_one_that_is_expected_and_calls_in_time_is_not_given_up() -> None:
             await asyncio.sleep(GRACE_S / 4)
             link.send(messages.Heartbeat(number=number))
 
+        assert [] == scene.tenant.lost
+        silence.cancel()
+
+    run_virtual(main())
+
+
+def test_one_that_calls_while_its_strays_are_looked_for_is_not_given_up() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.resources.serve(scene.tenant)
+        scene.graves.ends_strays_s = 2.0
+        silence = asyncio.ensure_future(scene.resources.give_up_the_silent())
+        scene.resources.expect(ONE)
+        await asyncio.sleep(GRACE_S + 1)
+        await scene.call()
+        await asyncio.sleep(GRACE_S / 2)
+
+        assert [ONE] == scene.graves.asked
         assert [] == scene.tenant.lost
         silence.cancel()
 

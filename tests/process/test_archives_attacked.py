@@ -96,6 +96,41 @@ def test_two_members_of_a_wheel_never_share_a_file(tmp_path: Path, again: str) -
         archives.unpack_wheel(given.read_bytes(), tmp_path / WHEEL.replace(".whl", "") / WHEEL)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("gauge/a.py", "gauge/a.py"),
+        ("gauge/a.py", f"{DATA}/purelib/gauge/a.py"),
+        ("gauge", "gauge/a.py"),
+        ("gauge/a.py", f"{DATA}/platlib/gauge"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_wheel_that_cannot_be_unpacked_is_refused_before_anything_starts(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError, match="two members of it would lie in 'gauge"):
+        archives.check_wheel(wheel(tmp_path / WHEEL, *names))
+
+
+@pytest.mark.parametrize(
+    "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA]
+)
+def test_a_wheel_with_a_damaged_member_is_refused_before_anything_starts(
+    tmp_path: Path, compression: int
+) -> None:
+    path, text = tmp_path / WHEEL, b"".join(b"x%d = %d\n" % (n, n * n) for n in range(100))
+    with zipfile.ZipFile(path, "w", compression) as file:
+        file.writestr("gauge.py", text)
+    whole = bytearray(path.read_bytes())
+    for place in range(100, 140):
+        whole[place] ^= 0xFF
+    path.write_bytes(whole)
+
+    with pytest.raises(UsageError, match="is no archive that can be read"):
+        archives.check_wheel(path)
+
+
 def test_a_member_is_written_without_its_bits_for_other_users(tmp_path: Path) -> None:
     given = wheel(tmp_path / WHEEL, with_mode("gauge.py", stat.S_IFREG | 0o4777))
     archives.unpack_wheel(given.read_bytes(), tmp_path / "place")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import lzma
 import shutil
 import stat
 import tarfile
@@ -43,6 +44,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
+    lzma.LZMAError,
     EOFError,
     ValueError,
     RuntimeError,  # An encrypted member.
@@ -125,7 +127,10 @@ def python_sources(path: Path) -> dict[str, bytes]:
 def _check_wheel_members(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as wheel:
-            _placed(wheel, path.stat().st_size)
+            for info, _ in _placed(wheel, path.stat().st_size):
+                with wheel.open(info) as packed:
+                    while packed.read(_PIECE_BYTES):
+                        pass  # The last piece is refused where the checksum is another one.
     except members.RefusedMemberError as error:
         raise UsageError(f"--py-files {path}: {error}") from error
     except _UNREADABLE as error:
@@ -136,6 +141,8 @@ def _placed(wheel: zipfile.ZipFile, packed_bytes: int) -> list[tuple[zipfile.Zip
     """Return a wheel's members to unpack, with paths; raises `members.RefusedMemberError`."""
     look = members.Look(packed_bytes, WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX)
     found: list[tuple[zipfile.ZipInfo, list[str]]] = []
+    files: set[tuple[str, ...]] = set()
+    directories: set[tuple[str, ...]] = set()
     for info in wheel.infolist():
         mode = info.external_attr >> 16
         if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR} or "\\" in info.filename:
@@ -144,7 +151,13 @@ def _placed(wheel: zipfile.ZipFile, packed_bytes: int) -> list[tuple[zipfile.Zip
         place = _place_in_wheel(info.filename)
         look.take(members.ArchiveMember(place))  # The final path may differ from the member's name.
         if place and not info.is_dir():
-            found.append((info, members.parts_of(place)))
+            path = tuple(members.parts_of(place))
+            above = {path[:length] for length in range(1, len(path))}
+            if path in files or path in directories or not files.isdisjoint(above):
+                raise members.RefusedMemberError(f"two members of it would lie in {place!r}")
+            files.add(path)
+            directories |= above
+            found.append((info, [*path]))
     return found
 
 

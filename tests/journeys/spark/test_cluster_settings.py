@@ -1,9 +1,12 @@
-"""What a person sets for executors holds for each job; kept ones serve the next job."""
+"""What a person sets for executors and event logs holds for each job; kept ones serve the next."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -30,7 +33,10 @@ RUNS = {
         *_conf(cores_max="1"),
         *("-D", "taskmanager.executors.keep-idle=2min"),
     ),
-    "instances": _conf(executor_instances="2", executor_cores="1"),
+    "instances": (
+        *_conf(executor_instances="2", executor_cores="1"),
+        *_conf(eventLog_enabled="true", eventLog_compress="false"),
+    ),
     "dynamic": _conf(
         dynamicAllocation_enabled="true",
         dynamicAllocation_minExecutors="0",
@@ -53,6 +59,8 @@ class Story:
     """For each job, how many cores and executors it had."""
     pids: list[set[int]] = field(default_factory=list)
     """For each job, the executors."""
+    told: list[dict[str, Any]] = field(default_factory=list)
+    """What REST says of each job while it runs."""
     code: int = -1
     left: dict[int, str] = field(default_factory=dict)
 
@@ -63,9 +71,10 @@ def stories(begin: Begin, ground: Path, spark_cluster: SparkCluster) -> dict[str
     stories = {}
     for kind, options in RUNS.items():
         place = ground / kind
-        place.mkdir()
+        (place / "events").mkdir(parents=True)
         named = ("--name", kind, *FEW, *on(spark_cluster))
-        run = begin("held_on_a_cluster.py", *JOBS, options=(*named, *options), place=place)
+        logs = _conf(eventLog_dir=str(place / "events"))
+        run = begin("held_on_a_cluster.py", *JOBS, options=(*named, *options, *logs), place=place)
         stories[kind] = Story(run)
     for job in JOBS:
         for kind, story in stories.items():
@@ -79,6 +88,8 @@ def stories(begin: Begin, ground: Path, spark_cluster: SparkCluster) -> dict[str
             )
             story.seen.append((cores, len(pids)))
             story.pids.append(pids)
+            job_id = story.run.running(job)["job_id"]
+            story.told.append(story.run.until(f"/jobs/{job_id}", lambda told: bool(told["spark"])))
             (story.run.place / f"go-{job}").touch()
     for story in stories.values():
         story.code = story.run.finish(WHOLE_S)
@@ -103,6 +114,28 @@ def _until_so_many(cluster: SparkCluster, kind: str, wanted: int) -> set[int]:
 @pytest.mark.parametrize("kind", RUNS)
 def test_what_is_set_holds_for_each_job(stories: dict[str, Story], kind: str) -> None:
     assert [EXPECTED[kind]] * len(JOBS) == stories[kind].seen
+
+
+def test_each_attempt_has_an_event_log_which_is_linked_and_names_application_and_job(
+    stories: dict[str, Story],
+) -> None:
+    told = stories["instances"].told
+    logs = [_events(Path(urlsplit(one["spark"]["event-log"]).path)) for one in told]
+    names = [[one["App Name"] for one in log if "App Name" in one] for log in logs]
+    jobs = [[one["Properties"] for one in log if one["Event"].endswith("JobStart")] for log in logs]
+
+    assert [[f"instances / {job} #1"] for job in JOBS] == names
+    for job, one, started in zip(JOBS, told, jobs, strict=True):
+        group, label = f"{one['jid']}#1", f"{job} #1"
+        marks = {(each["spark.jobGroup.id"], each["spark.job.description"]) for each in started}
+
+        assert {(group, label)} == marks
+
+
+def _events(log: Path) -> list[dict[str, Any]]:
+    """Return the events of a log that Spark has written in pieces."""
+    pieces = sorted(log.glob("events_*"))
+    return [json.loads(line) for piece in pieces for line in piece.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("kind", RUNS)

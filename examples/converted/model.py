@@ -1,0 +1,20 @@
+import sys
+
+from pyspark.ml.feature import VectorAssembler
+from pyspark.ml.regression import LinearRegression
+from pyspark.sql import SparkSession
+
+import understudy
+
+
+def train(ctx, source, target):
+    spark = SparkSession.builder.appName("model").getOrCreate()
+    sales = spark.read.csv(source, header=True, inferSchema=True).dropna()
+    features = VectorAssembler(inputCols=["day"], outputCol="features").transform(sales)
+    model = LinearRegression(labelCol="amount").fit(ctx.checkpoint(features, "features"))
+    model.write().overwrite().save(target)
+    print("slope:", round(model.coefficients[0], 3))
+
+
+if __name__ == "__main__":
+    understudy.get_environment().execute(train, sys.argv[1], sys.argv[2])
