@@ -414,6 +414,8 @@ class ApplicationDocument(Record, frozen=True):
     restarts: Restarts = Restarts()
     segments: tuple[str, ...] = ()
     """Register keys of the documents that hold the jobs, 200 jobs to a segment."""
+    once: dict[str, str] = {}
+    """What ``main`` has computed once for this run: JSON texts by name."""
     cancel_requested: bool = False
     cleanup_abandoned: bool = False
     """A person asked to leave behind whatever cannot be cleaned up."""

@@ -71,6 +71,7 @@ def test_a_module_is_stored_with_its_package(place: Path, module: str, file: str
 
     assert (f"-m {module}", "") == (entry.target, entry.script)
     assert file == _stored(entry)[0]
+    assert entry.files[0] is entry.begins
     assert 3 == len(entry.files)
 
 

@@ -85,3 +85,16 @@ def test_it_is_said_that_a_script_runs_as_a_job(app: Path) -> None:
 
     assert "app.py does not import understudy, so all of it runs as one job" in unconverted(spec)
     assert "" == unconverted(replace(spec, runs_as=RunsAs.MAIN))
+
+
+@pytest.mark.parametrize(
+    ("runs_as", "expected"), [(None, {"spark.ui.port": "1", "spark.a": "given"}), (RunsAs.MAIN, {})]
+)
+def test_a_job_gets_the_settings_that_the_script_writes_down_unless_the_command_sets_them(
+    app: Path, runs_as: RunsAs | None, expected: dict[str, str]
+) -> None:
+    app.write_text("b.config('spark.ui.port', '1').config('spark.a', 'written')")
+    said = SparkSubmit(None, (), {"spark.a": "given"})
+    spec = application_spec(Configuration({}), str(app), (), said, runs_as=runs_as)
+
+    assert {"spark.app.name": "app", "spark.a": "given", **expected} == spec.conf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from understudy.core.converted import imports_understudy, module_name
+from understudy.core.converted import builder_settings, imports_understudy, module_name
 
 PLAIN = b"from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n"
 
@@ -77,3 +77,27 @@ def test_modules_that_import_each_other_end_the_search() -> None:
 )
 def test_a_module_is_called_as_it_is_imported(path: str, expected: str) -> None:
     assert expected == module_name(path)
+
+
+def test_the_settings_that_a_script_writes_down_are_found() -> None:
+    source = b"""
+spark = (SparkSession.builder.appName("etl").master("local[2]")
+    .config("spark.driver.memory", "2g").config("spark.ui.enabled", False)
+    .config("spark.sql.shuffle.partitions", 8).config("spark.jars", jars)
+    .config("other", "x").config(conf=conf).getOrCreate())
+"""
+    expected = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "8",
+    }
+
+    assert expected == builder_settings(source)
+
+
+def test_a_setting_with_two_values_is_left_out() -> None:
+    source = b"b.config('spark.a', 1)\nb.config('spark.a', 2)\nb.config('spark.b', 1)\n"
+
+    assert {"spark.b": "1"} == builder_settings(source)
+    assert {} == builder_settings(b"def broken(:")

@@ -29,6 +29,11 @@ from understudy.rpc.messages import MainMessage
 JOB = JobId("job")
 
 
+async def nothing_recorded(name: str, value: str) -> str:
+    """Record nothing: these mains ask for no values."""
+    return value
+
+
 class Away(InlineStorage):
     """A storage that does not answer for a while."""
 
@@ -106,7 +111,9 @@ def test_a_result_that_is_gone_is_unavailable_and_the_others_are_read() -> None:
         ends: tuple[LocalLink[MainMessage], LocalLink[MainMessage]] = link_pair(
             Incarnation("main"), Incarnation("jm")
         )
-        desk = MainDesk(ends[1], jobs, Assignment(ground.APPLICATION), asyncio.ensure_future)
+        desk = MainDesk(
+            ends[1], jobs, Assignment(ground.APPLICATION), asyncio.ensure_future, nothing_recorded
+        )
         serving = asyncio.ensure_future(desk.serve())
         answers = []
         for number, entry in enumerate((first, second), start=1):
@@ -168,6 +175,7 @@ def test_a_result_was_delivered_only_to_a_main_that_lives(*, lives: bool) -> Non
             cast("Jobs", jobs),
             Assignment(ground.APPLICATION),
             lambda work: spawned.append(asyncio.ensure_future(work)),
+            nothing_recorded,
         )
         serving = asyncio.ensure_future(desk.serve())
         mine.send(messages.AwaitJob(request=1, job_id=JOB))
@@ -226,7 +234,9 @@ def test_damage_is_no_answer_to_main(asked: MainMessage, left: bytes | None) -> 
         )
 
         async with asyncio.TaskGroup() as group:
-            desk = MainDesk(ends[1], jobs, Assignment(ground.APPLICATION), group.create_task)
+            desk = MainDesk(
+                ends[1], jobs, Assignment(ground.APPLICATION), group.create_task, nothing_recorded
+            )
             group.create_task(desk.serve())
             ends[0].send(asked)
             answer = await ends[0].receive()

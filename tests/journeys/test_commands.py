@@ -58,6 +58,11 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["-D", "rest.bind-address=0.0.0.0", "app.py"], "rest.bind-address is '0.0.0.0'"),
         (["-D", "rest.bind-port=38111", "app.py"], "2 JobManagers are to be started, and 1 found"),
         (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
+        (["-D", "high-availability.storageDir=app.py", *NAMED, "app.py"], "is no directory"),
+        (["-D", "high-availability.storageDir=/proc/none", *NAMED, "app.py"], "cannot be used"),
+        (["--python", "/nowhere", "app.py"], "--python /nowhere: there is no Python"),
+        (["-m", "nowhere.main"], "-m nowhere.main: no module 'nowhere' in"),
+        (["app:nothing"], "app.py has no 'nothing'; its functions: none"),
         (["-D", "high-availability.type=pigeon", "app.py"], "high-availability.type is 'pigeon'"),
         (["--slots", "0", "app.py"], "--slots"),
         (["--colour", "app.py"], "--colour"),
@@ -145,9 +150,14 @@ def test_storage_is_read_when_nobody_leads(start: Start, place: Path) -> None:
     listed = json.loads(command(place, "list", "--json").stdout)["applications"][0]
     info = json.loads(command(place, "info", listed["id"], "--json").stdout)
     result = json.loads(command(place, "result", listed["id"], "--json", code=4).stdout)
+    checked = json.loads(
+        command(place, "check", *harness.SESSION_LESS, *NAMED, "--json", "three.py").stdout
+    )
 
     assert ("RUNNING", None) == (listed["status"], listed["leader"])
     assert ["FINISHED", "RECONCILING"] == [job["state"] for job in info["jobs"]]
+    unfinished = {"run": listed["run-id"], "kept": ["first job"], "to do": ["second job"]}
+    assert [unfinished] == checked["unfinished"]
     assert ["COMPLETED", "IN_PROGRESS"] == [one["status"]["id"] for one in result["jobs"]]
 
 
@@ -384,6 +394,18 @@ def test_a_quorum_that_does_not_answer_is_named(place: Path, verb: list[str]) ->
     assert "ZooKeeper quorum 127.0.0.1:9 accepts a session" in done.stderr
     assert "refused" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.filesystem
+def test_a_start_is_refused_without_its_quorum(place: Path) -> None:
+    (place / "app.py").touch()
+    quorum = "high-availability.zookeeper.quorum=127.0.0.1:9"
+    patience = "high-availability.zookeeper.client.connection-timeout=100ms"
+    chosen = ["-D", "high-availability.type=zookeeper", "-D", quorum, "-D", patience]
+    done = command(place, "run-application", *chosen, *NAMED, "app.py", code=2)
+
+    assert "the register cannot be used" in done.stderr
+    assert "ZooKeeper quorum 127.0.0.1:9 accepts a session" in done.stderr
 
 
 @pytest.mark.filesystem

@@ -11,6 +11,7 @@ standby keeps one such process waiting for a takeover.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -21,7 +22,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from understudy.application import whole
@@ -186,7 +187,21 @@ def _prepare(run: RunMain) -> None:
     previous = os.environ.get("PYTHONPATH")
     entries = [*run.python_path, *([previous] if previous else [])]
     os.environ["PYTHONPATH"] = os.pathsep.join(entries)
-    _defaults().set_submit_arguments(run.conf, os.environ.pop(SCRATCH, ""))
+    opened = functools.partial(_warn_of_spark, run) if run.execution == 1 else None
+    _defaults().set_submit_arguments(run.conf, os.environ.pop(SCRATCH, ""), opened)
+
+
+def _warn_of_spark(run: RunMain) -> None:
+    """Tell the person that ``main`` opens Spark itself, and at which line of the script."""
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_code.co_filename != run.script:
+        frame = frame.f_back
+    where = f", line {frame.f_lineno}" if frame else ""
+    _say(
+        f"understudy: main opens Spark itself ({run.target}{where}): after the loss of a "
+        "JobManager main is executed again, and repeats what it did with this session. Move that "
+        "into a job, which has ctx.spark, or run it by understudy.run(function)\n"
+    )
 
 
 def _log_without_secrets() -> None:

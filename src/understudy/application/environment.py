@@ -13,21 +13,26 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, NoReturn
+from datetime import UTC, datetime
+from typing import Any, NoReturn, TypeVar
 
 from understudy.application.calls import Calls
 from understudy.application.job_client import JobClient, MainLink, expect
 from understudy.application.job_function import check_arguments, check_function, declared
 from understudy.application.parallel import ParallelJobs
 from understudy.application.settings import JobSettings, whole_job
+from understudy.clock import SystemClock
 from understudy.core import matching
 from understudy.core.matching import Assigned, Assignment
+from understudy.core.values import ONCE_BYTES_MAX, decode_value, encode_value
 from understudy.errors import SubmissionError
 from understudy.model import JobId, Limits, Pointer
 from understudy.process import plans
 from understudy.process.user_code import is_main_process, running_job
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
+
+T = TypeVar("T")
 
 _TO_MAIN = 4
 """Frames from a warning in `Environment._assign` to the calling line of ``main``."""
@@ -63,6 +68,41 @@ class Environment(Calls):
         of the block itself.
         """
         return ParallelJobs(self._begin)
+
+    def once(self, name: str, function: Callable[[], T], /) -> T:
+        """Return a value that ``main`` computes once for the whole run.
+
+        For what differs between two executions of ``main``: the time, a random number, a listing.
+        The first execution calls ``function()`` and records the value durably. Each later call
+        with this name returns the recorded value, in this and every other execution of ``main``,
+        after failovers and restarts of the run. If ``main`` dies before the value is recorded, the
+        function is called again; nobody has seen the first value then. The value may have the types
+        of `Environment.execute`; all values of a run together take at most 64 KiB of JSON.
+
+        Raises `InvalidValueError` for a value that cannot be recorded, `JobNameError` for the name,
+        and `SubmissionError` outside ``main``.
+        """
+        self._check_caller()
+        matching.check_name(name)
+        recorded = self._record(name, "")
+        if not recorded:
+            value = bytes(encode_value(function(), ONCE_BYTES_MAX)).decode()
+            recorded = self._record(name, value)
+        found: T = decode_value(recorded.encode())
+        return found
+
+    def now(self) -> datetime:
+        """Return when this run called `now` first, in UTC: the same in each execution of ``main``.
+
+        Each call in a run returns the same time. For a second time, use `once` with another name.
+        """
+        return self.once("env.now()", lambda: datetime.fromtimestamp(SystemClock().wall(), UTC))
+
+    def _record(self, name: str, value: str) -> str:
+        answer = self._link.request(
+            lambda number: messages.Once(request=number, name=name, value=value)
+        )
+        return expect(answer, messages.OnceIs).value
 
     def begin_whole(
         self,
@@ -168,6 +208,10 @@ class Elsewhere(Environment):
         settings: JobSettings,
     ) -> JobClient[Any]:
         """Raise `SubmissionError`."""
+        self._check_caller()
+        raise AssertionError
+
+    def _check_caller(self) -> None:
         raise SubmissionError(
             "only main submits jobs, neither a job nor a process that main or a job has started"
         )

@@ -184,6 +184,7 @@ def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
 _ERRORS: dict[str, type[UnderstudyError]] = {
     error.code: error
     for error in (
+        errors.InvalidValueError,
         errors.JobNameError,
         errors.PlanError,
         errors.NotFoundError,

@@ -42,14 +42,37 @@ def module_name(path: str) -> str:
     return stem.removesuffix("/__init__").replace("/", ".")
 
 
-def _named(name: str, source: bytes) -> Iterator[str]:
-    """Yield the dotted names that a module imports, or names in a string."""
+def builder_settings(source: bytes) -> dict[str, str]:
+    """Return the Spark settings that a script writes down as ``.config("spark.…", "…")`` and
+    ``.master("…")``; a setting with several values is left out.
+    """
+    found: dict[str, set[str]] = {}
+    for node in _nodes(source):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            values = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            if node.func.attr == "master" and len(values) == 1:
+                values.insert(0, "spark.master")
+            elif node.func.attr != "config":
+                continue
+            key, value = values if len(values) == 2 else ("", None)
+            if isinstance(key, str) and key.startswith("spark.") and value is not None:
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                found.setdefault(key, set()).add(text)
+    return {key: texts.pop() for key, texts in found.items() if len(texts) == 1}
+
+
+def _nodes(source: bytes) -> Iterator[ast.AST]:
     try:
         with warnings.catch_warnings(action="ignore"):  # They are shown when the code runs.
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for node in ast.walk(tree):
+    yield from ast.walk(tree)
+
+
+def _named(name: str, source: bytes) -> Iterator[str]:
+    """Yield the dotted names that a module imports, or names in a string."""
+    for node in _nodes(source):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):

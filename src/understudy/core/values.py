@@ -35,6 +35,9 @@ MEASURED_BYTES_MAX = 1 << 20
 seconds and as much memory again; the message then gives the size counted so far."""
 
 
+ONCE_BYTES_MAX = 64 << 10
+"""Limit for all values of ``env.once`` in a run: the register holds them."""
+
 MARK = "!"
 
 _TEXTS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {

@@ -16,10 +16,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from understudy.core import application as life
-from understudy.core import matching
+from understudy.core import matching, values
 from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
+from understudy.errors import InvalidValueError
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
@@ -238,7 +239,7 @@ class Application:
 
     async def _attend_main(self, main: MainProcess, assignment: Assignment, began: float) -> None:
         """Serve one execution, and enqueue how it ended once its process is reaped."""
-        desk = MainDesk(main.link, self.jobs, assignment, self._spawn)
+        desk = MainDesk(main.link, self.jobs, assignment, self._spawn, self._record_once)
         ended = await desk.serve()
         if ended is not None:
             with contextlib.suppress(TimeoutError):
@@ -269,6 +270,25 @@ class Application:
             else:
                 _log.warning("%s", message)
                 self.tell(life.MainLost(failure, max(0.0, death.at - began)))
+
+    async def _record_once(self, name: str, value: str) -> str:
+        """Record a value of ``main`` unless one is recorded; return the recorded one."""
+        if not value or name in self.stored.body.once:
+            return self.stored.body.once.get(name, "")
+        size = sum(len(one.encode()) for one in (*self.stored.body.once.values(), value))
+        if size > values.ONCE_BYTES_MAX:
+            raise InvalidValueError(
+                f"env.once({name!r}): the values of this run would take {size:,} bytes, and at "
+                f"most {values.ONCE_BYTES_MAX:,} are recorded: let a job return what is large"
+            )
+
+        def change(body: ApplicationDocument) -> ApplicationDocument:
+            return replace(body, once={name: value, **body.once})
+
+        body = await persist(
+            "record a value of main", lambda: self.stored.update(self.context.term, change)
+        )
+        return body.once[name]
 
     def _returned(self) -> life.Event:
         """Return the event for a normal return of ``main``: a failure if savepoints are unused."""

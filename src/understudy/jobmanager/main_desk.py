@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from understudy.core import matching
 from understudy.core.matching import Assignment
-from understudy.errors import JobNameError, NotFoundError, ResultUnavailable, TooLargeError
+from understudy.errors import (
+    InvalidValueError,
+    JobNameError,
+    NotFoundError,
+    ResultUnavailable,
+    TooLargeError,
+)
 from understudy.model import JobId, JobStatus, Outcome
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
@@ -57,6 +63,11 @@ class Jobs(Protocol):
         ...
 
 
+Record = Callable[[str, str], Awaitable[str]]
+"""Records a value under a name, unless one is recorded, and returns the recorded one; an empty
+value only asks. Raises `InvalidValueError` where there is no room."""
+
+
 class MainDesk:
     """Answers one execution of ``main``, until its process is gone."""
 
@@ -66,11 +77,13 @@ class MainDesk:
         jobs: Jobs,
         assignment: Assignment,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        record: Record,
     ) -> None:
         self._link = link
         self._jobs = jobs
         self._assignment = assignment
         self._spawn = spawn
+        self._record = record
         self._gone = False
 
     async def serve(self) -> messages.MainEnded | None:
@@ -94,6 +107,8 @@ class MainDesk:
                     await self._guard(question.request, self._tell_status(question))
                 case messages.CancelJob() as wish:
                     self._spawn(self._guard(wish.request, self._cancel(wish)))
+                case messages.Once() as wish:
+                    await self._guard(wish.request, self._once(wish))
         self._gone = True
         return ended
 
@@ -104,6 +119,7 @@ class MainDesk:
             NotFoundError,
             ResultUnavailable,
             JobNameError,
+            InvalidValueError,
             TooLargeError,
         ) as error:
             # Damage is not reported to ``main``: the application waits for a person's repair.
@@ -145,6 +161,10 @@ class MainDesk:
     async def _cancel(self, wish: messages.CancelJob) -> None:
         await self._jobs.cancel_job(wish.job_id)
         self._link.send(messages.Accepted(request=wish.request))
+
+    async def _once(self, wish: messages.Once) -> None:
+        value = await self._record(wish.name, wish.value)
+        self._link.send(messages.OnceIs(request=wish.request, value=value))
 
 
 def _done(request: int, outcome: Outcome, kept: tuple[str, str]) -> messages.JobDone:

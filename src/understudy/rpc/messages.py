@@ -379,6 +379,22 @@ class CancelJob(Message, frozen=True, kw_only=True):
     job_id: JobId
 
 
+class Once(Message, frozen=True, kw_only=True):
+    """``env.once`` was called; with a value, record it unless one is recorded."""
+
+    request: int
+    name: str
+    value: str = ""
+    """JSON text; empty to ask for what is recorded."""
+
+
+class OnceIs(Message, frozen=True, kw_only=True):
+    """What is recorded under the name; empty if nothing is."""
+
+    request: int
+    value: str = ""
+
+
 class MainEnded(Message, frozen=True, kw_only=True):
     """``main`` has ended; no failure: ``main`` returned or called ``sys.exit(0)``."""
 
@@ -442,6 +458,8 @@ MainMessage = (
     | AwaitJob
     | AskStatus
     | CancelJob
+    | Once
+    | OnceIs
     | MainEnded
     | NeedPlan
     | Accepted

@@ -50,17 +50,21 @@ def session_conf(given: Mapping[str, str], scratch: str, application: str) -> di
     return {**conf, **address_settings(conf, os.environ)}
 
 
-def set_submit_arguments(conf: Mapping[str, str], scratch: str = "") -> None:
+def set_submit_arguments(
+    conf: Mapping[str, str], scratch: str = "", opened: Callable[[], None] | None = None
+) -> None:
     """Make a ``SparkSession`` that ``main`` itself creates start with these settings.
 
     Its JVM starts like a driver's: it dies with the process of ``main``, and writes its files to
-    ``scratch`` (empty: Spark's default).
+    ``scratch`` (empty: Spark's default). ``opened`` is called when ``main`` starts the JVM.
     """
     arguments = [part for item in conf.items() for part in ("--conf", "=".join(item))]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     original: Callable[..., Any] = pyspark.java_gateway.launch_gateway
 
     def launch_gateway(conf: Any = None, popen_kwargs: Any = None) -> Any:
+        if opened:
+            opened()
         said, flags = settings_and_flags(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
         settings = {**_spark_defaults(), **(dict(conf.getAll()) if conf else {}), **said}
         if scratch:

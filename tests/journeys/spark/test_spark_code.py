@@ -125,6 +125,7 @@ def test_a_plain_script_as_main_runs_again_from_the_start_and_never_twice_at_onc
     assert 1 == sum(mark.startswith("end") for mark in marks)
     assert "[main] total 1 local[2] 2" in run.log.read_text()
     assert "[main] memory 600m" in run.log.read_text()
+    assert 1 == run.log.read_text().count("main opens Spark itself (plain_spark.py, line ")
     assert ({}, []) == (left, stored(ground))
 
 

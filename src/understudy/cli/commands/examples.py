@@ -16,6 +16,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "understudy jobmanager -D high-availability.cluster-id=nightly    (a standby)",
     ),
     "taskmanager": ("understudy taskmanager -D high-availability.cluster-id=nightly",),
+    "check": (
+        "understudy check app.py an-argument",
+        "understudy check --master spark://host:7077 -m package.module",
+    ),
     "list": ("understudy list", "understudy list --json"),
     "info": ("understudy info 3f1c",),
     "cancel": ("understudy cancel 3f1c",),

@@ -16,6 +16,7 @@ MODULES = {
     "run-application": "run",
     "jobmanager": "run",
     "taskmanager": "run",
+    "check": "check",
     "list": "ask",
     "info": "ask",
     "cancel": "cancelling",

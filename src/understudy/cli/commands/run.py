@@ -29,7 +29,13 @@ from understudy.cli.commands.restoring import (
     restored_spec,
 )
 from understudy.cli.launch.cluster import ClusterPlan
-from understudy.cli.launch.compose import EXIT_CODES, open_services, release_registers, scratch_base
+from understudy.cli.launch.compose import (
+    EXIT_CODES,
+    check_storage_dir,
+    open_services,
+    release_registers,
+    scratch_base,
+)
 from understudy.cli.launch.hosts import check_host, reachable_as, shown_as
 from understudy.cli.launch.joining import (
     START_WAY_OUT,
@@ -168,6 +174,7 @@ def run_application(
     if resume:
         stored = stored_run(configuration, cluster_id_of(configuration), run_id)
         configuration, conf = stored.configuration, stored.conf
+        check_drivers_fit(configuration, taskmanagers)
     elif app is None:
         raise UsageError("give APP (a script, or module:function), or --resume an unfinished run")
     else:
@@ -386,6 +393,7 @@ def checked_run_id(run_id: str | None) -> str | None:
 
 async def read_registry(configuration: Configuration, cluster_id: str) -> RegistryBody | None:
     """Return a cluster's record of its runs. Raises an error that names the way out."""
+    check_storage_dir(configuration)
     try:
         return await patiently(
             configuration, open_services(configuration, cluster_id).registry.read
@@ -394,6 +402,9 @@ async def read_registry(configuration: Configuration, cluster_id: str) -> Regist
         raise UsageError(str(error)) from error
     except DataError as error:
         raise UnderstudyError(f"{error}: {START_WAY_OUT}") from error
+    except OSError as error:  # A start is refused then; commands that only ask may try again.
+        why = str(error) or "it does not answer"
+        raise UsageError(f"the register cannot be used: {why}") from error
 
 
 def say_how_it_runs(spec: ApplicationSpec) -> None:

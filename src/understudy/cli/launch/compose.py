@@ -77,6 +77,15 @@ def check_startable(
         raise UsageError(f"{option.key} cannot be used: {error}") from error
 
 
+def check_storage_dir(configuration: Configuration) -> None:
+    """Raise `UsageError` for a local storage directory that is no directory."""
+    storage = open_storage(configuration.storage_dir)
+    if isinstance(storage, LocalStorage) and storage.root.exists() and not storage.root.is_dir():
+        raise UsageError(
+            f"{options.STORAGE_DIR.key} cannot be used: {storage.root}: is no directory"
+        )
+
+
 async def _check_coordination(services: HighAvailabilityServices) -> None:
     """Raise `UsageError` if the cluster's data in storage belongs to another register."""
     cluster = services.locations.cluster

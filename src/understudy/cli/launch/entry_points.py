@@ -205,9 +205,8 @@ def _of_module(target: str, title: str, found: ModuleSpec) -> EntryPoint:
     origin = Path(found.origin or "")
     if not found.has_location or not origin.is_file():
         return EntryPoint(target, "", title, None, ())
-    begins = SourceFile(origin, f"app/{origin.name}")
     if _INSTALLED & {*origin.parts} or origin.is_relative_to(Path(os.__file__).parent):
-        return EntryPoint(target, "", title, begins, ())
+        return EntryPoint(target, "", title, SourceFile(origin, f"app/{origin.name}"), ())
     depth = found.name.count(".") + (origin.name == "__init__.py")
     files = tuple(code.beside(origin, origin.parents[depth]))
-    return EntryPoint(target, "", title, begins, files)
+    return EntryPoint(target, "", title, files[0], files)

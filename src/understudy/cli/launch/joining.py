@@ -12,7 +12,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from understudy.cli.launch.compose import check_startable, open_services, remove_unused_place
+from understudy.cli.launch.compose import (
+    check_startable,
+    check_storage_dir,
+    open_services,
+    remove_unused_place,
+)
 from understudy.cli.launch.shared_storage import check_storage, lives
 from understudy.cli.launch.standalone import check_places
 from understudy.config import Configuration, options
@@ -75,6 +80,7 @@ def check_startable_here(
     nothing in storage: the id of a generated cluster is never used again.
     """
     check_places([configuration] * jobmanagers)
+    check_storage_dir(configuration)
     try:
         check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
         if not configuration.is_standalone:

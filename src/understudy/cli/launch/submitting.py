@@ -12,7 +12,7 @@ from understudy.cli.launch.entry_points import EntryPoint, check, entry_point, f
 from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, quoted
-from understudy.core.converted import imports_understudy, module_name
+from understudy.core.converted import builder_settings, imports_understudy, module_name
 from understudy.core.matching import NAME_BYTES_MAX
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
@@ -57,6 +57,11 @@ def application_spec(
     )
     files = source_files(spec)  # Refuse now files that could not be stored later.
     found = runs_as or _runs_as(entry, files)
+    if found is RunsAs.JOB and entry.begins:
+        # Drivers are started before the script runs: what it asks for then would come too late.
+        written = builder_settings(entry.begins.read())
+        learn_secrets(written, configuration.get(options.REDACTED_KEYS))
+        spec = replace(spec, conf={**written, **spec.conf})
     return replace(spec, runs_as=found, overruled=runs_as is not None)
 
 
