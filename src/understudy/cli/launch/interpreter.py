@@ -47,7 +47,9 @@ def wanted(named: str | None) -> str | None:
     active = os.environ.get("VIRTUAL_ENV")
     if not active or not _is_tool():
         return None
-    return _program(active, f"VIRTUAL_ENV is {active!r}: use another --python, or deactivate it")
+    return _program(
+        active, f"VIRTUAL_ENV is {active!r} (deactivate it, or name another with --python)"
+    )
 
 
 def command_there(program: str, arguments: Sequence[str]) -> list[str] | None:
