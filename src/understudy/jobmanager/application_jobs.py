@@ -382,7 +382,13 @@ class ApplicationJobs:
         self.masters[job_id].tell(job.Offered(placement))
 
     def no_slot(self, job_id: JobId) -> None:
-        """Start the grace period after which an unreached job gives way."""
+        """Report why the job waits; start the grace period after which an unreached job yields."""
+        self._reporter.event(
+            "job-waits",
+            job_id=job_id,
+            name=self.entries[job_id].name,
+            waits=self.context.resources.why_waiting(job_id, None),
+        )
         self._reaching = reaching.no_slot(self._reaching, job_id, self.context.clock.now())
         self._watch_grace()
 

@@ -25,6 +25,7 @@ from understudy.config.configuration import learn_secrets
 from understudy.config.options import DRIVER_START
 from understudy.core import drivers
 from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
+from understudy.core.ids import process_name
 from understudy.errors import UnderstudyError
 from understudy.model import Incarnation, JobStatus, SparkApplication, Term
 from understudy.process import channels, code, given_files, guardian
@@ -95,6 +96,11 @@ class Driver:
     note: str = ""
     """Why it is being ended; else why the previous driver in its slot ended."""
     stopping: asyncio.TimerHandle | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its name for people."""
+        return process_name("driver", self.incarnation)
 
     def report(self) -> DriverReport:
         """Return the report of this driver for the leader and REST."""
@@ -278,7 +284,7 @@ class DriverPool:
         with Closing("all drivers") as closing:
             for name, one in list(self._drivers.items()):
                 one.state, one.note = DriverState.ENDING, reason
-                with closing.step(f"driver {name}"):
+                with closing.step(process_name("driver", name)):
                     one.process.kill(reason)
 
     async def emptied(self) -> None:
@@ -372,7 +378,7 @@ class DriverPool:
         entries = [*path, *([previous] if previous else [])]
         cwd = prepare.profile.cwd
         return Spec(
-            name=f"driver-{incarnation[:8]}",
+            name=process_name("driver", incarnation),
             incarnation=incarnation,
             argv=(sys.executable, "-P", "-m", "understudy.driver.driver_process"),
             env={

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.core import liveness
 from understudy.core.drivers import DriverState
+from understudy.core.ids import process_name
 from understudy.errors import UnreachableError
 from understudy.ha.storage import BlockingStorage
 from understudy.model import Incarnation, JobId, LeaderRecord, Term
@@ -339,7 +340,8 @@ class TaskManager:
     def _deploy(self, deploy: Deploy, term: Term) -> None:
         one = self._pool.find(deploy.driver)
         if one is None or one.state is not DriverState.WARM:
-            reason = f"driver {deploy.driver[:8]} is {one.state.value if one else 'gone'}"
+            name = process_name("driver", deploy.driver)
+            reason = f"{name} is {one.state.value if one else 'gone'}"
             self._send(
                 messages.AttemptRefused(job_id=deploy.job_id, attempt=deploy.attempt, reason=reason)
             )
@@ -384,6 +386,15 @@ class TaskManager:
     def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
         """Report to the leader that the attempt runs."""
         self._send(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
+        self._reporter.event(
+            "job-driver",
+            job_id=deploy.job_id,
+            name=deploy.name,
+            attempt=deploy.attempt,
+            driver=driver.name,
+            pid=driver.process.pid,
+            ui=driver.spark.ui or None,
+        )
 
     def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
         """Send the end to the leader; it is kept until a leader confirms the record."""
@@ -443,7 +454,7 @@ class TaskManager:
 
     def printed(self, driver: Driver, text: str) -> None:
         """Write the line to the driver's log."""
-        source = driver.deploy.name if driver.deploy else f"driver {driver.incarnation[:8]}"
+        source = driver.deploy.name if driver.deploy else driver.name
         prepare = driver.prepare
         self._reporter.line(log_name(prepare.run_id, prepare.application_id), source, text)
 
@@ -453,6 +464,7 @@ class TaskManager:
             "driver-ended",
             taskmanager=self._me.name,
             id=driver.incarnation,
+            driver=driver.name,
             pid=driver.process.pid,
             slot=driver.slot,
             job_id=driver.deploy.job_id if driver.deploy else None,
