@@ -22,10 +22,12 @@ ONE = "a" * 32
 class Led:
     """A leader that knows one application; see `Leading`."""
 
-    def __init__(self, status: ApplicationStatus, *, executed: bool = True) -> None:
+    def __init__(
+        self, status: ApplicationStatus, *, executed: bool = True, recorded: bool = False
+    ) -> None:
         self.cancelled = 0
         self._status = status
-        running = SimpleNamespace(cancel=self._cancel) if executed else None
+        running = SimpleNamespace(cancel=self._cancel, has_recorded=recorded) if executed else None
         self.term = SimpleNamespace(dispatcher=SimpleNamespace(application=running, attention={}))
 
     async def application(self, wanted: str) -> Any:
@@ -42,7 +44,7 @@ class Led:
         self.cancelled += 1
 
 
-def asked(led: Led, application: str = ONE) -> int:
+def asked(led: Led, application: str = ONE, query: str = "") -> int:
     """Ask to cancel; return the code."""
     routes = {
         path: handler
@@ -50,7 +52,13 @@ def asked(led: Led, application: str = ONE) -> int:
         if verb != "GET"
     }
     handler = routes["/applications/{application_id}/cancel"]
-    request = Request({"type": "http", "path_params": {"application_id": application}})
+    request = Request(
+        {
+            "type": "http",
+            "path_params": {"application_id": application},
+            "query_string": query.encode(),
+        }
+    )
     return asyncio.run(_answer(handler, request)).status_code
 
 
@@ -68,6 +76,24 @@ def test_what_runs_is_cancelled_and_that_is_accepted(status: ApplicationStatus) 
 
     assert 202 == asked(led)
     assert 1 == led.cancelled
+
+
+@pytest.mark.parametrize(
+    ("recorded", "query", "code"),
+    [
+        (True, "unless=recorded", 412),
+        (False, "unless=recorded", 202),
+        (True, "", 202),
+        (True, "unless=whatever", 400),
+    ],
+)
+def test_an_application_with_checkpoints_is_only_cancelled_by_who_means_it(
+    recorded: bool, query: str, code: int
+) -> None:
+    led = Led(ApplicationStatus.RUNNING, recorded=recorded)
+
+    assert code == asked(led, query=query)
+    assert (code == 202) == bool(led.cancelled)
 
 
 def test_cancelling_again_what_is_cancelled_is_accepted() -> None:

@@ -9,7 +9,8 @@ import tracemalloc
 import pytest
 from rich.console import Console
 
-from understudy.cli.launch.show import LINES_SHOWN, LiveView, StatusPanel, describe
+from understudy.cli.launch.sentences import describe
+from understudy.cli.launch.show import LINES_SHOWN, LiveView, StatusPanel
 from understudy.cli.launch.story import Event, Story
 
 HOSTILE = "load\x1b[2J\r\n\x07[red]rows[/red] \u202edaol"
@@ -61,7 +62,7 @@ def test_a_running_job_has_a_line_with_attempt_bar_tasks_rate_and_stage(watched:
         watched.at = float(second)
         watched.progress(1, 10 * second, 80, attempt=2, stage="3: count at flights.py:7")
     bar = "━" * 10 + "─" * 10
-    expected = f"load attempt 2 {bar} 40/80 tasks 10.0/s stage 3: count at flights.py:7"
+    expected = f"load attempt 2, 4 s {bar} 40/80 tasks 10.0/s stage 3: count at flights.py:7"
 
     actual = watched.shown()[1]
 
@@ -69,7 +70,7 @@ def test_a_running_job_has_a_line_with_attempt_bar_tasks_rate_and_stage(watched:
 
 
 def test_who_leads_stands_above_and_brackets_are_no_markup(watched: Watched) -> None:
-    expected = "● RUNNING leader: term 1 jobmanager-1 http://[::1]:8081 takeovers: 0"
+    expected = "● RUNNING for 0 s leader: term 1 jobmanager-1 http://[::1]:8081 takeovers: 0"
 
     actual = watched.shown()[0]
 
@@ -79,17 +80,48 @@ def test_who_leads_stands_above_and_brackets_are_no_markup(watched: Watched) -> 
 def test_a_job_without_tasks_yet_says_what_it_does(watched: Watched) -> None:
     watched.job(1, "load", "CREATED", attempt=0)
     watched.job(2, "clean", "RESTARTING", attempt=3)
-    expected = ["load created", "clean restarting, attempt 3"]
+    expected = ["load created, 0 s", "clean restarting, attempt 3, 0 s"]
 
     actual = watched.shown()[1:]
 
     assert expected == actual
 
 
+def test_a_job_that_waits_says_for_what_and_a_running_one_where_its_spark_ui_is(
+    watched: Watched,
+) -> None:
+    watched.job(1, "load", "CREATED", attempt=0)
+    watched.hear("job-waits", job_id="1", name="load", waits="waits for a slot: 2 of 2 run others")
+    watched.at = 65.0
+    waiting = watched.shown()
+    watched.job(1, "load")
+    watched.hear("job-driver", job_id="1", name="load", attempt=1, driver="driver-1", ui="http://u")
+    watched.at = 70.0
+    running = watched.shown()
+    watched.hear(
+        "attempt-failed",
+        job_id="1",
+        name="load",
+        attempt=1,
+        failure={"type": "ValueError", "message": "no luck", "traceback": ""},
+        retry=1,
+        retries=3,
+        delay_s=2.0,
+        reason="",
+    )
+    watched.job(1, "load", "RESTARTING", attempt=2)
+    failed = watched.shown()
+
+    assert ["load created, 1 min", "↳ waits for a slot: 2 of 2 run others"] == waiting[1:]
+    assert "● RUNNING for 1 min" == waiting[0].partition(" leader")[0]
+    assert ["load attempt 1, 5 s", "↳ Spark UI: http://u"] == running[1:]
+    assert ["↳ retry 1 of 3 in 2 s: ValueError: no luck"] == failed[2:]
+
+
 def test_jobs_that_have_ended_are_shown_no_more(watched: Watched) -> None:
     for number, status in enumerate(("FINISHED", "FAILED", "CANCELED", "RUNNING")):
         watched.job(number, status.lower(), status)
-    expected = ["running attempt 1"]
+    expected = ["running attempt 1, 0 s"]
 
     actual = watched.shown()[1:]
 
@@ -100,7 +132,7 @@ def test_an_adopted_job_is_marked_and_keeps_its_tasks(watched: Watched) -> None:
     watched.job(1, "load")
     watched.progress(1, 6, 12)
     watched.job(1, "load", adopted=True)
-    expected = f"load attempt 1, adopted {'━' * 10}{'─' * 10} 6/12 tasks"
+    expected = f"load attempt 1, adopted, 0 s {'━' * 10}{'─' * 10} 6/12 tasks"
 
     actual = watched.shown()[1]
 
@@ -112,7 +144,7 @@ def test_another_attempt_counts_from_nothing(watched: Watched) -> None:
     watched.progress(1, 6, 12, stage="1: count")
     watched.job(1, "load", attempt=2)
     watched.progress(1, 7, 12, attempt=1)
-    expected = "load attempt 2"
+    expected = "load attempt 2, 0 s"
 
     actual = watched.shown()[1]
 
@@ -266,7 +298,10 @@ def test_below_a_job_stand_number_age_and_rows_a_second_of_its_last_checkpoint(
 
     actual = watched.shown()[1:]
 
-    assert ["board attempt 1", "↳ checkpoint 6, 1 s ago, 1,000 rows/s: batch 5 of live"] == actual
+    assert [
+        "board attempt 1, 6 s",
+        "↳ checkpoint 6, 1 s ago, 1,000 rows/s: batch 5 of live",
+    ] == actual
 
 
 def test_a_job_without_checkpoints_has_one_line(watched: Watched) -> None:
@@ -275,7 +310,7 @@ def test_a_job_without_checkpoints_has_one_line(watched: Watched) -> None:
 
     actual = watched.shown()[1:]
 
-    assert ["load attempt 1", "clean attempt 1"] == actual
+    assert ["load attempt 1, 0 s", "clean attempt 1, 0 s"] == actual
 
 
 def test_rows_a_second_are_not_told_once_none_come(watched: Watched) -> None:

@@ -14,12 +14,14 @@ from understudy.core.recovery import (
     SubmitRun,
     Verdict,
     bootstrap,
+    differences,
     is_outdated,
     judge,
     needs_plan,
 )
 from understudy.model import (
     ApplicationId,
+    ApplicationRecord,
     ApplicationStatus,
     Incarnation,
     Intent,
@@ -307,3 +309,33 @@ def test_code_of_an_earlier_deployment_is_told_in_plans_and_in_attempts(
     actual = needs_plan(entry, deployment), is_outdated(entry, deployment)
 
     assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ((None, "load.py", ("a",)), []),
+        (("monday", "load.py", ("a",)), []),
+        (("tuesday", "load.py", ("a",)), ["the run id is tuesday, not monday"]),
+        ((None, "other.py", ("a",)), ["it executes other.py, not load.py"]),
+        ((None, "load.py", ()), ["its arguments are none, not a"]),
+        ((None, "load.py", ("a", "b c")), ["its arguments are a 'b c', not a"]),
+        (("tuesday", "other.py", ("b",)), ["the run id", "it executes", "its arguments"]),
+    ],
+)
+def test_a_start_is_of_the_unfinished_run_or_it_is_said_how_it_differs(
+    asked: tuple[str | None, str, tuple[str, ...]], expected: list[str]
+) -> None:
+    record = ApplicationRecord(
+        application_id=ApplicationId("a"),
+        run_id=RunId("monday"),
+        name="load",
+        target="load.py",
+        script="load.py",
+        args=("a",),
+    )
+
+    found = differences(record, *asked)
+
+    assert len(expected) == len(found)
+    assert all(said.startswith(start) for said, start in zip(found, expected, strict=True))

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.api import checkpoints, directory, ended, failures, own_headers, views
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
-from understudy.api.views import Json
+from understudy.api.views import ApplicationFacts, Json
 from understudy.clock import SystemClock
 from understudy.config import options
 from understudy.errors import (
@@ -40,8 +40,14 @@ TRIES_MAX = 50
 PAUSE_S = 0.2
 """Pause between fifty tries: ten seconds, much longer than an election on one host."""
 
+View = Callable[[ApplicationFacts], Json]
+
 QUICK_S = 2.0
 """Longest time for a leader of this host to accept a connection, and for the next one to lead."""
+
+
+async def _nobody_lives() -> bool:
+    return False
 
 
 class ClusterClient:
@@ -55,11 +61,16 @@ class ClusterClient:
         *,
         await_leader_s: float = 0.0,
         notify: Callable[[str], None] = lambda _: None,
+        lives: Callable[[], Awaitable[bool]] = _nobody_lives,
     ) -> None:
-        """``tell`` is called once, when a request that needs a leader begins to wait for one."""
+        """``notify`` is called once, when a request that needs a leader begins to wait for one.
+
+        ``lives`` returns whether a process of the cluster is alive on this host.
+        """
         self._services = services
         self._await_leader_s = await_leader_s
         self._notify = notify
+        self._lives = lives
         self._notified = False
         self._directory = Directory(services, SystemClock())
         self._security = security
@@ -227,7 +238,8 @@ class ClusterClient:
         if registry is None:
             return {"applications": [], **answer}
         facts = await self._directory.stored(registry)
-        listed = [views.application_overview(one) for one in facts]
+        show = await self._shown()
+        listed = [show(one, views.application_overview) for one in facts]
         listed += directory.unreadable(registry, facts, problems)
         listed += [ended.buried_overview(stone) for stone in registry.tombstones.values()]
         return {"applications": listed, **answer}
@@ -250,7 +262,20 @@ class ClusterClient:
             raise
         if isinstance(found, Tombstone):
             return await self._directory.buried_detail(found)
-        return views.application_detail(await self._directory.with_cause(found))
+        show = await self._shown()
+        return show(await self._directory.with_cause(found), views.application_detail)
+
+    async def _shown(self) -> Callable[[ApplicationFacts, View], Json]:
+        """Return how to show an application: INTERRUPTED if it is unfinished and nobody lives."""
+        if await self._lives() or await self._line():
+            return lambda facts, view: view(facts)
+
+        def show(facts: ApplicationFacts, view: View) -> Json:
+            if facts.body.result:
+                return view(facts)
+            return {**view(views.interrupted(facts)), "status": views.INTERRUPTED}
+
+        return show
 
     async def attention(self) -> list[Json]:
         """Return the problems that a person must solve, from the leader or from the data."""

@@ -14,6 +14,9 @@ from understudy.errors import NotFoundError
 from understudy.model import ApplicationStatus, Tombstone
 from understudy.process.reporter import log_name
 
+UNLESS, RECORDED = "unless", "recorded"
+"""``/cancel?unless=recorded`` answers 412, and cancels nothing, where checkpoints are recorded."""
+
 
 class ApplicationRoutes:
     """Everything below ``/applications``."""
@@ -63,6 +66,11 @@ class ApplicationRoutes:
             return answers.error(409, f"The application cannot be cancelled just now: {why}")
         if status.is_terminal or dispatcher.application is None:
             return answers.error(409, f"The application is {status.value} already.")
+        unless = request.query_params.get(UNLESS, "")
+        if unless not in {"", RECORDED}:
+            return answers.error(400, f"{UNLESS}={unless}: expected {UNLESS}={RECORDED}")
+        if unless and dispatcher.application.has_recorded:
+            return answers.error(412, "The application has recorded checkpoints.")
         await dispatcher.application.cancel()
         return self._leading.json({}, 202)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from understudy.config.secrets import masked
+from understudy.core.ids import process_name
 from understudy.core.values import plain_value
 from understudy.model import (
     ApplicationDocument,
@@ -40,6 +41,9 @@ Json = dict[str, Any]
 
 UNREADABLE = "UNREADABLE"
 """The status of an application of which only the link can be read."""
+
+INTERRUPTED = "INTERRUPTED"
+"""The status of an unfinished application of which no process is alive: it can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +270,15 @@ def application_detail(facts: ApplicationFacts) -> Json:
     }
 
 
+def interrupted(facts: ApplicationFacts) -> ApplicationFacts:
+    """Return the facts as of the last durable event: no duration grows while nothing runs."""
+    times = [facts.body.created_at, *facts.body.timestamps.values()]
+    for entry in facts.entries.values():
+        start, end = _times(entry)
+        times += [entry.submitted_at, start, end or 0.0]
+    return replace(facts, now=max(times))
+
+
 def timestamps(states: Iterable[enum.Enum], times: Mapping[str, float]) -> dict[str, int]:
     """Return the start of each state, 0 for states without one, as Flink writes it."""
     return {one.value: milliseconds(times.get(one.value, 0.0)) for one in states}
@@ -335,6 +348,7 @@ def driver(report: DriverReport) -> Json:
     return {
         "slot": report.slot,
         "id": report.driver,
+        "name": process_name("driver", report.driver),
         "state": "starting" if report.state == "ending" else report.state,
         "driver_pid": report.driver_pid or None,
         "guardian_pid": report.guardian_pid or None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from understudy.model import ApplicationId, JobId
+from understudy.model import ApplicationId, Incarnation, JobId
 
 
 def application_id(cluster_id: str, run_id: str) -> ApplicationId:
@@ -15,6 +15,11 @@ def application_id(cluster_id: str, run_id: str) -> ApplicationId:
 def job_id(application: str, name: str, occurrence: int) -> JobId:
     """Return the id of a job: a digest of application id, name and occurrence (from 0)."""
     return JobId(_hex32("job", application, name, str(occurrence)))
+
+
+def process_name(role: str, incarnation: Incarnation) -> str:
+    """Return the name of a process wherever people see it: ``driver-260aa06a``."""
+    return f"{role}-{incarnation[:8]}"
 
 
 def _hex32(*parts: str) -> str:

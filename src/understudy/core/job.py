@@ -168,7 +168,7 @@ def status_of(state: JobState) -> JobStatus:
     if state.phase is Phase.DONE and state.status:
         return state.status
     if state.cancelled:
-        return JobStatus.CANCELLING
+        return JobStatus.CANCELING
     if state.ends_as:
         return JobStatus.RUNNING
     known = _STATUS.get(state.phase)

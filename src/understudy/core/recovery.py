@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from understudy.model import (
     ApplicationId,
+    ApplicationRecord,
     ApplicationStatus,
     Incarnation,
     JobEntry,
@@ -84,6 +86,27 @@ def bootstrap(
     if bygone and not wanted:
         return Bygone(bygone[-1], registry.ended[bygone[-1]])
     return SubmitRun(wanted or minted)
+
+
+def differences(
+    record: ApplicationRecord, run_id: str | None, target: str, args: Iterable[str]
+) -> tuple[str, ...]:
+    """Return how a start differs from an unfinished run; empty if it continues that run.
+
+    Changed code of the same entry point does not count: it is deployed over the run.
+    """
+    found = []
+    if run_id is not None and run_id != record.run_id:
+        found.append(f"the run id is {run_id}, not {record.run_id}")
+    if target != record.target:
+        found.append(f"it executes {target}, not {record.target}")
+    if (given := tuple(args)) != record.args:
+        found.append(f"its arguments are {_words(given)}, not {_words(record.args)}")
+    return tuple(found)
+
+
+def _words(args: tuple[str, ...]) -> str:
+    return shlex.join(args) if args else "none"
 
 
 # --- which code -----------------------------------------------------------------------------------

@@ -117,6 +117,11 @@ class Application:
         """Return the cause of the application's failure, while it is failing and afterwards."""
         return self._state.failure if self._state.ended is None else self._failure
 
+    @property
+    def has_recorded(self) -> bool:
+        """Return whether a job has recorded checkpoints, which a cancellation would remove."""
+        return any(entry.checkpoints for entry in self.jobs.entries.values())
+
     def enqueue(self, event: life.Event) -> None:
         """Put an event into the inbox."""
         self._inbox.put_nowait(event)

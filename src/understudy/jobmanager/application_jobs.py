@@ -217,7 +217,13 @@ class ApplicationJobs:
             self._show(master.job_id, master.name, status, state.attempt, adopted=adopted)
 
     def no_slot(self, master: JobMaster) -> None:
-        """Start the grace period after which an unreached job gives way."""
+        """Report why the job waits; start the grace period after which an unreached job yields."""
+        self._reporter.event(
+            "job-waits",
+            job_id=master.job_id,
+            name=master.name,
+            waits=self.context.resources.why_waiting(master.job_id, None),
+        )
         now = self.context.clock.now()
         self._reaching = reaching.no_slot(self._reaching, master.job_id, now)
         self._watch_grace()

@@ -334,6 +334,11 @@ class Dispatcher:
         await plans.claim(term)
         if stored.body.result is not None:
             return
+        if changes.cancel == stored.body.run_id:
+            await persist(
+                "note that the application is to be cancelled",
+                lambda: stored.update(term, lambda body: replace(body, cancel_requested=True)),
+            )
         await redeployment.discard(around.services, plans, changes, term, around.reporter)
         if deployed:
             redeployment.report_deployment(stored, plans, changes, around.reporter)

@@ -83,7 +83,7 @@ class FailureHistory:
         if entry.result and (collected := await self.collected(entry.job_id)):
             return collected
         last = entry.attempt
-        if status in {JobStatus.CANCELLING, JobStatus.CANCELED}:
+        if status in {JobStatus.CANCELING, JobStatus.CANCELED}:
             last -= 1  # An exception of an interrupted attempt is no failure.
         found = []
         for attempt in range(max(1, last - self._size + 1), last + 1):

@@ -37,6 +37,8 @@ class Changes(msgspec.Struct, frozen=True):
     """Parts of the code that differ, for people."""
     rerun: dict[JobId, str] = {}
     """Jobs whose result is discarded, each with the digest of that result."""
+    cancel: str = ""
+    """The run that is cancelled instead of executed."""
 
 
 NO_CHANGES = Changes()

@@ -140,7 +140,12 @@ class ResourceManager:
             return driver.waits if driver else ""
         if ledger.carries is not None and len(ledger.given) >= ledger.carries:
             return f"waits for a slot: the Spark cluster carries {ledger.carries} at once"
-        return "waits for a slot"
+        slots_ = self.slots()
+        if not slots_:
+            return "waits for a slot: no TaskManager is there yet"
+        if len(ledger.given) >= slots_:
+            return f"waits for a slot: {slots_} of {slots_} run other jobs"
+        return "waits for a slot: its driver is starting"
 
     def _offer(self, offers: list[Offer]) -> None:
         for offer in offers:

@@ -21,12 +21,13 @@ def failed_attempt(event: dict[str, Any]) -> str:
     failure = event["failure"]
     why = printable(on_one_line(failure["type"], failure["message"]))
     attempt = f"job {printable(event['name'])!r}, attempt {event['attempt']}"
-    told = f"{attempt}, failed: {why}; {_retry(event)}"
+    told = f"{attempt}, failed: {why}; {retry_of(event)}"
     traceback = printable_lines(failure["traceback"].rstrip())
     return f"{told}\n{traceback}" if traceback else told
 
 
-def _retry(event: dict[str, Any]) -> str:
+def retry_of(event: dict[str, Any]) -> str:
+    """Return when the next attempt follows, or why none does."""
     if event["reason"]:
         return printable(event["reason"])
     limit = "" if event["retries"] is None else f" of {event['retries']:,}"

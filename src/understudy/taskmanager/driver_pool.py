@@ -24,6 +24,7 @@ from understudy.config.configuration import learn_secrets
 from understudy.config.options import DRIVER_START
 from understudy.core import drivers
 from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
+from understudy.core.ids import process_name
 from understudy.errors import UnderstudyError
 from understudy.model import Incarnation, JobStatus, SparkApplication, Term
 from understudy.process import channels, code, given_files, guardian
@@ -98,6 +99,11 @@ class Driver:
     note: str = ""
     """Why it is being ended; else why the previous driver in its slot ended."""
     stopping: asyncio.TimerHandle | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its name for people."""
+        return process_name("driver", self.incarnation)
 
     def report(self) -> DriverReport:
         """Return the report of this driver for the leader and REST."""
@@ -243,7 +249,7 @@ class DriverPool:
         with Closing("all drivers") as closing:
             for name, one in list(self._drivers.items()):
                 one.state, one.note = DriverState.ENDING, reason
-                with closing.step(f"driver {name}"):
+                with closing.step(process_name("driver", name)):
                     one.process.kill(reason)
 
     async def emptied(self) -> None:
@@ -337,7 +343,7 @@ class DriverPool:
         entries = [*path, *([previous] if previous else [])]
         cwd = prepare.profile.cwd
         return Spec(
-            name=f"driver-{incarnation[:8]}",
+            name=process_name("driver", incarnation),
             incarnation=incarnation,
             argv=(sys.executable, "-P", "-m", "understudy.driver.driver_process"),
             env={
@@ -357,7 +363,7 @@ class DriverPool:
         if one is None or one.state is DriverState.STARTING:
             self._last_words = [*self._last_words[-20:], text]
         if one is not None:
-            source = one.deploy.name if one.deploy else f"driver {incarnation[:8]}"
+            source = one.deploy.name if one.deploy else one.name
             log = log_name(one.prepare.run_id, one.prepare.application_id)
             self._reporter.line(log, source, text)
 
@@ -375,6 +381,15 @@ class DriverPool:
                         messages.AttemptRunning(
                             job_id=one.deploy.job_id, attempt=one.deploy.attempt
                         )
+                    )
+                    self._reporter.event(
+                        "job-driver",
+                        job_id=one.deploy.job_id,
+                        name=one.deploy.name,
+                        attempt=one.deploy.attempt,
+                        driver=one.name,
+                        pid=one.process.pid,
+                        ui=one.spark.ui or None,
                     )
                 case messages.AttemptEnded() as ended:
                     self._ended(one, ended)
@@ -486,6 +501,7 @@ class DriverPool:
             "driver-ended",
             taskmanager=self._settings.taskmanager,
             id=one.incarnation,
+            driver=one.name,
             pid=one.process.pid,
             slot=one.slot,
             job_id=one.deploy.job_id if one.deploy else None,

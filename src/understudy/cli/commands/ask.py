@@ -1,4 +1,4 @@
-"""Commands that query a cluster: list, info, cancel, result, logs.
+"""Commands that query a cluster: list, info, result, logs.
 
 The commands find the leader by retrieval, with the processes' own configuration, follow it when it
 changes, and read storage when there is no leader. Without a configured cluster id they query every
@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from understudy.api.authentication import RestSecurity
 from understudy.api.client import ClusterClient
+from understudy.api.past_runs import PastClient
+from understudy.api.views import INTERRUPTED
 from understudy.api.views import Json as JsonObject
 from understudy.cli.commands import completing
 from understudy.cli.commands.common import (
@@ -29,8 +33,10 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.launch.compose import EXIT_CODES, open_services
+from understudy.cli.launch import past_runs
+from understudy.cli.launch.compose import EXIT_CODES, locks_directories, open_services
 from understudy.config import Configuration, options
+from understudy.config.secrets import masked_words
 from understudy.errors import (
     DataError,
     NoLeaderError,
@@ -42,10 +48,15 @@ from understudy.ha.register import ListsClusters
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
 from understudy.process.attempt_news import on_one_line
+from understudy.process.liveness_lock import LivenessLocks
 from understudy.process.reporter import printable, printable_lines
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
+
+PIPED_WIDTH = 10_000
+"""Columns of tables that a program reads: rich would cut them at 80."""
 
 KEPT = ("checkpoint", "savepoint")
 """What a job may leave behind."""
@@ -66,7 +77,7 @@ Id = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="An application's id, run id or job id.",
+        help="The id of an application, a run or a job, its beginning, or a job's name.",
         autocompletion=completing.ids,
     ),
 ]
@@ -76,7 +87,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("list")(list_applications)
     app.command("info")(info)
-    app.command("cancel")(cancel)
     app.command("result")(result)
     app.command("logs")(logs)
 
@@ -88,7 +98,12 @@ def list_applications(
     configuration = configured(config_dir, overrides)
     found = asyncio.run(_gather(configuration))
     applications = [
-        {**one, "cluster-id": cluster_id, "leader": answer.get("leader")}
+        {
+            **one,
+            "cluster-id": cluster_id,
+            "leader": answer.get("leader"),
+            **resumed_by(one, cluster_id, overrides, config_dir),
+        }
         for cluster_id, answer in found
         for one in answer["applications"]
     ]
@@ -110,7 +125,6 @@ def _print_applications(applications: list[JsonObject]) -> None:
     if not applications:
         typer.echo("no applications")
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("application", "run", "name", "status", "started", "duration", "jobs", "cluster")
@@ -126,7 +140,29 @@ def _print_applications(applications: list[JsonObject]) -> None:
             counts,
             one["cluster-id"],
         )
-    Console().print(table)
+    console().print(table)
+    for one in applications:
+        _print_resume(one)
+
+
+def resumed_by(
+    application: JsonObject, cluster_id: str, overrides: list[str] | None, config_dir: Path | None
+) -> JsonObject:
+    """Return the command that resumes an interrupted application, if this one is."""
+    if application["status"] != INTERRUPTED:
+        return {}
+    words = ["understudy", "run-application", "--resume", "--run-id", application["run-id"]]
+    if config_dir:
+        words += ["--config-dir", str(config_dir)]
+    settings = [f"{options.CLUSTER_ID.key}={cluster_id}"]
+    settings += [one for one in overrides or () if not one.startswith(options.CLUSTER_ID.key)]
+    words += [word for setting in settings for word in ("-D", setting)]
+    return {"resume": shlex.join(masked_words(words))}
+
+
+def _print_resume(application: JsonObject) -> None:
+    if command := application.get("resume"):
+        typer.echo(f"run {application['run-id']} is interrupted; this resumes it:\n  {command}")
 
 
 SPARK = {"id": "application", "ui": "UI", "event-log": "event log"}
@@ -136,9 +172,10 @@ SPARK = {"id": "application", "ui": "UI", "event-log": "event log"}
 def info(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
-    """Show an application with its jobs: reached, adopted, skipped, not reached."""
+    """Show an application with its jobs, or one job: reached, adopted, skipped, not reached."""
     configuration = configured(config_dir, overrides)
-    cluster_id, found = find_one(configuration, wanted, application_named)
+    cluster_id, found = find_one(configuration, wanted, _with_application)
+    found |= resumed_by(found, cluster_id, overrides, config_dir)
     told = asyncio.run(with_client(configuration, cluster_id, ClusterClient.attention))
     about = {found["id"], found["run-id"], *(job["jid"] for job in found["jobs"])}
     about |= {"registry", "leader", "storage"}
@@ -148,17 +185,16 @@ def info(
     if as_json:
         print_json(found)
         return
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    console.print(
+    screen = console()
+    screen.print(
         cell(
             f"{found['name']}  {found['status']}  run {found['run-id']}  application {found['id']}"
         )
     )
     if found.get("deployment", 1) > 1:
-        console.print(f"new code was deployed: deployment {found['deployment']}")
+        screen.print(f"new code was deployed: deployment {found['deployment']}")
     table = Table("job", "id", "state", "attempt", "duration", "in this execution of main")
     for job in found["jobs"]:
         table.add_row(
@@ -169,26 +205,27 @@ def info(
             long(job["duration"]),
             cell(_mark(job)),
         )
-    console.print(table)
+    screen.print(table)
     for job in found["jobs"]:
         if job.get("waits"):
-            console.print(cell(f"{job['name']} {job['waits']}"), soft_wrap=True)
+            screen.print(cell(f"{job['name']} {job['waits']}"), soft_wrap=True)
         spark = job.get("spark") or {}
         parts = [f"{word} {spark[key]}" for key, word in SPARK.items() if spark.get(key)]
         if parts:
-            console.print(cell(f"Spark of {job['name']}: {', '.join(parts)}"), soft_wrap=True)
+            screen.print(cell(f"Spark of {job['name']}: {', '.join(parts)}"), soft_wrap=True)
         for kind in KEPT:
             if job.get(kind):
-                console.print(cell(f"{kind} of {job['name']}: {job[kind]}"), soft_wrap=True)
+                screen.print(cell(f"{kind} of {job['name']}: {job[kind]}"), soft_wrap=True)
         for one in reversed(job.get("failures", ())):
             about_it = f"{job['name']}, attempt {one.get('attempt', '?')}: {_summary(one)}"
-            console.print(cell(about_it), soft_wrap=True)
+            screen.print(cell(about_it), soft_wrap=True)
     if len(failed) > FAILED_JOBS_MAX:
-        console.print(f"failed attempts of {len(failed) - FAILED_JOBS_MAX:,} more jobs: not shown")
+        screen.print(f"failed attempts of {len(failed) - FAILED_JOBS_MAX:,} more jobs: not shown")
     _print_attention(found["attention"])
+    _print_resume(found)
     failure = found.get("failure")
     if failure:
-        console.print(_text(printable_lines(failure["stack-trace"])))
+        screen.print(_text(printable_lines(failure["stack-trace"])))
 
 
 def _failures_of(jobs: list[JsonObject]) -> Ask:
@@ -209,26 +246,6 @@ def _summary(failure: JsonObject) -> str:
     return on_one_line(name, (named or lines or [""])[-1].removeprefix(f"{name}: "))
 
 
-def cancel(
-    wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
-) -> None:
-    """Cancel an application, or one of its jobs."""
-    configuration = configured(config_dir, overrides)
-    cluster_id, found = find_one(configuration, wanted, _application_or_job)
-
-    async def ask(client: ClusterClient) -> JsonObject:
-        if "jid" in found:
-            return await client.patch(f"/jobs/{found['jid']}")
-        return await client.post(f"/applications/{found['id']}/cancel")
-
-    asyncio.run(with_client(configuration, cluster_id, ask))
-    identity = found.get("jid") or found["id"]
-    if as_json:
-        print_json({"id": identity, "cancelled": True})
-    else:
-        typer.echo(f"{identity} is being cancelled")
-
-
 def result(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
@@ -237,7 +254,7 @@ def result(
     Exit code: 0 FINISHED, 1 FAILED, 3 CANCELED, 4 not ended yet.
     """
     configuration = configured(config_dir, overrides)
-    cluster_id, found = find_one(configuration, wanted, _application_or_job)
+    cluster_id, found = find_one(configuration, wanted, application_or_job)
 
     async def ask(client: ClusterClient) -> list[JsonObject]:
         jobs = [found["jid"]] if "jid" in found else [job["jid"] for job in found["jobs"]]
@@ -315,39 +332,78 @@ def application_named(wanted: str) -> Ask:
     return ask
 
 
-def _application_or_job(wanted: str) -> Ask:
+def application_or_job(wanted: str) -> Ask:
+    """Return a query for an application or a job, by id, run id, prefix or the job's name."""
+
     async def ask(client: ClusterClient) -> JsonObject:
         try:
             found_application: JsonObject = await application_named(wanted)(client)
             return found_application
         except NotFoundError as missing:
             try:
-                job: JsonObject = await client.get(f"/jobs/{wanted}")
-                return job
+                jobs = (await client.get("/jobs/overview"))["jobs"]
             except NoLeaderError:
-                stored = await client.stored_jobs()
-                found = [one for one in stored if one["jid"].startswith(wanted)]
-                if len(found) != 1:
-                    raise missing from None
-                return found[0]
+                jobs = await client.stored_jobs()
+            found = job_named(wanted, jobs)
+            if found is None:
+                raise missing from None
+            return found
 
     return ask
 
 
+def _with_application(wanted: str) -> Ask:
+    """Return a query for an application; for a job, its application with this job only."""
+
+    async def ask(client: ClusterClient) -> JsonObject:
+        found: JsonObject = await application_or_job(wanted)(client)
+        if "jid" not in found:
+            return found
+        whole: JsonObject = await application_named(found["application-id"])(client)
+        return {**whole, "jobs": [one for one in whole["jobs"] if one["jid"] == found["jid"]]}
+
+    return ask
+
+
+def job_named(wanted: str, jobs: Iterable[JsonObject]) -> JsonObject | None:
+    """Return the job with this id, beginning of an id, or name; a job that runs comes first.
+
+    Raises `UsageError` if there are several.
+    """
+    jobs = [*jobs]
+    identified = [one for one in jobs if one["jid"] == wanted]
+    named = [one for one in jobs if one["name"] == wanted]
+    running = [one for one in named if one["state"] not in ENDED]
+    prefixed = [one for one in jobs if len(wanted) >= 4 and one["jid"].startswith(wanted)]
+    return only_one((identified, running, named, prefixed), wanted)
+
+
 async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
     """Run a query against one cluster."""
-    timeout_s = configuration.get(options.CLIENT_TIMEOUT)
-    client = ClusterClient(
-        open_services(configuration, cluster_id),
-        timeout_s,
-        RestSecurity.of(configuration),
-        await_leader_s=configuration.get(options.AWAIT_LEADER),
-        notify=lambda words: typer.echo(f"understudy: {words}", err=True),
-    )
+    client = _client(configuration, cluster_id)
     try:
         return await ask(client)
     finally:
         await client.close()
+
+
+def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
+    services = open_services(configuration, cluster_id)
+    if past := past_runs.of_cluster(configuration, cluster_id):
+        return PastClient(services, past)
+
+    async def lives() -> bool:
+        locks = locks_directories(configuration, cluster_id)
+        return bool(locks) and bool(await LivenessLocks(*locks).living())
+
+    return ClusterClient(
+        services,
+        configuration.get(options.CLIENT_TIMEOUT),
+        RestSecurity.of(configuration),
+        await_leader_s=configuration.get(options.AWAIT_LEADER),
+        notify=lambda words: typer.echo(f"understudy: {words}", err=True),
+        lives=lives,
+    )
 
 
 async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
@@ -410,13 +466,26 @@ def only_one(choices: Iterable[Sequence[JsonObject]], wanted: str) -> JsonObject
 
 
 async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
-    """Yield the configured cluster, or every cluster in the backend or storage directory."""
+    """Yield the configured cluster, or every cluster in the backend or storage directory.
+
+    Clusters of past runs follow.
+    """
     configured_id = cluster_id_of(configuration)
     if configuration.is_standalone:
         configured_id = configured_id or DEFAULT_CLUSTER_ID  # The address identifies it.
     if configured_id:
         yield configured_id
         return
+    past = past_runs.known(configuration)
+    async for name in _present(configuration):
+        past.pop(name, None)
+        yield name
+    for name in past:
+        yield name
+
+
+async def _present(configuration: Configuration) -> AsyncIterator[str]:
+    """Yield every cluster that has data."""
     backend = open_services(configuration, DEFAULT_CLUSTER_ID).backend
     if isinstance(backend, ListsClusters):
         for name in await backend.clusters():
@@ -462,6 +531,13 @@ def _result_line(one: JsonObject) -> str:
 def _print_attention(attention: list[JsonObject]) -> None:
     for one in attention:
         typer.echo(printable(f"needs attention: {one['id']}: {one['problem']}"))
+
+
+def console() -> Console:
+    """Return the console for tables: as wide as they are, unless a terminal limits them."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
 
 
 def cell(text: str) -> Text:

@@ -7,13 +7,21 @@ from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
 from understudy.cli.commands import completing
-from understudy.cli.commands.ask import ENDED, Ask, cell, find_one, long, only_one, print_json, when
+from understudy.cli.commands.ask import (
+    Ask,
+    cell,
+    console,
+    find_one,
+    job_named,
+    long,
+    print_json,
+    when,
+)
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
 from understudy.errors import NoLeaderError
 from understudy.process.reporter import printable
@@ -50,7 +58,7 @@ def checkpoints(
         when_ = when(restored["restore_timestamp"])
         typer.echo(printable(f"last gone on from {what} {which}, {when_}"))
     if told["history"]:
-        Console().print(_table(told["history"]))
+        console().print(_table(told["history"]))
     for what in ("completed", "savepoint"):
         if not told["history"] and latest[what] and latest[what]["external_path"]:
             typer.echo(printable(f"retained: {latest[what]['external_path']}"))
@@ -94,7 +102,5 @@ def _checkpoints_of(wanted: str) -> Ask:
 
 
 def _id_of(wanted: str, jobs: list[JsonObject]) -> str:
-    named = [one for one in jobs if one["name"] == wanted]
-    running = [one for one in named if one["state"] not in ENDED]
-    found = only_one((running, named), wanted)
+    found = job_named(wanted, jobs)
     return found["jid"] if found else wanted

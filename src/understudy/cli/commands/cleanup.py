@@ -15,8 +15,12 @@ from understudy.cli.commands.common import ConfigDir, Json, Overrides, configure
 from understudy.cli.launch.compose import open_services
 from understudy.config import Configuration, options
 from understudy.errors import NoLeaderError, NotFoundError, UnreachableError
+from understudy.process.reporter import printable
 
 POLL_S = 0.2
+
+LEFT = "left-behind"
+"""Key that only an application has whose cleanup is over."""
 
 Id = Annotated[
     str,
@@ -44,6 +48,9 @@ def retry(
     """Retry at once the cleanup tasks that failed, also those given up."""
     configuration = configured(config_dir, overrides)
     cluster_id, found = find_one(configuration, wanted, application_named)
+    if LEFT in found:
+        _tell_over(found, as_json=as_json)
+        return
 
     async def ask(client: ClusterClient) -> JsonObject:
         return await client.post(f"/ha/cleanup/{found['id']}/retry")
@@ -63,6 +70,9 @@ def abandon(
     """Give up the cleanup so that the run ends; print what is left behind."""
     configuration = configured(config_dir, overrides)
     cluster_id, found = find_one(configuration, wanted, application_named)
+    if LEFT in found:
+        _tell_over(found, as_json=as_json)
+        return
     timeout_s = configuration.get(options.CLIENT_TIMEOUT)
 
     async def ask(client: ClusterClient) -> JsonObject:
@@ -71,7 +81,7 @@ def abandon(
             answer = await client.post(f"/ha/cleanup/{found['id']}/abandon")
         except (NoLeaderError, UnreachableError):
             # The application may have ended, and its cluster too, before the answer arrived.
-            if "left-behind" not in await application_named(found["id"])(client):
+            if LEFT not in await application_named(found["id"])(client):
                 raise
         try:
             async with asyncio.timeout(timeout_s):
@@ -92,12 +102,27 @@ def abandon(
         typer.echo("nothing is left behind")
 
 
+def _tell_over(found: JsonObject, *, as_json: bool) -> None:
+    """Say that the cleanup of an application is over."""
+    if as_json:
+        print_json({"id": found["id"], "tasks": [], "left_behind": found[LEFT]})
+        return
+    typer.echo(
+        printable(
+            f"run {found['run-id']} of {found['name']} has ended, {found['status']}, and there is "
+            "nothing to clean up"
+        )
+    )
+    for path in found[LEFT]:
+        typer.echo(printable(f"left behind, as a person asked: {path}"))
+
+
 async def _ended(client: ClusterClient, application_id: str) -> dict[str, Any]:
     """Wait for the end of the cleanup; return what it left behind, empty if the run continues."""
     while True:
         found = await application_named(application_id)(client)
-        if "left-behind" in found:
-            return {"left-behind": found["left-behind"]}
+        if LEFT in found:
+            return {LEFT: found[LEFT]}
         if found["status"] not in {"FINISHED", "FAILED", "CANCELED"}:
             return {}
         await asyncio.sleep(POLL_S)

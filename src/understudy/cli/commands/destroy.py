@@ -17,6 +17,7 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
+from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import every_locks_directory, open_services
 from understudy.cli.launch.standalone import remove_leftovers
 from understudy.clock import SystemClock
@@ -65,6 +66,11 @@ def destroy(
 async def _destroy(configuration: Configuration, cluster_id: str, *, yes: bool) -> list[str]:
     services = open_services(configuration, cluster_id)
     found = await look(services)
+    past = past_runs.of_cluster(configuration, cluster_id) if found is None else None
+    if past:
+        if not yes:
+            _confirm(cluster_id, past.storage, Holdings(ended=[past.tombstone.run_id]))
+        return [past_runs.forget(cluster_id)]
     if found is None:
         raise UsageError(
             f"there is no cluster {cluster_id!r} in {configuration.storage_dir}: check "

@@ -19,7 +19,7 @@ MODULES = {
     "check": "check",
     "list": "ask",
     "info": "ask",
-    "cancel": "ask",
+    "cancel": "cancelling",
     "result": "ask",
     "logs": "ask",
     "ps": "ps",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 import sys
 import time
 import uuid
+from dataclasses import replace
 from typing import Annotated, NoReturn
 
 import msgspec
@@ -30,7 +29,7 @@ from understudy.cli.commands.restoring import (
     Restore,
     restored_spec,
 )
-from understudy.cli.launch.cluster import ClusterPlan, LocalCluster
+from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import (
     EXIT_CODES,
     check_storage_dir,
@@ -52,9 +51,9 @@ from understudy.cli.launch.preflight import (
     check_master,
     check_master_answers,
 )
-from understudy.cli.launch.redeploying import changes_of
-from understudy.cli.launch.resuming import print_resume
-from understudy.cli.launch.show import LiveView, PlainView
+from understudy.cli.launch.redeploying import AskedStart, changes_of, refusal
+from understudy.cli.launch.running import run_cluster
+from understudy.cli.launch.show import PlainView
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import (
     ApplicationSpec,
@@ -64,7 +63,8 @@ from understudy.cli.launch.spec import (
     guarded,
     new_worker,
 )
-from understudy.cli.launch.story import Event, Story, reason_of
+from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
+from understudy.cli.launch.story import Story, reason_of
 from understudy.cli.launch.submitting import application_spec, unconverted
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
@@ -79,7 +79,7 @@ from understudy.errors import (
 from understudy.ha import layout
 from understudy.jobmanager.redeployment import NO_CHANGES
 from understudy.jobmanager.retention import read_tombstone
-from understudy.model import ApplicationStatus, RegistryBody, TombstoneFile
+from understudy.model import RegistryBody, TombstoneFile
 from understudy.process import processes
 from understudy.process.given_files import check_storable
 
@@ -108,6 +108,13 @@ Rerun = Annotated[
         help="Discard this job's result in the unfinished run: it runs again; may be repeated.",
     ),
 ]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue the unfinished run with its own run id, arguments and code.",
+    ),
+]
 As = Annotated[
     RunsAs | None,
     typer.Option(
@@ -130,8 +137,8 @@ def register(app: typer.Typer) -> None:
 
 @takes_spark_flags
 def run_application(
-    app: App,
     said: SparkSubmit,
+    app: OptionalApp = None,
     args: Args = None,
     is_module: IsModule = False,
     python: Python = None,
@@ -145,6 +152,7 @@ def run_application(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    resume: Resume = False,
     runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
@@ -155,50 +163,81 @@ def run_application(
 ) -> None:
     """Start a cluster on this machine, run one application, stop the cluster.
 
-    Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED, 130 interrupted.
+    With --resume, APP is not needed. Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED,
+    130 interrupted.
     """
     settings = [*(overrides or [])]
     if slots is not None:
         settings.append(f"{options.SLOTS.key}={slots}")
     configuration = configured(config_dir, settings)
-    check_drivers_fit(configuration, taskmanagers)
-    spec = application_spec(
-        configuration, app, args or (), said, is_module=is_module, runs_as=runs_as
-    )
-    spec = msgspec.structs.replace(spec, python=python or "")
-    check_configured(configuration, spec.conf)
-    check_handed_on(configuration, spec)
-    cluster_id = cluster_id_of(configuration)
-    ephemeral = cluster_id is None
-    cluster_id = cluster_id or f"run-{uuid.uuid4().hex[:12]}"
     run_id = checked_run_id(run_id)
+    spec, conf = None, {}
+    if resume:
+        stored = stored_run(configuration, cluster_id_of(configuration), run_id)
+        configuration, conf = stored.configuration, stored.conf
+        check_drivers_fit(configuration, taskmanagers)
+    elif app is None:
+        raise UsageError("give APP (a script, or module:function), or --resume an unfinished run")
+    else:
+        check_drivers_fit(configuration, taskmanagers)
+        spec = application_spec(
+            configuration,
+            app,
+            args or (),
+            said,
+            is_module=is_module,
+            runs_as=runs_as,
+        )
+        spec = msgspec.structs.replace(spec, python=python or "")
+        conf = spec.conf
+        check_configured(configuration, conf)
+    check_handed_on(configuration, spec)
+    asked = AskedStart(run_id, spec, tuple(rerun or ()), resume)
+    plan = _joined(configuration, asked, jobmanagers, taskmanagers, as_json=as_json)
+    check_drivers_start(configuration)
+    check_master_answers(configuration, conf)
+    if spec:
+        restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
+        spec = restored_spec(spec, restore, configuration, cluster_id_of(configuration))
+        check_first_job_id(configuration, plan.cluster_id, plan.run_id)
+    check_startable_here(configuration, plan.cluster_id, jobmanagers=plan.jobmanagers)
+    if spec:
+        say_how_it_runs(spec)
+    sys.exit(run_cluster(replace(plan, application=spec), as_json=as_json))
+
+
+def _joined(
+    configuration: Configuration,
+    asked: AskedStart,
+    jobmanagers: int | None,
+    taskmanagers: int,
+    *,
+    as_json: bool,
+) -> ClusterPlan:
+    """Return the cluster to start, or to join; exit with the result of a run that has ended."""
+    named = cluster_id_of(configuration)
+    cluster_id = named or f"run-{uuid.uuid4().hex[:12]}"
     layout.cluster_directory(cluster_id)
-    registry = None if ephemeral else asyncio.run(read_registry(configuration, cluster_id))
-    named = None if ephemeral else cluster_id
-    changes = changes_of(configuration, named, run_id, spec, tuple(rerun or ()))
-    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
+    registry = asyncio.run(read_registry(configuration, cluster_id)) if named else None
+    changes = changes_of(configuration, named, asked)
+    run_id, ephemeral, joins = asked.run_id, named is None, False
     if registry:
         answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
-        run_id = continued_run(registry, run_id)
-        ephemeral = registry.ephemeral
-    check_drivers_start(configuration)
-    check_master_answers(configuration, spec.conf)
-    spec = restored_spec(spec, restore, configuration, named)
-    wanted = _jobmanagers(configuration, jobmanagers)
-    check_first_job_id(configuration, cluster_id, run_id)
-    check_startable_here(configuration, cluster_id, jobmanagers=wanted)
-    say_how_it_runs(spec)
-    plan = ClusterPlan(
+        run_id, ephemeral = continued_run(registry, run_id, resume=asked.resume), registry.ephemeral
+        joins = follows(configuration, cluster_id, run_id)
+        if run_id != asked.run_id and not joins:
+            tell_continued(run_id)
+    return ClusterPlan(
         configuration,
         cluster_id,
         ephemeral,
         run_id or uuid.uuid4().hex[:12],
-        spec,
-        wanted,
+        asked.application,
+        _jobmanagers(configuration, jobmanagers),
         taskmanagers,
         changes,
+        joins,
     )
-    sys.exit(_run(plan, as_json=as_json))
 
 
 @takes_spark_flags
@@ -214,6 +253,7 @@ def jobmanager(
     ] = None,
     run_id: RunId = None,
     rerun: Rerun = None,
+    resume: Resume = False,
     runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
@@ -255,7 +295,8 @@ def jobmanager(
     changes = NO_CHANGES
     if spec:
         spec = restored_spec(spec, restore, configuration, cluster_id)
-        changes = changes_of(configuration, cluster_id, run_id, spec, tuple(rerun or ()))
+        start = AskedStart(run_id, spec, tuple(rerun or ()), resume)
+        changes = changes_of(configuration, cluster_id, start)
         say_how_it_runs(spec)
     _become(
         msgspec.structs.replace(
@@ -435,36 +476,18 @@ def _answer_bygone(registry: RegistryBody, run_id: str | None, *, as_json: bool)
     sys.exit(EXIT_CODES[status])
 
 
-def continued_run(registry: RegistryBody, run_id: str | None) -> str | None:
-    """Return the run to execute: an unfinished run comes before a new one."""
+def continued_run(registry: RegistryBody, run_id: str | None, *, resume: bool) -> str | None:
+    """Return the run to execute: an unfinished run comes before a new one.
+
+    Raises `UsageError` for another run id than that of the unfinished run.
+    """
     unfinished = [str(link.run_id) for link in registry.applications.values()]
     if not unfinished or run_id in unfinished:
         return run_id
-    typer.echo(f"understudy: run {unfinished[0]} is unfinished here: it is continued", err=True)
+    if run_id and not resume:  # Where the record of the unfinished run is unreadable.
+        differs = f"the run id is {run_id}, not {unfinished[0]}"
+        raise UsageError(refusal(registry.cluster_id, unfinished[0], [differs]))
     return unfinished[0]
-
-
-def _run(plan: ClusterPlan, *, as_json: bool) -> int:
-    story = Story(time.time)
-    live = LiveView(story) if sys.stderr.isatty() and not as_json else None
-    view = live or PlainView(sys.stdout if as_json else None)
-
-    def show(event: Event) -> None:
-        view.show(event)
-        posts.tell(event)
-
-    cluster = LocalCluster(plan, story, show)
-    with live or contextlib.nullcontext(), notifier(plan.configuration, cluster.log) as posts:
-        asyncio.run(cluster.run())
-    if not story.finished and not plan.configuration.is_standalone:
-        print_resume(plan, story, began=not cluster.is_broken)
-    if story.finished and not plan.configuration.get(options.SHUTDOWN_ON_FINISH):
-        return EXIT_CODES[ApplicationStatus(story.status)]  # It ended before the cluster.
-    if cluster.interrupts:
-        return 128 + signal.SIGINT
-    if cluster.closed_by:
-        return 128 + cluster.closed_by
-    return EXIT_CODES[ApplicationStatus(story.status)] if story.finished else 1
 
 
 def _become(worker: WorkerSpec) -> NoReturn:

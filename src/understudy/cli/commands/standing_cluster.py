@@ -17,12 +17,11 @@ from typing import Any
 
 import typer
 from msgspec.structs import asdict
-from rich.console import Console
 from rich.table import Column, Table
 
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json as JsonObject
-from understudy.cli.commands.ask import print_json, with_client
+from understudy.cli.commands.ask import console, print_json, with_client
 from understudy.cli.commands.common import (
     DEFAULT_CLUSTER_ID,
     ConfigDir,
@@ -44,6 +43,7 @@ from understudy.cli.commands.run import (
     Args,
     As,
     IsModule,
+    Resume,
     RunId,
     answer_ended_run,
     checked_run_id,
@@ -65,9 +65,10 @@ from understudy.cli.launch.hosts import (
 from understudy.cli.launch.joining import check_first_job_id
 from understudy.cli.launch.members import Account, Order, Wanted, name, unasked, wanted_of
 from understudy.cli.launch.reaching import answer_to, give
-from understudy.cli.launch.redeploying import changes_of
+from understudy.cli.launch.redeploying import AskedStart, changes_of
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import ApplicationSpec, check_handed_on
+from understudy.cli.launch.stored_run import tell_continued
 from understudy.cli.launch.submitting import application_spec
 from understudy.clock import SystemClock
 from understudy.config import Configuration, backends, options
@@ -138,6 +139,7 @@ def start(
     args: Args = None,
     is_module: IsModule = False,
     run_id: RunId = None,
+    resume: Resume = False,
     runs_as: As = None,
     from_savepoint: FromSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
@@ -166,11 +168,7 @@ def start(
             "this host is not in the masters file: start the cluster on one that is, as a "
             "JobManager there has to bring the application"
         )
-    registry = asyncio.run(read_registry(configuration, standing.cluster_id))
-    changes = changes_of(configuration, standing.cluster_id, run_id, spec)
-    if registry:
-        answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
-        run_id = continued_run(registry, run_id)
+    run_id, changes = _continued(standing, AskedStart(run_id, spec, resume=resume))
     check_first_job_id(configuration, standing.cluster_id, run_id)
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     spec = restored_spec(spec, restore, configuration, standing.cluster_id)
@@ -202,6 +200,19 @@ def start(
             "already: stop the cluster, and start it again",
             err=True,
         )
+
+
+def _continued(standing: StandingCluster, asked: AskedStart) -> tuple[str | None, Changes]:
+    """Return the run to execute, and its changes; exit with the result of a run that has ended."""
+    configuration, run_id = standing.configuration, asked.run_id
+    registry = asyncio.run(read_registry(configuration, standing.cluster_id))
+    changes = changes_of(configuration, standing.cluster_id, asked)
+    if registry:
+        answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
+        run_id = continued_run(registry, run_id, resume=asked.resume)
+        if run_id != asked.run_id:
+            tell_continued(run_id)
+    return run_id, changes
 
 
 @dataclass(frozen=True)
@@ -308,19 +319,22 @@ def status(
 ) -> None:
     """Show the processes of a cluster: their hosts and states, the leader, the busy slots.
 
-    Exit code: 0 all processes run, 1 some do not.
+    Exit code: 0 all processes run, or no run is unfinished and nothing failed; 1 otherwise.
     """
     standing = _standing(config_dir, overrides)
     found = _status(standing)
     leader = asyncio.run(_leader(standing))
     slots = _slots(standing) if leader else {}
     rows = [_row(one, leader, slots) for one in found]
+    missing = any(one.state == "missing" for one in found)
+    over = asyncio.run(_last_run(standing)) if missing and leader is None else ""
     if as_json:
         shown = {"id": leader.name, "term": leader.term, "rest": leader.rest} if leader else None
         print_json({"cluster_id": standing.cluster_id, "leader": shown, "processes": rows})
     else:
-        _print(rows, leader)
-    sys.exit(0 if all(one.state == "runs" for one in found) else 1)
+        _print(rows, leader, over)
+    fine = {"runs", "missing"} if over else {"runs"}
+    sys.exit(0 if all(one.state in fine for one in found) else 1)
 
 
 def _row(account: Account, leader: LeaderRecord | None, slots: dict[str, str]) -> JsonObject:
@@ -333,7 +347,22 @@ def _row(account: Account, leader: LeaderRecord | None, slots: dict[str, str]) -
     }
 
 
-def _print(rows: list[JsonObject], leader: LeaderRecord | None) -> None:
+async def _last_run(standing: StandingCluster) -> str:
+    """Return how the last run ended; empty if a run is unfinished, or nothing is known."""
+    if standing.configuration.is_standalone:
+        return ""
+    try:
+        services = open_services(standing.configuration, standing.cluster_id)
+        registry = await services.registry.read()
+    except (OSError, TimeoutError, DataError):
+        return ""
+    if registry is None or registry.applications:
+        return ""
+    stones = sorted(registry.tombstones.values(), key=lambda stone: stone.ended_at)
+    return f"run {stones[-1].run_id} has ended, {stones[-1].status.value}" if stones else ""
+
+
+def _print(rows: list[JsonObject], leader: LeaderRecord | None, over: str) -> None:
     names = ("host", "process", "pid", "state", "REST", "busy slots")
     table = Table(*(Column(name, overflow="fold") for name in names), box=None)
     for one in rows:
@@ -341,16 +370,28 @@ def _print(rows: list[JsonObject], leader: LeaderRecord | None) -> None:
             one["host"],
             f"{one['role']} {one['number']}",
             str(one["pid"] or ""),
-            "leads" if one["leads"] else one["state"],
+            _state(one, over),
             one["rest"],
             one["slots"] or "",
         )
-    Console().print(table)
+    console().print(table)
     for one in rows:
         if one["why"]:
             typer.echo(printable_lines(f"{one['host']}: {one['why']}"))
-    where = f"{leader.name} leads, term {leader.term}: {leader.rest}" if leader else "nobody leads"
-    typer.echo(where)
+    if leader:
+        typer.echo(f"{leader.name} leads, term {leader.term}: {leader.rest}")
+    elif over:
+        typer.echo(f"nobody leads: {over}, and its JobManagers have ended with it")
+    else:
+        typer.echo("nobody leads")
+
+
+def _state(row: JsonObject, over: str) -> str:
+    if row["leads"]:
+        return "leads"
+    if over and row["state"] == "missing":
+        return "has ended"
+    return str(row["state"])
 
 
 def _slots(standing: StandingCluster) -> dict[str, str]:

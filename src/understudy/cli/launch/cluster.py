@@ -16,6 +16,7 @@ import shutil
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ import httpx
 import msgspec
 
 from understudy.api.authentication import RestSecurity
+from understudy.api.past_runs import PastRun
+from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import (
     directory_of,
     locks_directories,
@@ -35,12 +38,13 @@ from understudy.cli.launch.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.config.secrets import masked
 from understudy.core.ids import application_id
-from understudy.errors import Conflict, DataError, UnderstudyError
+from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
 from understudy.ha.latch import HasLatch
 from understudy.ha.register import Entry
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
 from understudy.ha.storage import open_storage
 from understudy.jobmanager.redeployment import Changes
+from understudy.jobmanager.retention import read_tombstone
 from understudy.process import guardian
 from understudy.process.closing import Closing
 from understudy.process.liveness_lock import LivenessLocks
@@ -95,11 +99,14 @@ class ClusterPlan:
     cluster_id: str
     ephemeral: bool
     run_id: str
-    application: ApplicationSpec
+    application: ApplicationSpec | None
+    """None: the unfinished run, as it is stored."""
     jobmanagers: int
     taskmanagers: int
     changes: Changes
     """Changes that this start makes to the unfinished run."""
+    follows: bool = False
+    """Another start executes the run: Ctrl-C ends this start only."""
 
 
 @dataclass
@@ -290,20 +297,29 @@ class LocalCluster:
 
     def _on_signal(self, number: int) -> None:
         self._ending.signals.append(number)
-        if self.closed_by or self._finished.is_set():
+        if self.closed_by or self._finished.is_set() or self._plan.follows:
             self._ending.asked.set()
         else:
-            self.log("cancelling; press Ctrl-C again to stop at once and keep the data")
-            self._spawn(self._cancel())
+            self.log("ending the run; press Ctrl-C again to stop at once and keep the data")
+            self._spawn(self._interrupt())
 
-    async def _cancel(self) -> None:
-        """Send the cancel request to the leader until a leader answers."""
+    async def _interrupt(self) -> None:
+        """Cancel the application, or close the cluster if the application has recorded checkpoints.
+
+        The leader decides, since only it knows of every checkpoint. Repeats until one answers.
+        """
+        without_ha = self._plan.configuration.is_standalone  # Nothing can be resumed there.
+        query = "" if without_ha else "?unless=recorded"
         async with RestSecurity.of(self._plan.configuration).client(5.0) as client:
             while not self._finished.is_set():
                 if self._story.rest and self._story.application_id:
                     url = f"{self._story.rest}/applications/{self._story.application_id}/cancel"
                     with contextlib.suppress(httpx.HTTPError):
-                        answer = await client.post(url)
+                        answer = await client.post(url + query)
+                        if answer.status_code == HTTPStatus.PRECONDITION_FAILED:
+                            self.log("its checkpoints are kept: the run can be resumed")
+                            self._ending.asked.set()
+                            return
                         if answer.status_code in {202, 404, 409}:
                             return
                 await asyncio.sleep(CANCEL_RETRY_S)
@@ -335,12 +351,35 @@ class LocalCluster:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            with closing.step("its summary"):
+                if self._finished.is_set() and self._plan.ephemeral:
+                    await self._keep_summary()
             with closing.step("its register"):
                 if self._finished.is_set():
                     await self._clear_register()
             for name, remove in self._rest():
                 with closing.step(name):
                     await asyncio.to_thread(remove)
+
+    async def _keep_summary(self) -> None:
+        """Keep for `understudy list` how the run ended: its own data goes."""
+        plan = self._plan
+        if plan.configuration.is_standalone:
+            return  # It was in the memory of the JobManager.
+        services = open_services(plan.configuration, plan.cluster_id)
+        try:
+            registry = await services.registry.read()
+            for stone in registry.tombstones.values() if registry else ():
+                file = await read_tombstone(services, stone)
+                past = PastRun(
+                    cluster_id=plan.cluster_id,
+                    storage=plan.configuration.storage_dir,
+                    tombstone=stone,
+                    file=file,
+                )
+                await asyncio.to_thread(past_runs.keep, plan.configuration, past)
+        except (OSError, TimeoutError, DataError, NotFoundError) as error:
+            self.log(f"no summary of the run is kept: {error}")
 
     async def _clear_register(self) -> None:
         """Remove the leader record of a standby that won the leadership while it closed.

@@ -1,13 +1,14 @@
-"""Changes that a start makes to an unfinished run, computed once by the command.
+"""What a start means for an unfinished run: the same run, changed or not, or another one.
 
-A replacement process must not compute them again: the script may have been edited since, and nobody
-asked for that edit to run.
+The command computes the changes once. A replacement process must not compute them again: the script
+may have been edited since, and nobody asked for that edit to run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import typer
 
@@ -17,40 +18,66 @@ from understudy.cli.launch.compose import open_services
 from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.cli.launch.submitting import source_files, target_of
 from understudy.clock import SystemClock
-from understudy.config import Configuration
+from understudy.config import Configuration, options
+from understudy.core.recovery import differences
 from understudy.errors import DataError, NotFoundError, UsageError
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
-from understudy.model import JobId
+from understudy.model import ApplicationRecord, JobId
 from understudy.process import code
 from understudy.process.reporter import printable
 
+NO_RUN = (
+    "--resume: cluster {!r} has no such unfinished run; `understudy list` shows what is "
+    f"interrupted, with the command that resumes each; check {options.CLUSTER_ID.key}, "
+    f"{options.STORAGE_DIR.key} and --run-id"
+)
+"""Said with the id of the cluster."""
 
-def changes_of(
-    configuration: Configuration,
-    cluster_id: str | None,
-    run_id: str | None,
-    spec: ApplicationSpec,
-    rerun: tuple[str, ...] = (),
-) -> Changes:
+
+@dataclass(frozen=True)
+class AskedStart:
+    """What a person asks of a start."""
+
+    run_id: str | None
+    application: ApplicationSpec | None
+    """None: the unfinished run, as it is stored."""
+    rerun: tuple[str, ...] = ()
+    resume: bool = False
+    """Continue the unfinished run as it is stored, whatever else the start says."""
+
+
+def changes_of(configuration: Configuration, cluster_id: str | None, start: AskedStart) -> Changes:
     """Return and print the changes to an unfinished run. Raises `UsageError`.
 
-    Without a ``cluster_id`` there is no unfinished run.
+    A start of another run is refused. Without a ``cluster_id`` there is no unfinished run.
     """
-    if cluster_id is None or configuration.is_standalone:
-        if rerun:
-            raise UsageError(_no_run(rerun[0], run_id))
-        return NO_CHANGES
-    services = open_services(configuration, cluster_id)
-    unfinished = asyncio.run(_unfinished(services, run_id))
+    unfinished = None
+    if cluster_id is not None and not configuration.is_standalone:
+        services = open_services(configuration, cluster_id)
+        unfinished = asyncio.run(unfinished_run(services, start.run_id))
     if unfinished is None:
-        if rerun:
-            raise UsageError(_no_run(rerun[0], run_id))
+        if start.rerun:
+            raise UsageError(_no_run(start.rerun[0], start.run_id))
+        if start.resume:
+            raise UsageError(NO_RUN.format(cluster_id))
         return NO_CHANGES
-    discarded = _discarded(unfinished, rerun)
-    over, files = asyncio.run(_other_code(services, unfinished, spec))
-    run = unfinished.body.run_id
-    if over:
+    run, over = unfinished.body.run_id, ""
+    files: tuple[str, ...] = ()
+    if start.application and not start.resume:
+        record = asyncio.run(record_of(services, unfinished))
+        if record:
+            _refuse_another(services.cluster_id, record, start.run_id, start.application)
+            files = tuple(code.changed(record.artifacts, source_files(start.application)))
+            if not files:
+                _refuse_as(record, start.application)
+    if unfinished.body.result:  # Only its cleanup is unfinished.
+        if start.rerun:
+            raise UsageError(_no_run(start.rerun[0], start.run_id))
+        return NO_CHANGES
+    discarded = _discarded(unfinished, start.rerun)
+    if files:
+        over = unfinished.body.record.digest
         typer.echo(
             f"understudy: run {run} is unfinished, and this is other code "
             f"({printable(', '.join(files))}): its results are kept, what is not finished runs "
@@ -67,44 +94,63 @@ def changes_of(
     return Changes(over, files, discarded)
 
 
-async def _unfinished(
+def _refuse_another(
+    cluster_id: str, record: ApplicationRecord, run_id: str | None, asked: ApplicationSpec
+) -> None:
+    """Raise `UsageError` if a start is not a start of the unfinished run."""
+    if found := differences(record, run_id, target_of(asked), asked.args):
+        raise UsageError(refusal(cluster_id, f"{record.run_id} of {record.name}", found))
+
+
+def _refuse_as(record: ApplicationRecord, asked: ApplicationSpec) -> None:
+    """Raise `UsageError` where ``--as`` contradicts the unfinished run, whose code is the same."""
+    if asked.overruled and record.as_job is not (asked.runs_as is RunsAs.JOB):
+        kept, wanted = ("job", "main") if record.as_job else ("main", "job")
+        raise UsageError(
+            f"--as {wanted}: run {record.run_id} is unfinished and runs as {kept}, which "
+            f"a restart does not change: leave out --as, or start a new run"
+        )
+
+
+def refusal(cluster_id: str, unfinished: str, found: Iterable[str]) -> str:
+    """Return why a start of another run is refused, and the two ways out."""
+    run = unfinished.partition(" ")[0]
+    lines = "".join(f"\n  {one}" for one in found)
+    return (
+        f"run {unfinished} is unfinished in cluster {cluster_id!r}, and this start is another run:"
+        f"{lines}\nnothing was started. To continue run {run} with its own arguments and code, add "
+        "--resume. To end it, and drop what it has kept: understudy cancel "
+        f"-D {options.CLUSTER_ID.key}={cluster_id} {run}"
+    )
+
+
+async def unfinished_run(
     services: HighAvailabilityServices, run_id: str | None
 ) -> ApplicationFacts | None:
-    """Return the unfinished run that a leader will continue, or None.
+    """Return the run that a leader will continue, at least by its cleanup, or None.
 
     Unreadable data is left to the leader, which reports it and keeps it in place.
     """
     try:
         directory = Directory(services, SystemClock())
         registry = await directory.registry()
-        if registry is None or run_id in registry.tombstones:
+        if registry is None or run_id in registry.tombstones or run_id in registry.ended:
             return None
         stored = await directory.stored(registry)
     except DataError:
         return None
-    going_on = [facts for facts in stored if facts.body.result is None]
-    wanted = [facts for facts in going_on if facts.body.run_id == run_id]
-    return next(iter((*wanted, *going_on)), None)
+    wanted = [facts for facts in stored if facts.body.run_id == run_id]
+    return next(iter((*wanted, *stored)), None)
 
 
-async def _other_code(
-    services: HighAvailabilityServices, unfinished: ApplicationFacts, spec: ApplicationSpec
-) -> tuple[str, tuple[str, ...]]:
-    """Return the record's digest and the changed files if the code differs, else empty."""
+async def record_of(
+    services: HighAvailabilityServices, unfinished: ApplicationFacts
+) -> ApplicationRecord | None:
+    """Return the run's stored application; None if it cannot be read."""
     try:
-        record = await services.applications.record(unfinished.body)
+        return await services.applications.record(unfinished.body)
     except (DataError, NotFoundError):
-        return "", ()
-    changed = code.changed(record.artifacts, source_files(spec))
-    if record.target != target_of(spec):
-        changed.append(f"{target_of(spec)} instead of {record.target}")
-    if not changed and spec.overruled and record.as_job is not (spec.runs_as is RunsAs.JOB):
-        kept, wanted = ("job", "main") if record.as_job else ("main", "job")
-        raise UsageError(
-            f"--as {wanted}: run {unfinished.body.run_id} is unfinished and runs as {kept}, which "
-            f"a restart does not change: leave out --as, or start a new run"
-        )
-    return (unfinished.body.record.digest, tuple(changed)) if changed else ("", ())
+        return None
 
 
 def _discarded(unfinished: ApplicationFacts, names: Iterable[str]) -> dict[JobId, str]:

@@ -36,30 +36,38 @@ def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
     """
     if not began and not story.application_id:
         return
-    typer.echo(f"understudy: {_prospect(plan, story)}", err=True)
-    spec = plan.application
-    command = ["understudy", "run-application", "--run-id", story.run_id or plan.run_id]
+    prospect = _prospect(plan, story)
+    typer.echo(f"understudy: {prospect}", err=True)
+    run_id = story.run_id or plan.run_id
     settings: dict[str, Any] = {
         **plan.configuration.settings,
         options.CLUSTER_ID.key: plan.cluster_id,
         options.STORAGE_DIR.key: plan.configuration.storage_dir,
     }
     further = plan.configuration.get(options.REDACTED_KEYS)
-    shown, conf = redact(settings, further), redact(spec.conf, further)
-    for key, value in shown.items():
-        command += ["-D", f"{key}={value}"]
-    for key, value in conf.items():
-        command += ["--conf", f"{key}={value}"]
-    if spec.py_files:
-        command += ["--py-files", ",".join(spec.py_files)]
-    if spec.overruled:
-        command += ["--as", spec.runs_as.value]
-    if spec.python:
-        command += ["--python", spec.python]
-    words = masked_words([spec.app, *spec.args])
-    command += ["-m", *words] if spec.is_module else words
+    shown = redact(settings, further)
+    chosen = [word for key, value in shown.items() for word in ("-D", f"{key}={value}")]
+    command = ["understudy", "run-application", "--run-id", run_id, *chosen]
+    hides = shown != settings
+    if spec := plan.application:
+        conf, words = redact(spec.conf, further), masked_words([spec.app, *spec.args])
+        for key, value in conf.items():
+            command += ["--conf", f"{key}={value}"]
+        if spec.py_files:
+            command += ["--py-files", ",".join(spec.py_files)]
+        if spec.overruled:
+            command += ["--as", spec.runs_as.value]
+        if spec.python:
+            command += ["--python", spec.python]
+        command += ["-m", *words] if spec.is_module else words
+        hides |= (conf, words) != (spec.conf, [spec.app, *spec.args])
+    else:
+        command.append("--resume")
     typer.echo(f"  {shlex.join(command)}", err=True)
-    if (shown, conf, words) != (settings, spec.conf, [spec.app, *spec.args]):
+    if prospect == GOES_ON:
+        typer.echo("understudy: this ends the run for good, and drops what it has kept:", err=True)
+        typer.echo(f"  {shlex.join(['understudy', 'cancel', *chosen, run_id])}", err=True)
+    if hides:
         typer.echo("understudy: fill in the secrets, which are not shown", err=True)
 
 

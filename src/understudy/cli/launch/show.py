@@ -14,24 +14,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from understudy.cli.launch.story import (
-    PUBLIC,
-    Event,
-    JobLine,
-    LastCheckpoint,
-    Story,
-    of_what,
-)
-from understudy.process.attempt_news import failed_attempt
+from understudy.cli.launch.sentences import describe, takeover
+from understudy.cli.launch.story import PUBLIC, Event, JobLine, LastCheckpoint, Story
 from understudy.process.reporter import printable
 
 BAR_WIDTH = 24
 NAME_WIDTH = 32
 NAME_WIDTH_MIN = 8
 STAGE_WIDTH_MIN = 12
-NAMES_SHOWN = 10
-"""Job names shown per outcome of a takeover; there may be thousands of jobs."""
-
 LINES_SHOWN = 12
 """Jobs in the live view; more would push the application's own output off the screen."""
 
@@ -118,7 +108,7 @@ class StatusPanel:
         if story.taking_over:
             yield _line("  another one leads: it takes over", style="yellow")
         elif story.last_takeover:
-            yield _line(f"  last {_takeover(story.last_takeover)}")
+            yield _line(f"  last {takeover(story.last_takeover)}")
         running = [line for line in story.jobs.values() if line.status not in _OVER]
         yield from _jobs(running[:LINES_SHOWN], story.now(), options.max_width)
         if len(running) > LINES_SHOWN:
@@ -146,8 +136,12 @@ def _jobs(lines: list[JobLine], now: float, width: int) -> Iterator[Table | Text
             table.add_column(width=column_width, no_wrap=True, overflow="ellipsis", justify=justify)
         table.add_row("", *row[: len(shown)])
         yield table
+        if line.pending:
+            yield _line(f"    ↳ {line.pending}", style="yellow")
         if line.waits:
             yield _line(f"    ↳ {line.waits}", style="yellow")
+        if line.ui:
+            yield _line(f"    ↳ Spark UI: {line.ui}", style="dim")
         if line.checkpoint:
             yield _line(f"    {_checkpoint(line.checkpoint, now)}", style="dim")
 
@@ -182,7 +176,8 @@ def _line(text: str, style: str = "") -> Text:
 def _leader(story: Story) -> str:
     leader = f"term {story.term}  {story.leader}  {story.rest}" if story.leader else "nobody yet"
     status = story.status or "starting"
-    return f"{status}   leader: {leader}   takeovers: {story.takeovers}"
+    elapsed = _age(max(0.0, story.now() - story.since))
+    return f"{status} for {elapsed}   leader: {leader}   takeovers: {story.takeovers}"
 
 
 def _cells(line: JobLine, now: float, bar_width: int) -> tuple[str, str, str, str, str, str]:
@@ -192,6 +187,7 @@ def _cells(line: JobLine, now: float, bar_width: int) -> tuple[str, str, str, st
         words.append(f"attempt {line.attempt}")
     if line.adopted:
         words.append("adopted")
+    words.append(_age(max(0.0, now - line.since)))
     name, doing = printable(line.name), ", ".join(words)
     done, total = line.tasks_done, line.tasks_total
     if not total:
@@ -210,94 +206,3 @@ def _as_printed(text: str) -> Text:
     if all(character.isprintable() or character in "\n\t" for character in shown.plain):
         return shown
     return Text("\n".join(printable(line) for line in text.split("\n")))
-
-
-def describe(event: Event) -> str:
-    """Return an event's line for people; empty for events without a line."""
-    match event["event"]:
-        case "output":
-            return f"[{event['source']}] {event['line']}"
-        case "log":
-            return str(event["line"])
-        case "cluster-started":
-            return f"understudy: cluster {event['cluster_id']} started, {', '.join(event['rest'])}"
-        case "driver-ended":
-            where = f"in slot {event['slot']}" if event["slot"] else "to spare"
-            return f"understudy: driver {event['pid']} {where} {event['reason']}"
-        case "leader":
-            who = f"{event['id']} (process {event['pid']})"
-            return f"understudy: {who} leads, term {event['term']}, {event['rest']}"
-        case "application-redeployed":
-            return f"understudy: {_redeployed(event)}"
-        case "result-discarded":
-            return f"understudy: the result of job {event['name']!r} is discarded: it runs again"
-        case "application-status":
-            return f"understudy: application {event['application_id']} is {event['status']}"
-        case "job-status":
-            return _describe_job(event)
-        case "attempt-failed":
-            return f"understudy: {failed_attempt(event)}"
-        case "job-executors":
-            return f"understudy: {_attempt(event)} {printable(event['waits'] or 'has executors')}"
-        case "checkpoint-failed":
-            return f"understudy: {_failed(event)}"
-        case "checkpoint-restored":
-            return f"understudy: {_restored(event)}"
-        case "takeover":
-            return f"understudy: {_takeover(event)}"
-        case "application-finished" if event.get("failure"):
-            return f"understudy: the application failed: {printable(event['failure'])}"
-    return ""
-
-
-def _describe_job(event: Event) -> str:
-    if event["status"] == "CREATED" and event["attempt"]:
-        return ""  # The job has a driver: RUNNING follows.
-    how = ", adopted" if event["adopted"] else ""
-    attempt = f", attempt {event['attempt']}" if event["attempt"] else ""
-    return f"understudy: job {event['name']!r} is {event['status']}{attempt}{how}"
-
-
-def _attempt(event: Event) -> str:
-    return f"job {printable(event['name'])!r}, attempt {event['attempt']}"
-
-
-def _restored(event: Event) -> str:
-    words = ", ".join(printable(of_what(one)) for one in event["checkpoints"][:NAMES_SHOWN])
-    saved = event.get("savepoint")
-    which = f"savepoint {printable(saved)}" if saved else f"checkpoint {event['number']}"
-    return f"{_attempt(event)}, continues from {which} ({words})"
-
-
-def _failed(event: Event) -> str:
-    which = f"checkpoint {event['number']} ({printable(of_what(event))})"
-    more = f", the last of {event['count']:,}" if event["count"] > 1 else ""
-    return f"{_attempt(event)}: {which} failed{more}: {printable(event['failure'])}"
-
-
-def _redeployed(event: Event) -> str:
-    """Return the changed files, and the stopped attempts of the previous code."""
-    changed = _names(event["changed"]) or "its code"
-    stopped = f"; stopped: {_names(event['stopped'])}" if event["stopped"] else ""
-    return f"other code is deployed, for the {event['deployment']}. time: {changed}{stopped}"
-
-
-def _takeover(event: Event) -> str:
-    """Return the outcome of a takeover, with the first job names."""
-    parts = [
-        f"{word}: {_names(event[key])}"
-        for key, word in (
-            ("adopted", "adopted"),
-            ("restarted", "restarted"),
-            ("skipped", "not run again"),
-            ("displaced", "gave way"),
-        )
-        if event.get(key)
-    ]
-    return f"takeover in {event['seconds']:.2f} s; {'; '.join(parts) or 'nothing ran'}"
-
-
-def _names(names: list[str]) -> str:
-    shown = ", ".join(printable(name) for name in names[:NAMES_SHOWN])
-    more = len(names) - NAMES_SHOWN
-    return f"{shown} and {more:,} more" if more > 0 else shown

@@ -16,6 +16,7 @@ import msgspec
 from understudy.cli.launch.compose import make_locks_directory
 from understudy.config import Configuration
 from understudy.config.configuration import quoted
+from understudy.core.ids import process_name
 from understudy.errors import UsageError
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.model import Incarnation, StartFrom
@@ -115,7 +116,7 @@ def new_worker(
     incarnation = Incarnation(uuid.uuid4().hex)
     return WorkerSpec(
         role=role,
-        name=f"{role}-{incarnation[:8]}",
+        name=process_name(role, incarnation),
         incarnation=incarnation,
         settings=dict(configuration.settings),
         cluster_id=cluster_id,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.model import Failure
-from understudy.process.attempt_news import on_one_line
+from understudy.process.attempt_news import on_one_line, retry_of
 
 Event = dict[str, Any]
 
@@ -28,6 +28,8 @@ PUBLIC = (
     "application-status",
     "job-status",
     "attempt-failed",
+    "job-waits",
+    "job-driver",
     "job-executors",
     "checkpoint-completed",
     "checkpoint-failed",
@@ -94,12 +96,18 @@ class JobLine:
     seen: deque[tuple[float, int]] = field(default_factory=deque)
     """Times and completed tasks within the last ``RATE_S``."""
     checkpoint: LastCheckpoint | None = None
+    pending: str = ""
+    """Why the job does not run: it has no slot, or its last attempt has failed."""
     waits: str = ""
     """Why the attempt has no executors."""
+    ui: str = ""
+    """The Spark UI of the attempt."""
+    since: float = 0.0
+    """When the job, or its attempt, began."""
 
-    def begin(self, attempt: int) -> None:
+    def begin(self, attempt: int, now: float) -> None:
         """Reset the counts for a new attempt."""
-        self.attempt = attempt
+        self.attempt, self.since, self.ui = attempt, now, ""
         if self.checkpoint:
             self.checkpoint.rows.clear()
         self.tasks_done = self.tasks_total = 0
@@ -142,6 +150,8 @@ class Story:
     run_id: str = ""
     status: str = ""
     jobs: dict[str, JobLine] = field(default_factory=dict)
+    since: float = 0.0
+    """When the application entered its status."""
     takeovers: int = 0
     last_takeover: Event | None = None
     """Only the last, because a takeover event names every job."""
@@ -188,16 +198,30 @@ class Story:
             case "application-status":
                 self.application_id = event["application_id"]
                 self.run_id, self.status = event["run_id"], event["status"]
+                self.since = self.now()
             case "job-status":
-                line = self.jobs.setdefault(event["job_id"], JobLine(event["name"]))
+                line = self.jobs.setdefault(
+                    event["job_id"], JobLine(event["name"], since=self.now())
+                )
                 if line.attempt != event["attempt"]:
-                    line.begin(event["attempt"])
+                    line.begin(event["attempt"], self.now())
+                if event["status"] == "RUNNING" and line.status != "RUNNING":
+                    line.pending, line.since = "", self.now()
                 line.status, line.adopted = event["status"], event["adopted"]
             case "job-progress" if event["job_id"] in self.jobs:
                 line = self.jobs[event["job_id"]]
                 if event["attempt"] == line.attempt:
                     done, total = event["tasks_done"], event["tasks_total"]
                     line.progress(done, total, event["stage"], self.now())
+            case "job-waits" if event["job_id"] in self.jobs:
+                line = self.jobs[event["job_id"]]
+                line.pending, line.ui = event["waits"], ""
+            case "attempt-failed" if event["job_id"] in self.jobs and not event["reason"]:
+                self.jobs[event["job_id"]].pending = f"{retry_of(event)}: {why_failed(event)}"
+            case "job-driver" if event["job_id"] in self.jobs:
+                line = self.jobs[event["job_id"]]
+                if event["attempt"] == line.attempt:
+                    line.ui = event["ui"] or ""
             case "job-executors" if event["job_id"] in self.jobs:
                 line = self.jobs[event["job_id"]]
                 if event["attempt"] == line.attempt:
@@ -243,3 +267,8 @@ def of_what(checkpoint: Event) -> str:
     if checkpoint["batch_id"] is not None:
         words += f" {checkpoint['batch_id']}"
     return f"{words} of {checkpoint['of']}" if checkpoint["of"] else words
+
+
+def why_failed(event: Event) -> str:
+    """Return on one line why an attempt failed."""
+    return on_one_line(event["failure"]["type"], event["failure"]["message"])

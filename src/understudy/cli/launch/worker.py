@@ -24,6 +24,7 @@ from understudy.cli.launch.compose import (
     prove_storage,
 )
 from understudy.cli.launch.notify import NoNotifier, Notifier, notifier
+from understudy.cli.launch.sentences import describe_own
 from understudy.cli.launch.spec import WorkerSpec, received, telling_ready
 from understudy.cli.launch.story import Event, Story
 from understudy.clock import SystemClock
@@ -108,11 +109,19 @@ def assemble(spec: WorkerSpec) -> Parts:
 
 
 def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
-    """Return an event sink that prints to the console and posts to ``notify.url``."""
+    """Return an event sink that prints to the console and posts to ``notify.url``.
+
+    A terminal shows what `understudy run-application` shows; a log file has each event's fields.
+    """
     story = Story(time.time)
 
+    in_terminal = sys.stderr.isatty()
+
     def tell(event: Event) -> None:
-        to_console(event)
+        if not in_terminal:
+            to_console(event)
+        elif words := describe_own(event):
+            print(words, file=sys.stderr, flush=True)
         told = story.hear(event)
         if told:
             posts.tell(told)
@@ -153,6 +162,8 @@ def main(role: Role) -> None:
     configuration = Configuration(spec.settings)
     _learn_secrets(spec, configuration)
     level = configuration.get(options.LOG_LEVEL).upper()
+    if spec.events is None and sys.stderr.isatty() and options.LOG_LEVEL.key not in spec.settings:
+        level = "WARNING"  # A person reads the events.
     logging.basicConfig(
         level={"WARN": "WARNING"}.get(level, level),
         stream=sys.stderr,
