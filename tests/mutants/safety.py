@@ -60,7 +60,7 @@ SAFETY = (
         "tests/jobmanager/test_limits.py",
     ),
     mutant(
-        "the limits of the code before stay", 7, "jobmanager/application_jobs.py",
+        "the limits of the code before stay", 7, "jobmanager/job_requests.py",
         "deployment=deployment, limits=limits)",
         "deployment=deployment)",
         "tests/jobmanager/test_limits.py",
@@ -108,7 +108,7 @@ SAFETY = (
         "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
-        "main is told of a document that is gone", 9, "jobmanager/application_jobs.py",
+        "main is told of a document that is gone", 9, "jobmanager/job_requests.py",
         "raise LostDataError(str(error)) from error",
         "raise",
         "tests/jobmanager/test_awaited_results.py",
