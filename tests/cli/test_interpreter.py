@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import venv
 from pathlib import Path
@@ -26,7 +27,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _give(environment: Path, version: str) -> None:
     """Put into an environment what tells its version of Understudy."""
     package = next((environment / "lib").glob("python*")) / "site-packages" / "understudy"
-    package.mkdir(exist_ok=True)
+    # Compiled code of a file with the same size and second would be taken for the new one's.
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir()
     (package / "__init__.py").touch()
     (package / "version.py").write_text(f"VERSION = {version!r}\n")
 

@@ -196,7 +196,7 @@ def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
 
-    with pytest.raises(ConfigurationError, match=r"pip install 'understudy\[s3\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install s3fs"):
         FsspecStorage("s3://bucket/ha")
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.guardian.ground import PATIENCE_S, Guard, alive, lock_is_free, murder
 from understudy.model import Incarnation
 from understudy.process import guardian, strays
 from understudy.process.liveness_lock import LivenessLocks
+
+LOOKS = 300
+"""So many looks at a process that does nothing but begin programs meet one that begins."""
 
 
 @pytest.fixture
@@ -94,3 +98,21 @@ def test_a_stray_of_nested_workers_belongs_to_each(guard: StartGuard, name: Inca
     told = json.loads(above.answer())
 
     assert {above.started(), told["guardian"], told["worker"]} == set(strays.of(name))
+
+
+def test_a_stray_that_just_begins_a_program_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: Incarnation
+) -> None:
+    """While a program begins, the kernel shows no environment of its process."""
+    again = tmp_path / "again"
+    again.write_text('#!/bin/sh\nexec "$0"\n')
+    again.chmod(0o755)
+    monkeypatch.setenv(guardian.GUARDED, name)
+    stray = subprocess.Popen([again])
+    try:
+        seen = {tuple(strays.of(name)) for _ in range(LOOKS)}
+    finally:
+        stray.kill()
+        stray.wait()
+
+    assert {(stray.pid,)} == seen

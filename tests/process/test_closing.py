@@ -125,7 +125,7 @@ def test_a_taskmanager_ends_all_its_drivers_though_one_cannot_be_told(
     async def main() -> list[bool]:
         drivers = [SimpleNamespace(process=kind()) for kind in (Sturdy, Broken, Sturdy)]
         pool: Any = DriverPool.__new__(DriverPool)
-        pool._drivers = dict(enumerate(drivers))
+        pool._drivers = {f"driver {number}": one for number, one in enumerate(drivers)}
         pool.kill_all("the end")
         await pool.emptied()
         return [one.process.death.done() for one in drivers]

@@ -19,6 +19,15 @@ from understudy.process import guardian
 END_S = 5.0
 """How long strays may take to die. The kernel needs milliseconds, unless a disk hangs."""
 
+EXEC_S = 1.0
+"""How long a process may be within ``execve``. The kernel needs microseconds of processor time."""
+
+STATE, FLAGS, ENV_END = 0, 6, 48
+"""Places in ``/proc/PID/stat`` behind the name of the program (proc(5), counted from its state)."""
+
+PF_KTHREAD = 0x00200000
+"""The flag of the kernel's own threads, which never have an environment."""
+
 _MARK = f"{guardian.GUARDED}=".encode()
 
 
@@ -40,13 +49,41 @@ def end(incarnation: Incarnation) -> bool:
 
 def _is_of(pid: int, incarnation: Incarnation) -> bool:
     """Return whether a living process of this user descends from a guarded process."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
-    except OSError:
-        return False
-    marks = (one.removeprefix(_MARK) for one in variables if one.startswith(_MARK))
+    marks = (one.removeprefix(_MARK) for one in _variables(pid) if one.startswith(_MARK))
     return any(incarnation.encode() in one.split(b",") for one in marks)
+
+
+def _variables(pid: int) -> list[bytes]:
+    """Return the environment of a process; empty if it is dead or another user's.
+
+    The kernel shows none while the process is within ``execve``. Then it is read again.
+    """
+    deadline = time.monotonic() + EXEC_S
+    before = None
+    try:
+        while not (found := _read(pid)):
+            after = _end_of_environment(pid)
+            # The same end before and after a read: no ``execve`` began or ended meanwhile.
+            if after is None or (after and after == before) or time.monotonic() > deadline:
+                break
+            before = after
+            os.sched_yield()
+    except OSError:
+        return []
+    return found.split(b"\0")
+
+
+def _read(pid: int) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read()
+
+
+def _end_of_environment(pid: int) -> int | None:
+    """Return the address where the environment ends; 0 within ``execve``, None if there is none."""
+    stat = guardian.stat_of(pid)
+    if not stat or stat[STATE] in {b"Z", b"X"} or int(stat[FLAGS]) & PF_KTHREAD:
+        return None
+    return int(stat[ENV_END])
 
 
 def _killed(pid: int, incarnation: Incarnation, deadline: float) -> bool:
