@@ -36,7 +36,6 @@ from understudy.model import (
     JobEntry,
     JobId,
     JobStatus,
-    Limits,
     Outcome,
     Pointer,
 )
@@ -171,7 +170,7 @@ class ApplicationJobs:
             if entry is None:
                 entry = await self._add(request, request.plan)
             else:
-                entry = await self._bring_up_to_date(entry, request.plan, request.limits)
+                entry = await self._bring_up_to_date(entry, request, request.plan)
         if entry.result:
             self.come_by(entry.job_id)
             return True
@@ -195,12 +194,13 @@ class ApplicationJobs:
             submitted_at=self.context.clock.wall(),
             deployment=self.context.deployment,
             limits=request.limits,
+            arguments=request.arguments,
         )
         await _write("store a job", lambda: plans.add(term, entry))
         self._employ(job.submitted(entry.job_id), entry)
         return entry
 
-    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer, limits: Limits) -> JobEntry:
+    async def _bring_up_to_date(self, entry: JobEntry, request: Submit, plan: Pointer) -> JobEntry:
         """Point the job's next attempt to the plan and limits that this deployment has submitted.
 
         The old plan goes with the application's directory: an attempt may still be reading it.
@@ -210,7 +210,13 @@ class ApplicationJobs:
         def change(entry: JobEntry) -> JobEntry:
             if entry.result:
                 return entry
-            return replace(entry, plan=plan, deployment=deployment, limits=limits)
+            return replace(
+                entry,
+                plan=plan,
+                deployment=deployment,
+                limits=request.limits,
+                arguments=request.arguments,
+            )
 
         return await _write(
             "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
@@ -264,6 +270,11 @@ class ApplicationJobs:
         """Return the paths of the retained checkpoint and of the savepoint; empty without them."""
         result = self._entry(job_id).result
         return (result.checkpoint, result.savepoint) if result else ("", "")
+
+    def arguments(self, job_id: JobId) -> dict[str, str]:
+        """Return the digests of the job's arguments; empty where other code has stored them."""
+        entry = self._entry(job_id)
+        return entry.arguments if entry.deployment == self.context.deployment else {}
 
     def result_delivered(self, job_id: JobId) -> None:
         """Enqueue the delivery for the application."""
