@@ -184,9 +184,9 @@ class Threads:
     def _run(self, deploy: Deploy, term: int) -> None:
         clock = SystemClock()
         attempt = Attempt(deploy, term, self._storage, clock)
-        recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, clock)
+        recorder = LinkRecorder(self._report, deploy.job_id, deploy.attempt, clock)
         self._recorders[deploy.job_id] = recorder
-        self._tell(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
+        self._report(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
         limit = TimeLimit(deploy, 0.0, lambda _: self._time_out(deploy), lambda: None)
         limit.begin()
         try:
@@ -228,7 +228,7 @@ class Threads:
                     ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted)
                 )
 
-    def _tell(self, message: LinkMessage) -> None:
+    def _report(self, message: LinkMessage) -> None:
         self._loop.call_soon_threadsafe(self._link.send, message)
 
 
@@ -301,7 +301,7 @@ class EmbeddedLink:
         self._cluster.send(message(number))
         return answer.result()
 
-    def tell(self, message: MainMessage) -> None:
+    def send(self, message: MainMessage) -> None:
         """Send a message to the cluster's thread."""
         self._home.demand("a message of main")
         self._cluster.send(message)

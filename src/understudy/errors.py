@@ -113,16 +113,14 @@ class JobFailed(UnderstudyError):  # noqa: N818 -- the public name; Flink's word
         job_name: str,
         error_type: str,
         remote_traceback: str,
-        checkpoint: str | None = None,
-        savepoint: str | None = None,
     ) -> None:
         super().__init__(message)
         self.job_id = job_id
         self.job_name = job_name
         self.error_type = error_type
         self.remote_traceback = remote_traceback
-        self.checkpoint = checkpoint
-        self.savepoint = savepoint
+        self.checkpoint: str | None = None
+        self.savepoint: str | None = None
 
     def __str__(self) -> str:
         message = str(self.args[0])

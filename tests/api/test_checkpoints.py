@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +18,7 @@ from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.api import answers, checkpoints
 from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.directory import Directory
-from understudy.api.leading import BuriedJob, Leading, LinkedJob
+from understudy.api.leading import BuriedJob, Leading, LinkedJob, RestSettings
 from understudy.api.rest_checkpoints import CheckpointRoutes
 from understudy.api.views import ApplicationFacts, JobLive
 from understudy.clock import SystemClock
@@ -209,8 +208,7 @@ class Led:
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "execution.checkpointing.dir": "s3://bucket/points",
         }
-        around = SimpleNamespace(configuration=Configuration(settings))
-        self.manager = SimpleNamespace(around=around)
+        self.settings = RestSettings.of(Configuration(settings))
 
     async def job(self, wanted: str) -> LinkedJob | BuriedJob:
         """See `Leading.job`."""

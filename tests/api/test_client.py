@@ -101,7 +101,7 @@ class World:
         self.network = Network()
         self.told: list[str] = []
         self.client = ClusterClient(
-            self.services, 60.0, self.network, await_leader_s=AWAIT_S, tell=self.told.append
+            self.services, 60.0, self.network, await_leader_s=AWAIT_S, notify=self.told.append
         )
 
     async def begin(self, *, unfinished: bool = True) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from understudy.clock import Clock
 from understudy.config import Configuration
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.counts import CountingReporter, LeaderCounts
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, Surroundings
 from understudy.jobmanager.effort import CleanupStrategy, CleanupView
@@ -217,6 +218,13 @@ DRIVERS = (
 """Of a TaskManager with four slots."""
 
 
+class Nobody:
+    """The inbox of a job that does nothing."""
+
+    def enqueue(self, event: object) -> None:
+        """See `JobInbox.enqueue`."""
+
+
 class Anybody:
     """A tenant without jobs."""
 
@@ -226,11 +234,7 @@ class Anybody:
     def registered(self, taskmanager: Incarnation, reported: object) -> None:
         """See `Tenant.registered`."""
 
-    def slot_offered(self, job_id: str, placement: object) -> None:
-        """See `Tenant.slot_offered`."""
-
-    def no_slot(self, job_id: str) -> None:
-        """See `Tenant.no_slot`."""
+    inboxes: ClassVar[dict[str, Nobody]] = defaultdict(Nobody)
 
 
 def test_slots_and_drivers_are_summed_over_all_taskmanagers_and_every_state_is_named() -> None:
@@ -295,7 +299,7 @@ async def cleaning(one: Manager, *entries: JobEntry) -> Cleanup:
     for entry in entries:
         await plans.add(1, entry)
     strategy = CleanupStrategy("none", 0, 0.0, 0.0)
-    cleanup = Cleanup(stored, plans, stores, 1, strategy, keep_results=False)
+    cleanup = Cleanup(stored, plans, stores, 1, CleanupSettings(strategy))
     one.lead(1)
     assert one.term is not None
     one.term.dispatcher.cleanup = cleanup

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.memory_storage import MemoryStorage
-from understudy.api.savepoint_places import refuse_disposal, refuse_target
+from understudy.api.savepoint_places import SavepointPlaces
 from understudy.config import Configuration
 from understudy.errors import ConfigurationError, UsageError
 from understudy.ha import permits
@@ -19,6 +19,16 @@ DIR = "execution.checkpointing.savepoint-dir"
 ALLOWED = "execution.checkpointing.savepoint-allowed-dirs"
 CHECKPOINTS = "execution.checkpointing.dir"
 Refuse = Callable[[str, Configuration], None]
+
+
+def refuse_target(path: str, configuration: Configuration) -> None:
+    SavepointPlaces.of(configuration).refuse_target(path)
+
+
+def refuse_disposal(path: str, configuration: Configuration) -> None:
+    SavepointPlaces.of(configuration).refuse_disposal(path)
+
+
 BOTH = pytest.mark.parametrize("refuse", [refuse_target, refuse_disposal])
 TRIGGER = "0123456789abcdef" * 2
 

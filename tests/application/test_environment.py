@@ -50,8 +50,8 @@ class Accepting:
             value=self.value,
         )
 
-    def tell(self, message: MainMessage) -> None:
-        """See `MainLink.tell`."""
+    def send(self, message: MainMessage) -> None:
+        """See `MainLink.send`."""
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""

@@ -72,8 +72,8 @@ class Jobs:
             self._ends.setdefault(name, done)
             self._changed.notify_all()
 
-    def tell(self, message: MainMessage) -> None:
-        """See `MainLink.tell`."""
+    def send(self, message: MainMessage) -> None:
+        """See `MainLink.send`."""
 
     def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
         """See `MainLink.put_plan`."""

@@ -121,11 +121,11 @@ class Told:
 
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
         """See `Recorder.record`."""
-        self.tell(*taken)
+        self.report(*taken)
         return tuple(range(len(taken)))
 
-    def tell(self, *taken: Checkpoint) -> None:
-        """See `Recorder.tell`."""
+    def report(self, *taken: Checkpoint) -> None:
+        """See `Recorder.report`."""
         self.checkpoints.extend(taken)
         self.messages.append(len(taken))
 

@@ -297,7 +297,7 @@ def test_a_child_may_neither_stage_nor_speak() -> None:
         said = []
         for act in (
             attempt.stage,
-            lambda: scene.process._tell(Beat(until=1.0)),
+            lambda: scene.process._report(Beat(until=1.0)),
             lambda: home.demand("ctx.save"),
         ):
             try:

@@ -41,7 +41,7 @@ class Register:
         self.latest = tuple(replace(one, number=next(self._numbers)) for one in taken)
         return tuple(one.number for one in self.latest)
 
-    def tell(self, *taken: Checkpoint) -> None:
+    def report(self, *taken: Checkpoint) -> None:
         raise NotImplementedError
 
     def failed(self, one: Checkpoint) -> None:

@@ -39,7 +39,7 @@ def test_a_failure_is_told_at_once_and_the_next_ones_with_what_comes() -> None:
         link = Link()
         for number in range(100):
             link.fail(OSError(f"no room {number}"))
-        link.recorder.tell(TABLE)
+        link.recorder.report(TABLE)
         last = link.sent[-1].last_failed
 
         assert [(0, 1), (1, 99)] == link.told

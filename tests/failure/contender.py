@@ -134,8 +134,8 @@ class Contender:
 
     def _granted(self, release: Any) -> None:
         """Note which session this is, and let the guardian close it after our death."""
-        self._guardian.release_by(release.argv, release.told)
-        self._pen.note("session", release=release.told)
+        self._guardian.release_by(release.argv, release.input)
+        self._pen.note("session", release=release.input)
 
     def _hold(self, deadline: float | None) -> None:
         """Do as a JobManager does: let the guardian hold this process to its deadline."""

@@ -66,7 +66,7 @@ class Numbers:
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
         return tuple(next(self._numbers) for _ in taken)
 
-    def tell(self, *taken: Checkpoint) -> None:
+    def report(self, *taken: Checkpoint) -> None:
         raise AssertionError("states are recorded")
 
     def failed(self, one: Checkpoint) -> None:

@@ -287,7 +287,7 @@ def test_who_wants_to_give_up_a_session_is_told_of_each(
 def give_up(release: Release) -> None:
     """Run what a guardian runs."""
     done = subprocess.run(
-        release.argv, input=release.told, text=True, capture_output=True, timeout=30, check=False
+        release.argv, input=release.input, text=True, capture_output=True, timeout=30, check=False
     )
     assert (0, "") == (done.returncode, done.stderr)
 

@@ -14,10 +14,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Function:
-    """A function of ours, with its length in lines."""
+    """A function of ours, and its size."""
 
     place: str
     lines: int
+    name: str
+    """File and name."""
+    parameters: int
+    """Without ``self``, ``cls``, and what collects all others."""
 
 
 @cache
@@ -58,4 +62,10 @@ def functions() -> Iterator[Function]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
                 place = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-                yield Function(place, node.end_lineno - node.lineno + 1)
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                yield Function(
+                    place,
+                    node.end_lineno - node.lineno + 1,
+                    f"{path.relative_to(ROOT)}:{node.name}",
+                    sum(one.arg not in {"self", "cls"} for one in given),
+                )

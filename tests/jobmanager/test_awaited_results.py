@@ -19,9 +19,9 @@ from understudy.errors import CorruptDataError, LostDataError
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import InlineStorage
 from understudy.jobmanager.application_jobs import ApplicationJobs
+from understudy.jobmanager.job_requests import JobRequests
 from understudy.jobmanager.main_desk import Jobs, MainDesk
 from understudy.model import Incarnation, JobId, JobStatus, Outcome, Pointer, RunId
-from understudy.process.reporter import Silent
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import MainMessage
@@ -61,15 +61,13 @@ def test_a_result_that_cannot_be_read_just_now_is_read_later() -> None:
         (entry,) = shared.plans.entries.values()
         away = ResultStore(Away(durable.storage), stores.locations.job_results)
         jobs = ApplicationJobs(
-            ground.record(),
             replace(shared, results=away),
             unreached_grace_s=5.0,
-            reporter=Silent(),
             lost_at=None,
             spawn=asyncio.ensure_future,
-            tell=lambda _: None,
+            enqueue=lambda _: None,
         )
-        return await jobs.outcome(entry.job_id)
+        return await JobRequests(jobs).outcome(entry.job_id)
 
     outcome = run_virtual(main())
 
@@ -100,19 +98,21 @@ def test_a_result_that_is_gone_is_unavailable_and_the_others_are_read() -> None:
         for path in (first.result.source.path, stores.job_results.dirty_path(first.job_id)):
             durable.storage.delete(path)
         jobs = ApplicationJobs(
-            ground.record(),
             shared,
             unreached_grace_s=5.0,
-            reporter=Silent(),
             lost_at=None,
             spawn=asyncio.ensure_future,
-            tell=lambda _: None,
+            enqueue=lambda _: None,
         )
         ends: tuple[LocalLink[MainMessage], LocalLink[MainMessage]] = link_pair(
             Incarnation("main"), Incarnation("jm")
         )
         desk = MainDesk(
-            ends[1], jobs, Assignment(ground.APPLICATION), asyncio.ensure_future, nothing_recorded
+            ends[1],
+            JobRequests(jobs),
+            Assignment(ground.APPLICATION),
+            asyncio.ensure_future,
+            nothing_recorded,
         )
         serving = asyncio.ensure_future(desk.serve())
         answers = []
@@ -221,13 +221,11 @@ def test_damage_is_no_answer_to_main(asked: MainMessage, left: bytes | None) -> 
         shared = context(stores, stored, 2)
         await shared.plans.claim(2)
         jobs = ApplicationJobs(
-            ground.record(),
             shared,
             unreached_grace_s=5.0,
-            reporter=Silent(),
             lost_at=None,
             spawn=asyncio.ensure_future,
-            tell=lambda _: None,
+            enqueue=lambda _: None,
         )
         (key,) = stored.body.segments
         entry = await durable.register.load(key)
@@ -239,7 +237,11 @@ def test_damage_is_no_answer_to_main(asked: MainMessage, left: bytes | None) -> 
 
         async with asyncio.TaskGroup() as group:
             desk = MainDesk(
-                ends[1], jobs, Assignment(ground.APPLICATION), group.create_task, nothing_recorded
+                ends[1],
+                JobRequests(jobs),
+                Assignment(ground.APPLICATION),
+                group.create_task,
+                nothing_recorded,
             )
             group.create_task(desk.serve())
             ends[0].send(asked)

@@ -71,7 +71,6 @@ class Scene:
         self.audience = Audience()
         resources: Any = self
         self.coordinator = CheckpointCoordinator(
-            JOB.job_id,
             store,
             term,
             CheckpointSettings(num_retained=retained),

@@ -28,7 +28,7 @@ from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
 from understudy.ha.result_store import application_results
 from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.effort import CleanupStrategy
 from understudy.jobmanager.main_process import MainProcesses
@@ -98,7 +98,7 @@ async def end_jobs(
     """Commit what has ended, as JobMaster and Application do, and clean up after each job."""
     plans = stores.plans(stored)
     await plans.claim(term)
-    cleanup = Cleanup(stored, plans, stores, term, STRATEGY, keep_results=keep)
+    cleanup = Cleanup(stored, plans, stores, term, CleanupSettings(STRATEGY, keep))
     for job_id, entry in list(plans.entries.items()):
         if entry.result is None:
             result = await commit_job(stores, term, stored, plans, entry)

@@ -12,7 +12,7 @@ from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.effort import CleanupStrategy
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import Tombstone
@@ -39,7 +39,7 @@ def cleanup_of(
 ) -> Cleanup:
     """Return the cleanup that a leader does."""
     stores, application, plans = stored
-    return Cleanup(application, plans, stores, term, strategy, keep_results=keep)
+    return Cleanup(application, plans, stores, term, CleanupSettings(strategy, keep))
 
 
 def removal_of(part: str) -> Callable[[Call], bool]:

@@ -12,7 +12,7 @@ from tests.support.faulty_register import Call, Durable, Faults
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.config import Configuration
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.effort import CleanupStrategy
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import (
@@ -43,7 +43,7 @@ async def ended(
     await plans.update(
         1, ENTRY.job_id, lambda entry: ground.with_result(entry, path, ground.outcome(ENTRY))
     )
-    cleanup = Cleanup(stored, plans, stores, 1, strategy, keep_results=False)
+    cleanup = Cleanup(stored, plans, stores, 1, CleanupSettings(strategy))
     return cleanup, plans, ENTRY.job_id
 
 
@@ -176,7 +176,7 @@ def test_an_application_whose_results_bytes_are_lost_ends_with_what_the_register
         await stored.update(1, lambda body: replace(body, status=lost.status, result=lost))
         plans = stores.plans(stored)
         await plans.claim(1)
-        cleanup = Cleanup(stored, plans, stores, 1, PATIENT, keep_results=False)
+        cleanup = Cleanup(stored, plans, stores, 1, CleanupSettings(PATIENT))
         stone = await cleanup.finish()
         file = await read_tombstone(stores, stone)
 

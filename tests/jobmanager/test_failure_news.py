@@ -45,7 +45,7 @@ JOB = JobEntry(
 
 def told(failure: Failure, end: Failed, job: JobEntry = JOB) -> Heard:
     heard = Heard()
-    failure_news.tell(heard, "run-app", job, end, failure)
+    failure_news.report(heard, "run-app", job, end, failure)
     return heard
 
 

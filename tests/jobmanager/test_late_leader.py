@@ -44,7 +44,7 @@ from understudy.ha.storage import InlineStorage
 from understudy.jobmanager.application import Application, ApplicationSettings
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.checkpoint_news import CheckpointNews
-from understudy.jobmanager.cleanup import Cleanup
+from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.job_master import JobMaster, JobMasterContext
 from understudy.jobmanager.main_process import MainProcesses
@@ -102,6 +102,9 @@ class Deaf:
 
     def job_changed(self, master: JobMaster, before: job.JobState) -> None:
         """See `Supervisor.job_changed`."""
+
+    def no_slot(self, master: JobMaster) -> None:
+        """See `Supervisor.no_slot`."""
 
     def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
         """See `Supervisor.attempt_failed`."""
@@ -288,7 +291,7 @@ async def end_of_run(
     """Clean up after an application whose jobs have ended, as its leader does."""
     plans = stores.plans(stored)
     await plans.claim(term)
-    await Cleanup(stored, plans, stores, term, STRATEGY, keep_results=False).finish()
+    await Cleanup(stored, plans, stores, term, CleanupSettings(STRATEGY)).finish()
 
 
 @pytest.mark.parametrize("altered", [False, True], ids=["sound results", "an altered result"])
@@ -435,6 +438,8 @@ def context(
         chance=random.Random(term),
         register=stores.register,
         checkpoints=CheckpointSettings(),
+        record=ground.record(),
+        reporter=Silent(),
     )
 
 
@@ -445,12 +450,10 @@ async def end_application(
     (stored,) = (await stores.applications.recover(term, registry)).sound
     application = Application(
         stored,
-        ground.record(),
         context(stores, stored, term),
         ApplicationSettings(Strategy.of(Configuration({})), None, 5.0, "", (), ()),
         stores,
         cast("MainProcesses", None),
-        Silent(),
         None,
     )
     if stored.body.result is None:

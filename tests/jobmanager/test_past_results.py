@@ -10,7 +10,7 @@ from tests.support.virtual_time import run_virtual
 from understudy.ha.format import digest
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.ha.storage import InlineStorage
-from understudy.jobmanager.past_results import AHEAD, PastResults
+from understudy.jobmanager.job_requests import AHEAD, read_past
 from understudy.model import (
     JobEntry,
     JobId,
@@ -46,7 +46,10 @@ class Ground:
         self.entries: dict[JobId, JobEntry] = {}
         for number in range(JOBS):
             self.add(JobId(f"job-{number}"), number)
-        self.past = PastResults(ResultStore(self.storage, "results"), self.entries)
+        self.results = ResultStore(self.storage, "results")
+
+    async def read_past(self, first: JobId) -> dict[JobId, Outcome]:
+        return await read_past(self.results, self.entries, first)
 
     def add(self, job_id: JobId, number: int, status: JobStatus = JobStatus.FINISHED) -> None:
         outcome = Outcome(
@@ -66,7 +69,7 @@ class Ground:
         self.entries[job_id] = replace(going_on(job_id), result=result)
 
     def read(self, number: int) -> dict[JobId, float]:
-        found = run_virtual(self.past.read(JobId(f"job-{number}")))
+        found = run_virtual(self.read_past(JobId(f"job-{number}")))
         return {job_id: outcome.start_time for job_id, outcome in found.items()}
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.core.recovery import Inventory
-from understudy.core.slots import Placement
-from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.resource_manager import JobInbox, ResourceManager
 from understudy.model import Incarnation, JobId
 from understudy.process.liveness_lock import DeathNote, Locks
 from understudy.rpc import messages
@@ -53,18 +52,17 @@ class Tenant:
     lost: list[tuple[Incarnation, str]] = field(default_factory=list)
     taken_in: list[Incarnation] = field(default_factory=list)
 
-    def slot_offered(self, job_id: JobId, placement: Placement) -> None:
-        """See `Tenant.slot_offered`."""
-
-    def no_slot(self, job_id: JobId) -> None:
-        """See `Tenant.no_slot`."""
+    @property
+    def inboxes(self) -> dict[JobId, JobInbox]:
+        """See `Tenant.inboxes`."""
+        return {}
 
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
         """See `Tenant.registered`."""
         self.taken_in.append(taskmanager)
 
-    def told(self, taskmanager: Incarnation, message: LinkMessage) -> None:
-        """See `Tenant.told`."""
+    def cannot_start(self, taskmanager: Incarnation, reason: str) -> None:
+        """See `Tenant.cannot_start`."""
 
     def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
         """See `Tenant.taskmanager_lost`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import os
 import threading
@@ -34,7 +35,7 @@ from understudy.model import (
 
 JOB = JobId("0123456789abcdef" * 2)
 TRIGGER = "fedcba9876543210" * 2
-ABOUT = About("live", "app", "a" * 32, "monday", "one")
+ABOUT = About(JOB, "live", "app", "a" * 32, "monday", "one")
 STATE = Checkpoint(
     kind=CheckpointKind.STATE, name="", attempt=1, number=4, location="one/cp/state/1-4.json"
 )
@@ -77,14 +78,12 @@ class Ground:
     async def leader(self, start: StartFrom | None = None) -> AsyncIterator[SavepointCoordinator]:
         """Lead as long as the block lasts; then die."""
         leader = SavepointCoordinator(
-            JOB,
-            ABOUT,
+            dataclasses.replace(ABOUT, start=start),
             Directories(str(self.storage), "one/cp", f"one/tables/{JOB}"),
             self.register,
             SystemClock(),
             self.told.put_nowait,
             self.note,
-            start,
         )
         self.task = task = asyncio.create_task(leader.run())
         try:

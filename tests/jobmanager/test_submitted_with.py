@@ -13,8 +13,8 @@ from tests.support.virtual_time import run_virtual
 from understudy.core.ids import job_id
 from understudy.jobmanager.application_jobs import ApplicationJobs
 from understudy.jobmanager.job_master import JobMasterContext
+from understudy.jobmanager.job_requests import JobRequests
 from understudy.model import Limits, Pointer
-from understudy.process.reporter import Silent
 from understudy.rpc.messages import Submit
 
 LIMITS = Limits(retries=1, timeout_s=60.0)
@@ -36,13 +36,11 @@ def submit(limits: Limits, arguments: dict[str, str] | None = None) -> Submit:
 
 def jobs_in(shared: JobMasterContext, begun: list[asyncio.Task[Any]]) -> ApplicationJobs:
     return ApplicationJobs(
-        ground.record(),
         shared,
         unreached_grace_s=5.0,
-        reporter=Silent(),
         lost_at=None,
         spawn=lambda work: begun.append(asyncio.ensure_future(work)),
-        tell=lambda _: None,
+        enqueue=lambda _: None,
     )
 
 
@@ -55,7 +53,7 @@ def test_limits_outlive_the_leader_and_change_with_the_code() -> None:
         shared = context(stores, stored, 2)
         await shared.plans.claim(2)
         begun: list[asyncio.Task[Any]] = []
-        await jobs_in(shared, begun).submit(submit(LIMITS))
+        await JobRequests(jobs_in(shared, begun)).submit(submit(LIMITS))
 
         stored, _ = await ground.taken_over(stores, 3)
         shared = context(stores, stored, 3)
@@ -63,12 +61,12 @@ def test_limits_outlive_the_leader_and_change_with_the_code() -> None:
         jobs = jobs_in(shared, begun)
         jobs.recover()
         found = [jobs.entries[JOB].limits, jobs.masters[JOB]._strategy.retries]
-        await jobs.submit(submit(OTHERS))
+        await JobRequests(jobs).submit(submit(OTHERS))
         found.append(jobs.entries[JOB].limits)
 
         redeployed = jobs_in(dataclasses.replace(shared, deployment=2), begun)
         redeployed.recover()
-        await redeployed.submit(submit(OTHERS))
+        await JobRequests(redeployed).submit(submit(OTHERS))
         found += [redeployed.entries[JOB].limits, redeployed.masters[JOB]._strategy.retries]
         for task in begun:
             task.cancel()
@@ -91,14 +89,16 @@ def test_arguments_outlive_the_leader_and_change_with_the_code() -> None:
             await shared.plans.claim(term)
             jobs = jobs_in(shared, begun)
             jobs.recover()
-            await jobs.submit(submit(LIMITS, {"path": digest}))
-            found.append(jobs.arguments(JOB))
+            requests = JobRequests(jobs)
+            await requests.submit(submit(LIMITS, {"path": digest}))
+            found.append(requests.arguments(JOB))
 
         redeployed = jobs_in(dataclasses.replace(shared, deployment=2), begun)
         redeployed.recover()
-        found.append(redeployed.arguments(JOB))
-        await redeployed.submit(submit(LIMITS, {"path": "other code"}))
-        found.append(redeployed.arguments(JOB))
+        requests = JobRequests(redeployed)
+        found.append(requests.arguments(JOB))
+        await requests.submit(submit(LIMITS, {"path": "other code"}))
+        found.append(requests.arguments(JOB))
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)

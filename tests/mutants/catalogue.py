@@ -390,7 +390,7 @@ MUTANTS = (
     ),
     _mutant(
         "a TaskManager obeys an older leader", 1, "taskmanager/task_manager.py",
-        "if envelope.term < self._highest_term:",
+        "if envelope.term < self._outbox.term:",
         "if False:",
         "tests/taskmanager/test_task_manager.py",
     ),

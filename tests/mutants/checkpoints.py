@@ -66,13 +66,13 @@ CHECKPOINTS = (
     ),
     mutant(
         "checkpoints are not told to the next leader", 7, TASKMANAGER,
-        "                    self._tell_taken()\n",
+        "                    self._outbox.send_taken()\n",
         "",
         ON_TASKMANAGER,
     ),
     mutant(
-        "what was answered is told again for ever", 5, TASKMANAGER,
-        "self._taken.get((message.job_id, message.attempt), {}).pop(message.sequence, None)",
+        "what was answered is told again for ever", 5, "taskmanager/outbox.py",
+        "self._taken.get((answer.job_id, answer.attempt), {}).pop(answer.sequence, None)",
         "pass",
         ON_TASKMANAGER,
     ),

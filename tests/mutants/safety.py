@@ -60,14 +60,14 @@ SAFETY = (
         "tests/jobmanager/test_submitted_with.py",
     ),
     mutant(
-        "the limits of the code before stay", 7, "jobmanager/application_jobs.py",
+        "the limits of the code before stay", 7, "jobmanager/job_requests.py",
         "                limits=request.limits,\n",
         "",
         "tests/jobmanager/test_submitted_with.py",
     ),
     mutant(
-        "arguments are compared with those of the code before", 7, "jobmanager/application_jobs.py",
-        "entry.arguments if entry.deployment == self.context.deployment else {}",
+        "arguments are compared with those of the code before", 7, "jobmanager/job_requests.py",
+        "entry.arguments if entry.deployment == self._context.deployment else {}",
         "entry.arguments",
         "tests/jobmanager/test_submitted_with.py",
     ),
@@ -114,7 +114,7 @@ SAFETY = (
         "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
-        "main is told of a document that is gone", 9, "jobmanager/application_jobs.py",
+        "main is told of a document that is gone", 9, "jobmanager/job_requests.py",
         "raise LostDataError(str(error)) from error",
         "raise",
         "tests/jobmanager/test_awaited_results.py",

@@ -20,6 +20,7 @@ from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.process.closing import Closing
 from understudy.process.liveness_lock import LivenessLocks
 from understudy.taskmanager.driver_pool import DriverPool
+from understudy.taskmanager.outbox import Outbox
 from understudy.taskmanager.task_manager import TaskManager
 
 
@@ -155,7 +156,7 @@ def test_a_taskmanager_waits_for_its_drivers_whatever_its_end_has_raised(
         await asyncio.Event().wait()
 
     manager: Any = TaskManager.__new__(TaskManager)
-    manager._pool, manager._ended = Pool(), {}
+    manager._pool, manager._outbox = Pool(), Outbox()
     manager._follow_leaders = manager._give_up_orphans = for_ever
     manager._guardian = SimpleNamespace(beat=for_ever)
     manager._clock, manager._settings = None, SimpleNamespace(orphan_s=1.0)

@@ -23,9 +23,11 @@ from understudy.model import (
 )
 from understudy.process import channels, code, given_files
 from understudy.process.processes import Death, Spec
+from understudy.process.reporter import Silent
 from understudy.rpc.messages import Prepare, StartSession
 from understudy.rpc.wire import BlockingLink
 from understudy.taskmanager.driver_pool import DriverPool, PoolSettings
+from understudy.taskmanager.outbox import Outbox
 
 ELSEWHERE = "hdfs://there/data.txt,s3a://bucket/data.txt#d,file:///mnt/data.txt,local:/opt/data.txt"
 
@@ -162,8 +164,7 @@ def test_a_driver_is_started_with_the_copies_and_known_by_the_settings_as_they_w
 
     async def main() -> tuple[StartSession, str]:
         settings = PoolSettings("session-less", 1, 0, 30.0, 180.0, 5.0, "", tmp_path / "scratch")
-        listener: Any = _Deaf()
-        pool = DriverPool(settings, Children(), SystemClock(), listener, lay_out)
+        pool = DriverPool(settings, Children(), SystemClock(), Outbox(), Silent(), lay_out)
         await pool._start(prepare, 1)
         with children[0].channel as channel:
             link = BlockingLink(channel, channels.driver_codec, Incarnation("driver"))
@@ -181,7 +182,3 @@ def test_a_driver_is_started_with_the_copies_and_known_by_the_settings_as_they_w
     assert b"jar" == Path(said.conf["spark.jars"]).read_bytes()
     assert said.python_path[0].endswith("/app")
     assert profile.digest == digest
-
-
-class _Deaf:
-    def drivers_changed(self) -> None: ...

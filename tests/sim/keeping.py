@@ -90,7 +90,7 @@ class SimKeeper(LinkRecorder):
             digest=f"batch {number}",
         )
         self._told[self._sequence + 1] = (taken,)
-        self.tell(taken)
+        self.report(taken)
 
     async def _save(self, step: int, before: Checkpoint | None) -> Checkpoint:
         """Keep a state, wait until it is durable, and remove the one before."""
@@ -107,7 +107,7 @@ class SimKeeper(LinkRecorder):
         )
         sequence = self._sequence + 1
         self._told[sequence] = (taken,)
-        pending = self._tell((taken,))
+        pending = self._post((taken,))
         while not pending.answered.is_set():
             self._news.clear()
             await self._news.wait()

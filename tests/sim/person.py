@@ -262,7 +262,7 @@ class Person:
             if what == "a job":
                 known = {str(one): one for one in application.jobs.entries}
                 if job_id in known:
-                    await application.jobs.cancel_job(known[job_id])
+                    await application.requests.cancel_job(known[job_id])
             else:
                 await application.cancel()
         except (LeadershipLost, NotFoundError, DataError):

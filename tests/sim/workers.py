@@ -70,7 +70,7 @@ class SimPool(DriverPool):
         self.world.live(child, SimDriver(self.world, child, ends[1]).serve())
         listening = self._spawn(self._listen(one))
         self._spawn(self._await_death(one, listening))
-        self._listener.drivers_changed()
+        self.report_drivers()
 
 
 class SimDriver:

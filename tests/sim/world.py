@@ -35,13 +35,18 @@ from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
-from understudy.jobmanager.job_manager import JobManager
+from understudy.jobmanager.job_manager import JobManager, JobManagerSettings
 from understudy.jobmanager.submission import Submission
 from understudy.model import Incarnation, LeaderRecord, RunId
 from understudy.process.liveness_lock import DeathNote
 from understudy.process.reporter import Silent
 from understudy.taskmanager.driver_pool import PoolSettings
-from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
+from understudy.taskmanager.task_manager import (
+    Identity,
+    TaskManager,
+    TaskManagerContext,
+    TaskManagerSettings,
+)
 
 T = TypeVar("T")
 
@@ -391,8 +396,8 @@ class World:
         submission = start.submission(self.submission)
         binding = Binding(self._wanted_run(), False, submission, start.changes)
         grace_s = profile.configuration.get(options.ADOPTION_GRACE)
-        guardian = SimGuardianLink(process)
-        return JobManager(me, around, binding, timing, grace_s, network, SimLocks(self), guardian)
+        settings = JobManagerSettings(timing, grace_s)
+        return JobManager(me, around, binding, settings, network, SimGuardianLink(process))
 
     def _wanted_run(self) -> RunId | None:
         """Return the run id that a person gives: always, or only to start a process again."""
@@ -420,15 +425,17 @@ class World:
         manager = TaskManager(
             me,
             settings,
-            nobody,
-            network,
-            services.storage.blocking,
-            clock,
-            SimGuardianLink(process),
-            Silent(),
-            leaders,
+            TaskManagerContext(
+                nobody,
+                network,
+                services.storage.blocking,
+                clock,
+                SimGuardianLink(process),
+                Silent(),
+                leaders,
+            ),
         )
-        manager._pool = SimPool(pool, nobody, clock, manager, manager._lay_out)
+        manager._pool = SimPool(pool, nobody, clock, manager._outbox, Silent(), manager._lay_out)
         manager._pool.world, manager._pool.process = self, process
         try:
             await manager.run()

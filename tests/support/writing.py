@@ -93,7 +93,7 @@ class Attempt:
             raise Killed
         return self._leader.record(self._number, taken)
 
-    def tell(self, *taken: Checkpoint) -> None:
+    def report(self, *taken: Checkpoint) -> None:
         """Record at the leader, unless another attempt is current."""
         if self._number == self._leader.attempt:
             self.record(*taken)

@@ -19,11 +19,13 @@ from understudy.config import secrets
 from understudy.model import Incarnation, JobId, JobStatus, Pointer, SessionProfile
 from understudy.process import channels
 from understudy.process.processes import Death, Spec
+from understudy.process.reporter import Silent
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
-from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, Prepare
+from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, LinkMessage, Prepare
 from understudy.rpc.wire import BlockingLink
 from understudy.taskmanager.driver_pool import Driver, DriverPool, PoolSettings
+from understudy.taskmanager.outbox import Outbox
 
 DRIVER = Incarnation("driver")
 JOB = JobId("job")
@@ -58,27 +60,27 @@ class FakeProcess:
         """See `Process.started`."""
 
 
-class Told:
-    """Hears of what happens in the drivers; keeps what it is told of attempts."""
+class Told(Outbox):
+    """The shipped outbox; keeps what the pool reports of attempts' ends."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ends: list[tuple[str, bool]] = []
         """Each end: the status, and whether it is said that nothing of it lives."""
 
-    def attempt_ended(self, driver: Driver, ended: AttemptEnded) -> None:
-        """See `Listener.attempt_ended`."""
-        self.ends.append((ended.status.value, ended.reaped))
+    def send(self, message: LinkMessage) -> None:
+        """See `Outbox.send`."""
+        super().send(message)
+        match message:
+            case AttemptEnded():
+                self.ends.append((message.status.value, message.reaped))
+            case messages.AttemptLost():
+                self.ends.append(("LOST", True))
 
-    def attempt_settled(self, ended: AttemptEnded) -> None:
-        """See `Listener.attempt_settled`."""
+    def settle(self, ended: AttemptEnded) -> None:
+        """See `Outbox.settle`."""
+        super().settle(ended)
         self.ends.append((f"{ended.status.value} settled", True))
-
-    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
-        """See `Listener.attempt_lost`."""
-        self.ends.append(("LOST", True))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
 
 
 @dataclass
@@ -113,7 +115,7 @@ class OneDriver(DriverPool):
         ends: tuple[LocalLink[DriverMessage], LocalLink[DriverMessage]] = link_pair(
             Incarnation("pool"), DRIVER
         )
-        process, told = FakeProcess(), self._listener
+        process, told = FakeProcess(), self._outbox
         assert isinstance(told, Told)
         driver = Driver(DRIVER, slot, prepare, process, ends[0])
         self._drivers[DRIVER] = driver
@@ -125,7 +127,7 @@ class OneDriver(DriverPool):
 async def running() -> Scene:
     """Return a pool in whose driver an attempt has been entered."""
     nobody: Any = None
-    pool = OneDriver(SETTINGS, nobody, virtual_clock(), Told(), nobody)
+    pool = OneDriver(SETTINGS, nobody, virtual_clock(), Told(), Silent(), nobody)
     pool.prepare(WANTED)
     serving = asyncio.ensure_future(pool.run())
     await asyncio.sleep(0.01)
@@ -241,8 +243,7 @@ def test_what_further_keys_hide_the_pool_hides_and_each_driver_is_told(
     async def started() -> messages.StartSession:
         settings = replace(SETTINGS, redacted_keys=("PIN",))
         children: Any = Children()
-        listener: Any = Told()
-        pool = DriverPool(settings, children, SystemClock(), listener, _no_code)
+        pool = DriverPool(settings, children, SystemClock(), Told(), Silent(), _no_code)
         await pool._start(wanted, 1)
         with ends[0] as channel:
             link = BlockingLink(channel, channels.driver_codec, DRIVER)

@@ -17,7 +17,12 @@ from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
-from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
+from understudy.taskmanager.task_manager import (
+    Identity,
+    TaskManager,
+    TaskManagerContext,
+    TaskManagerSettings,
+)
 
 ME = Incarnation("taskmanager")
 ORPHAN_S, HEARTBEAT_S = 30.0, 5.0
@@ -69,13 +74,15 @@ class Scene:
         self.manager = TaskManager(
             Identity(ME, "taskmanager", 0, 0, "here", ""),
             TaskManagerSettings(pool, "flights", ORPHAN_S, HEARTBEAT_S),
-            nobody,
-            self.network,
-            MemoryStorage(),
-            virtual_clock(),
-            GuardianLink(None),
-            Silent(),
-            self._told,
+            TaskManagerContext(
+                nobody,
+                self.network,
+                MemoryStorage(),
+                virtual_clock(),
+                GuardianLink(None),
+                Silent(),
+                self._told,
+            ),
         )
         self.task = asyncio.ensure_future(self.manager.run())
 
@@ -267,7 +274,7 @@ def test_what_is_said_under_an_older_term_ends_the_link_and_is_not_obeyed() -> N
         left = await rest(link)
 
         assert "AttemptLost" not in left, "the answer to StopAttempt"
-        assert scene.manager._highest_term == 5
+        assert scene.manager._outbox.term == 5
         await scene.end()
 
     run_virtual(main())
@@ -326,11 +333,10 @@ def test_checkpoints_are_told_to_each_new_leader_until_one_has_answered() -> Non
 
     async def main() -> None:
         scene = Scene()
-        driver: Any = None  # It is asked for nothing: no driver has to be there.
         await scene.leader(1)
         first = await scene.welcome(1)
         for sequence in (1, 2, 3):
-            scene.manager.attempt_told(driver, taken(sequence))
+            scene.manager._outbox.send(taken(sequence))
         assert [1, 2, 3] == await heard(first, 3)
         done = messages.CheckpointsRecorded(job_id=JobId("job"), attempt=1, sequence=1)
         refused = messages.CheckpointsRefused(
@@ -341,7 +347,7 @@ def test_checkpoints_are_told_to_each_new_leader_until_one_has_answered() -> Non
         await asyncio.sleep(0.01)
         await scene.leader(2)
         second = await scene.welcome(2)
-        scene.manager.attempt_told(driver, taken(4))
+        scene.manager._outbox.send(taken(4))
 
         assert [2, 4] == await heard(second, 2)
         second.send(messages.Forget(job_id=JobId("job"), attempt=1), 2)

@@ -37,6 +37,28 @@ class RestSecurity:
     clients_need_certificates: bool = False
     verify_hostname: bool = True
 
+    @classmethod
+    def of(cls, configuration: Configuration) -> RestSecurity:
+        """Return the settings of a configuration.
+
+        Raises `ConfigurationError` for a bad secret file.
+        """
+        path = configuration.find(options.SECRET_FILE)
+        files = None
+        if configuration.get(options.REST_SSL):
+            files = PemFiles(
+                "security.ssl.rest",
+                configuration.find(options.REST_TRUSTSTORE) or "",
+                configuration.find(options.REST_KEYSTORE),
+                configuration.find(options.REST_KEY_PASSWORD),
+            )
+        return cls(
+            token_of(read_secret(path)) if path else None,
+            files,
+            configuration.get(options.REST_CLIENTS),
+            configuration.get(options.VERIFY_HOSTNAME),
+        )
+
     @property
     def scheme(self) -> str:
         """Return the scheme of endpoint addresses."""
@@ -79,22 +101,3 @@ class RestSecurity:
 
 OPEN = RestSecurity()
 """For an endpoint on loopback without a secret."""
-
-
-def rest_security(configuration: Configuration) -> RestSecurity:
-    """Return the settings of a configuration; raises `ConfigurationError` for a bad secret file."""
-    path = configuration.find(options.SECRET_FILE)
-    files = None
-    if configuration.get(options.REST_SSL):
-        files = PemFiles(
-            "security.ssl.rest",
-            configuration.find(options.REST_TRUSTSTORE) or "",
-            configuration.find(options.REST_KEYSTORE),
-            configuration.find(options.REST_KEY_PASSWORD),
-        )
-    return RestSecurity(
-        token_of(read_secret(path)) if path else None,
-        files,
-        configuration.get(options.REST_CLIENTS),
-        configuration.get(options.VERIFY_HOSTNAME),
-    )

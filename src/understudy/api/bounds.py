@@ -138,7 +138,7 @@ async def _read(scope: Scope, receive: Receive) -> bytes | None:
 async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> BufferedResponse:
     """Return the application's answer to a request with this body."""
     start: Message = {}
-    said = bytearray()
+    received = bytearray()
     given = False
 
     async def replayed() -> Message:
@@ -153,7 +153,7 @@ async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> B
         if message["type"] == "http.response.start":
             start = message
         else:
-            said.extend(message.get("body", b""))
+            received.extend(message.get("body", b""))
 
     await app(scope, replayed, heard)
-    return BufferedResponse(start, bytes(said))
+    return BufferedResponse(start, bytes(received))

@@ -58,14 +58,15 @@ class CheckpointFacts:
             return []
         retained = {one.number for one in self.body.completed}
         known = {one.number: one for one in (*self.recent, *self.body.completed)}
-        told = [
+        answer = [
             of_checkpoint(one, one.number not in retained)
             for one in known.values()
             if one.number in retained or not is_under_way(one)
         ]
-        told += [of_savepoint(one) for one in self.body.savepoints]
-        told += [of_failed(one, one.failure) for one in (self.body.failed,) if one and one.failure]
-        return sorted(told, key=lambda one: (one["trigger_timestamp"], one["id"]), reverse=True)
+        answer += [of_savepoint(one) for one in self.body.savepoints]
+        last = self.body.failed
+        answer += [of_failed(last, last.failure)] if last and last.failure else []
+        return sorted(answer, key=lambda one: (one["trigger_timestamp"], one["id"]), reverse=True)
 
 
 def ended(job_id: JobId, result: JobResultEntry | JobRecord) -> CheckpointFacts:
@@ -172,7 +173,7 @@ def of_failed(one: Checkpoint, failure: Failure) -> Json:
 
 def of_savepoint(one: Savepoint) -> Json:
     """Return a savepoint as one of the job's checkpoints."""
-    told = {
+    answer = {
         "id": one.number,
         "is_savepoint": True,
         "checkpoint_type": "SAVEPOINT",
@@ -183,20 +184,20 @@ def of_savepoint(one: Savepoint) -> Json:
         "rows": 0,
     }
     ended_at = one.failure.time if one.failure else one.completed_at
-    told["trigger_timestamp"] = milliseconds(ended_at - one.duration_s) if ended_at else -1
-    told["latest_ack_timestamp"] = milliseconds(ended_at) if ended_at else -1
+    answer["trigger_timestamp"] = milliseconds(ended_at - one.duration_s) if ended_at else -1
+    answer["latest_ack_timestamp"] = milliseconds(ended_at) if ended_at else -1
     if one.failure:
         return {
             "className": "failed",
             "status": "FAILED",
             "failure_timestamp": milliseconds(one.failure.time),
             "failure_message": one.failure.message,
-            **told,
+            **answer,
         }
     if not one.completed_at:
-        return {"className": "in_progress", "status": "IN_PROGRESS", **told}
+        return {"className": "in_progress", "status": "IN_PROGRESS", **answer}
     path = {"external_path": one.location, "discarded": False}
-    return {"className": "completed", "status": "COMPLETED", **told, **path}
+    return {"className": "completed", "status": "COMPLETED", **answer, **path}
 
 
 def last(body: Checkpoints | None) -> Json | None:
@@ -235,14 +236,14 @@ def _counts(facts: CheckpointFacts) -> Json:
 def _summary(values: Sequence[int]) -> Json:
     """Return Flink's minimum, maximum, average and quantiles; 0 without values."""
     ordered = sorted(values) or [0]
-    told: Json = {
+    answer: Json = {
         "min": ordered[0],
         "max": ordered[-1],
         "avg": sum(ordered) // len(ordered),
     }
     for name, share in QUANTILES.items():
-        told[name] = ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-    return told
+        answer[name] = ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return answer
 
 
 def _restored(body: Checkpoints | None) -> Json | None:

@@ -60,18 +60,18 @@ class ClusterClient:
         security: RestSecurity = OPEN,
         *,
         await_leader_s: float = 0.0,
-        tell: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         lives: Callable[[], Awaitable[bool]] = _nobody_lives,
     ) -> None:
-        """``tell`` is called once, when a request that needs a leader begins to wait for one.
+        """``notify`` is called once, when a request that needs a leader begins to wait for one.
 
         ``lives`` returns whether a process of the cluster is alive on this host.
         """
         self._services = services
         self._await_leader_s = await_leader_s
-        self._tell = tell
+        self._notify = notify
         self._lives = lives
-        self._told = False
+        self._notified = False
         self._directory = Directory(services, SystemClock())
         self._security = security
         self._timeout_s = timeout_s
@@ -116,8 +116,8 @@ class ClusterClient:
         services = self._services
         storage, cluster = services.storage, services.locations.cluster
         if isinstance(services.backend, ConfiguredLeader):
-            told = await self.get("/ha/status", awaits_leader=True)
-            cluster = standalone_directory(cluster_directory(told["cluster_id"]))
+            found = await self.get("/ha/status", awaits_leader=True)
+            cluster = standalone_directory(cluster_directory(found["cluster_id"]))
         with contextlib.suppress(OSError, StorageError):
             await permits.grant(storage, cluster, trigger, directory)
         try:
@@ -140,9 +140,9 @@ class ClusterClient:
                     raise NoLeaderError(f"{error}, within {limit}") from error
                 if await self._has_ended():
                     raise
-                if not self._told:
-                    self._told = True
-                    self._tell(f"{error}: waiting for a leader, up to {limit}")
+                if not self._notified:
+                    self._notified = True
+                    self._notify(f"{error}: waiting for a leader, up to {limit}")
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
@@ -280,10 +280,10 @@ class ClusterClient:
     async def attention(self) -> list[Json]:
         """Return the problems that a person must solve, from the leader or from the data."""
         try:
-            told: list[Json] = (await self.get("/ha/status"))["attention"]
+            found: list[Json] = (await self.get("/ha/status"))["attention"]
         except NoLeaderError:
             return views.attention(await self._directory.problems())
-        return told
+        return found
 
     async def stored_results(self, wanted: str) -> list[Json]:
         """Return the results of an application's jobs (or of one job) that storage has."""

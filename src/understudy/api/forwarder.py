@@ -45,8 +45,8 @@ class Forwarder:
         self, request: Request, leader: str, headers: Mapping[str, str]
     ) -> Forwarded | None:
         """Return the leader's answer to a request, None without one."""
-        said = request.headers.get("content-type")
-        kind = {} if said is None else {"content-type": said}
+        content_type = request.headers.get("content-type")
+        kind = {} if content_type is None else {"content-type": content_type}
         asked = self._client.stream(
             request.method,
             leader + _target(request),

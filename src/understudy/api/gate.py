@@ -76,10 +76,10 @@ class Gate:
         place = place_of(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
         reached = scope.get("server")
         if place is None or not self._hosts.knows(place, str(reached[0]) if reached else ""):
-            said = f"Host {_shown(hosts[0])}" if hosts else "No Host, which"
+            subject = f"Host {_shown(hosts[0])}" if hosts else "No Host, which"
             return answers.error(
                 403,
-                f"{said} is not a name of this endpoint: use localhost or the address that it "
+                f"{subject} is not a name of this endpoint: use localhost or the address that it "
                 f"publishes, or add the name to {options.ALLOWED_HOSTS.key}",
             )
         if scope["method"] in SAFE:
@@ -135,9 +135,10 @@ def _not_json(headers: Headers) -> Response | None:
     given = [text.partition(b";")[0].strip().lower() for text in types]
     if given == [JSON.encode()] or (not given and not has_body(headers)):
         return None
-    said = f"Content-Type {_shown(types[0])}" if types else "A body without Content-Type"
+    subject = f"Content-Type {_shown(types[0])}" if types else "A body without Content-Type"
     return answers.error(
-        415, f"{said} is not taken: send 'Content-Type: {JSON}', or neither body nor Content-Type"
+        415,
+        f"{subject} is not taken: send 'Content-Type: {JSON}', or neither body nor Content-Type",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -16,13 +16,17 @@ from starlette.responses import Response
 
 from understudy.api import answers, directory, own_headers
 from understudy.api.directory import Directory
+from understudy.api.hosts import Hosts
 from understudy.api.recent import Recent, Seen
+from understudy.api.savepoint_places import SavepointPlaces
 from understudy.api.views import ApplicationFacts, Json
-from understudy.config import options
+from understudy.config import Configuration, options
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.jobmanager.attention import Problems
+from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.job_manager import JobManager, LeadingTerm
 from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
+from understudy.process.reporter import LogFiles
 
 _oldest_s: ContextVar[float] = ContextVar("oldest_s", default=0.0)
 """Age of the oldest data in the current answer; each request has its own task."""
@@ -48,14 +52,50 @@ class BuriedJob:
     record: JobRecord
 
 
+@dataclass(frozen=True)
+class RestSettings:
+    """The options of the routes."""
+
+    backend: str
+    history: int
+    """Most failures of a job that are shown."""
+    reports_metrics: bool
+    hosts: Hosts
+    checkpoints: CheckpointSettings
+    savepoint_directory: str
+    savepoint_places: SavepointPlaces
+    log_files: LogFiles
+    shown: Mapping[str, str]
+    """All settings of the JobManager, secrets hidden."""
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> RestSettings:
+        """Return the settings of a configuration."""
+        return cls(
+            configuration.get(options.HA_TYPE),
+            configuration.get(options.EXCEPTION_HISTORY),
+            options.PROMETHEUS in configuration.get(options.REPORTERS),
+            Hosts.of(
+                configuration,
+                configuration.get(options.REST_ADDRESS),
+                configuration.get(options.REST_BIND_ADDRESS),
+            ),
+            CheckpointSettings.of(configuration),
+            configuration.find(options.SAVEPOINT_DIR) or "",
+            SavepointPlaces.of(configuration),
+            LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX)),
+            configuration.redacted(),
+        )
+
+
 class Leading:
     """One JobManager, and all applications of its cluster."""
 
     def __init__(self, manager: JobManager) -> None:
         self.manager = manager
         around = manager.around
-        history = around.configuration.get(options.EXCEPTION_HISTORY)
-        self.directory = Directory(around.services, around.clock, history)
+        self.settings = RestSettings.of(around.configuration)
+        self.directory = Directory(around.services, around.clock, self.settings.history)
         self._registry: Recent[RegistryBody | None] = Recent(
             self._read_registry, self._last_registry
         )
@@ -80,7 +120,7 @@ class Leading:
         around = self.manager.around
         return {
             **around.services.register.status(),
-            "type": around.configuration.get(options.HA_TYPE),
+            "type": self.settings.backend,
         }
 
     def json(self, body: object, status: int = 200) -> Response:
@@ -166,10 +206,10 @@ class Leading:
         try:
             return directory.find_application(wanted, facts, tombstones.values())
         except NotFoundError:
-            await self._say_what_is_damaged()
+            await self._raise_damage()
             raise
 
-    async def _say_what_is_damaged(self) -> None:
+    async def _raise_damage(self) -> None:
         """Raise `DataError` if the registry is damaged, so that its applications are unknown."""
         if why := self.term.dispatcher.attention.get("registry"):
             raise CorruptDataError(why)
@@ -183,5 +223,5 @@ class Leading:
             for record in file.jobs:
                 if record.job_id == wanted:
                     return BuriedJob(stone, file, record)
-        await self._say_what_is_damaged()
+        await self._raise_damage()
         raise NotFoundError(f"Job {wanted} not found")

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from understudy.config import Configuration, options
+from understudy.config import options
 from understudy.errors import NotFoundError
-from understudy.process.reporter import CLUSTER, LogFiles, log_name
+from understudy.process.reporter import CLUSTER
 
 PIECE_BYTES_MAX = 1 << 20
 """Size of one answer: more than a terminal shows, and little memory for the leader."""
@@ -36,12 +36,6 @@ class Piece:
     def headers(self) -> Mapping[str, str]:
         """Return the headers with the offset of the next piece."""
         return {NEXT_OFFSET: str(self.following), LOG_SIZE: str(self.size)}
-
-
-def path_of(configuration: Configuration, run_id: str, application_id: str) -> Path:
-    """Return the path of an application's log."""
-    files = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
-    return files.path(log_name(run_id, application_id))
 
 
 def read(path: Path, offset: int, *, ended: bool) -> Piece:

@@ -6,7 +6,7 @@ import logging
 import socket
 from dataclasses import dataclass
 
-from understudy.api.authentication import RestSecurity, rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.api.hosts import Hosts
 from understudy.config import Configuration, options
 from understudy.config.security import is_everywhere
@@ -36,7 +36,7 @@ def bind(configuration: Configuration, name: str) -> Endpoint | None:
     """
     if options.PROMETHEUS not in configuration.get(options.REPORTERS):
         return None
-    security = rest_security(configuration)
+    security = RestSecurity.of(configuration)
     if security.files and security.files.keystore is None:
         _log.warning("no metrics are served: %s is not set", options.REST_KEYSTORE.key)
         return None

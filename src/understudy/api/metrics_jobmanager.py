@@ -20,7 +20,6 @@ from understudy.api.leading import Leading
 from understudy.api.metrics import counter, counters, gauge, gauges, histogram
 from understudy.api.metrics_endpoint import PATH
 from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
-from understudy.config import options
 from understudy.core import job
 from understudy.jobmanager.cleanup import Cleanup
 from understudy.jobmanager.counts import FATES
@@ -39,7 +38,7 @@ def routes(leading: Leading) -> list[Route]:
     Each JobManager answers for itself: a request is never forwarded to the leader.
     """
     manager = leading.manager
-    if options.PROMETHEUS not in manager.around.configuration.get(options.REPORTERS):
+    if not leading.settings.reports_metrics:
         return []
     registry = metrics.registry_of(
         "jobmanager", manager.me.name, manager.around.services, JobManagerMetrics(leading)

@@ -136,7 +136,7 @@ async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> Asy
     app = _application(registry, endpoint)
     server = api_server.server(app, endpoint.security.server(), CONNECTIONS_MAX)
     task = asyncio.create_task(server.serve(sockets=[endpoint.listening]))
-    task.add_done_callback(_told)
+    task.add_done_callback(_log_failure)
     try:
         yield
     finally:
@@ -171,6 +171,6 @@ def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:
     return Gate(app, endpoint.hosts)
 
 
-def _told(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception():
         _log.warning("metrics are served no more", exc_info=task.exception())

@@ -28,7 +28,6 @@ from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.bounds import Bounds
 from understudy.api.doorkeeper import Doorkeeper
 from understudy.api.gate import Gate
-from understudy.api.hosts import Hosts
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
 from understudy.api.rest_checkpoints import CheckpointRoutes
@@ -37,7 +36,6 @@ from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.api.routes import Handler
-from understudy.config import options
 from understudy.errors import (
     DataError,
     LeadershipLost,
@@ -82,12 +80,7 @@ class Rest:
         ]
         found += metrics_jobmanager.routes(self._leading)
         holder = self._manager.me.holder
-        configuration = self._manager.around.configuration
-        hosts = Hosts.of(
-            configuration,
-            configuration.get(options.REST_ADDRESS),
-            configuration.get(options.REST_BIND_ADDRESS),
-        )
+        hosts = self._leading.settings.hosts
         middleware = [Middleware(Gate, hosts=hosts, given_by=holder)]
         if (token := self._security.token) is not None:
             middleware.append(Middleware(Doorkeeper, token=token, given_by=holder))

@@ -12,6 +12,7 @@ from understudy.api.leading import Leading
 from understudy.api.routes import Routes
 from understudy.errors import NotFoundError
 from understudy.model import ApplicationStatus, Tombstone
+from understudy.process.reporter import log_name
 
 UNLESS, RECORDED = "unless", "recorded"
 """``/cancel?unless=recorded`` answers 412, and cancels nothing, where checkpoints are recorded."""
@@ -100,8 +101,8 @@ async def read_log(
 ) -> logs.Piece:
     """Read a piece of an application's log; raises `NotFoundError` if the log was removed."""
     identity = found if isinstance(found, Tombstone) else found.body
-    configuration = leading.manager.around.configuration
-    path = logs.path_of(configuration, identity.run_id, identity.application_id)
+    files = leading.settings.log_files
+    path = files.path(log_name(identity.run_id, identity.application_id))
     ended = found.status.is_terminal
     return await asyncio.to_thread(logs.read, path, offset, ended=ended)
 

@@ -11,7 +11,6 @@ from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
 from understudy.errors import UsageError
-from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 
 
 class CheckpointRoutes:
@@ -41,7 +40,7 @@ class CheckpointRoutes:
 
     async def _config(self, request: Request) -> Response:
         found = await self._leading.job(str(request.path_params["job_id"]))
-        settings = CheckpointSettings.of(self._leading.manager.around.configuration)
+        settings = self._leading.settings.checkpoints
         directory = settings.directory
         if not isinstance(found, BuriedJob):
             directory = self._leading.directory.checkpoints_of(

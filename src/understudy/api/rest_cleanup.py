@@ -47,7 +47,7 @@ class CleanupRoutes:
         cleanup = await self._failing(request)
         if cleanup is None:
             return _nothing_fails()
-        answer = _told(cleanup, cleanup.failing)
+        answer = _answer(cleanup, cleanup.failing)
         cleanup.retry()
         return self._leading.json(answer, 202)
 
@@ -64,7 +64,7 @@ class CleanupRoutes:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
                 await asyncio.gather(*(view.done.wait() for view in failing))
-        return self._leading.json(_told(cleanup, failing), 202)
+        return self._leading.json(_answer(cleanup, failing), 202)
 
     async def _failing(self, request: Request) -> Cleanup | None:
         """Return the cleanup of this application if it fails; raises `NotFoundError`."""
@@ -87,7 +87,7 @@ def _shown(view: CleanupView, now: float) -> Json:
     }
 
 
-def _told(cleanup: Cleanup, failing: list[CleanupView]) -> Json:
+def _answer(cleanup: Cleanup, failing: list[CleanupView]) -> Json:
     return {
         "application_id": cleanup.application_id,
         "tasks": [view.label for view in failing],

@@ -45,8 +45,7 @@ class ClusterRoutes:
         )
 
     async def _config(self, request: Request) -> Response:
-        settings = self._leading.manager.around.configuration.redacted()
-        return self._leading.json(views.configuration(settings))
+        return self._leading.json(views.configuration(self._leading.settings.shown))
 
     async def _log(self, request: Request) -> Response:
         """Answer with the log lines of the cluster's processes, from the application's log.

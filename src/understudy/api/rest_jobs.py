@@ -52,10 +52,10 @@ class JobRoutes:
         if isinstance(found, BuriedJob):
             now = self._leading.manager.around.clock.wall()
             return self._leading.json(ended.recorded_detail(found.record, found.tombstone, now))
-        told = views.job_detail(found.facts, found.job_id)
+        answer = views.job_detail(found.facts, found.job_id)
         live = found.facts.live.get(found.job_id)
-        told["checkpoint"] = checkpoints.last(live.checkpoints if live else None)
-        return self._leading.json(told)
+        answer["checkpoint"] = checkpoints.last(live.checkpoints if live else None)
+        return self._leading.json(answer)
 
     async def _cancel(self, request: Request) -> Response:
         mode = request.query_params.get("mode", CANCEL)
@@ -70,17 +70,17 @@ class JobRoutes:
             return answers.error(409, "The job has ended already.")
         if application is None:
             return answers.error(409, "The job's application is not executed just now.")
-        await application.jobs.cancel_job(found.job_id)
+        await application.requests.cancel_job(found.job_id)
         return self._leading.json({}, 202)
 
     async def _exceptions(self, request: Request) -> Response:
         maximum = answers.whole_number(request, "maxExceptions", failures.MAXIMUM_DEFAULT)
         found = await self._leading.job(_id(request))
         if isinstance(found, BuriedJob):
-            told = failures.of_record(found.record)
+            answer = failures.of_record(found.record)
         else:
-            told = await self._leading.directory.failures(found.facts, found.job_id)
-        return self._leading.json(failures.of_job(told, maximum))
+            answer = await self._leading.directory.failures(found.facts, found.job_id)
+        return self._leading.json(failures.of_job(answer, maximum))
 
     async def _result(self, request: Request) -> Response:
         found = await self._leading.job(_id(request))

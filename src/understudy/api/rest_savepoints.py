@@ -18,7 +18,6 @@ from starlette.responses import Response
 from understudy.api import answers, views
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.routes import Routes
-from understudy.api.savepoint_places import refuse_disposal, refuse_target
 from understudy.api.views import Json
 from understudy.config import options
 from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError
@@ -69,8 +68,8 @@ class SavepointRoutes:
     ) -> Response:
         trigger = _trigger_of(body)
         found = await self._leading.job(str(request.path_params["job_id"]))
-        manager = self._leading.manager
-        target = directory or manager.around.configuration.find(options.SAVEPOINT_DIR) or ""
+        settings = self._leading.settings
+        target = directory or settings.savepoint_directory
         if not target:
             raise UsageError(
                 "there is no directory for the savepoint: give one, or set "
@@ -79,7 +78,7 @@ class SavepointRoutes:
         if not target.startswith("/") and "://" not in target:
             raise UsageError(f"{target}: give an absolute path or a URL for the savepoint")
         if directory and not await self._is_permitted(trigger, directory):
-            refuse_target(directory, manager.around.configuration)
+            settings.savepoint_places.refuse_target(directory)
         if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:
             if await self._find(request, trigger):
                 return self._leading.json({"request-id": trigger}, 202)
@@ -118,8 +117,8 @@ class SavepointRoutes:
             job_id = found.job_id
             application = self._leading.term.dispatcher.application
             master = application.jobs.masters.get(job_id) if application else None
-            if master and (told := master.savepoints.find(trigger)):
-                return told
+            if master and (taken := master.savepoints.find(trigger)):
+                return taken
             result = found.facts.entries[job_id].result
             location = result.savepoint if result else ""
         if location.rpartition("/")[2].startswith(name_of(job_id, trigger)):
@@ -133,7 +132,7 @@ class SavepointRoutes:
         path, trigger = _text(body, "savepoint-path"), _trigger_of(body)
         if not path:
             raise UsageError("savepoint-path is missing: which savepoint is to be removed?")
-        refuse_disposal(path, self._leading.manager.around.configuration)
+        self._leading.settings.savepoint_places.refuse_disposal(path)
         if trigger not in self._disposals:
             while len(self._disposals) >= DISPOSALS_MAX:
                 self._disposals.pop(next(iter(self._disposals)))

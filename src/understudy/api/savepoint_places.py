@@ -30,30 +30,50 @@ class _Whole:
         return self.scheme == other.scheme and self.parts[: len(other.parts)] == other.parts
 
 
-def refuse_target(path: str, configuration: Configuration) -> None:
-    """Raise `UsageError` for a directory in which REST may take no savepoint."""
-    asked = _asked(path)
-    if not any(asked.is_below(one) for one in _allowed(configuration)):
-        raise _refused(path, configuration, "write savepoints to")
+@dataclass(frozen=True)
+class SavepointPlaces:
+    """The directories that REST may write savepoints to and remove them from."""
 
+    allowed: tuple[str, ...] = ()
+    checkpoints: str = ""
+    """Directory of checkpoints; empty: the HA storage."""
 
-def refuse_disposal(path: str, configuration: Configuration) -> None:
-    """Raise `UsageError` for what REST may not remove.
+    @classmethod
+    def of(cls, configuration: Configuration) -> SavepointPlaces:
+        """Return the places that a configuration names."""
+        chosen = configuration.find(options.SAVEPOINT_DIR)
+        return cls(
+            (*configuration.get(options.SAVEPOINT_ALLOWED_DIRS), *([chosen] if chosen else [])),
+            configuration.find(options.CHECKPOINTS_DIR) or "",
+        )
 
-    The directory of checkpoints counts: savepoints that are made of retained ones lie there.
-    """
-    asked = _asked(path)
-    checkpoints = configuration.find(options.CHECKPOINTS_DIR)
-    places = [*_allowed(configuration), *([_whole(checkpoints)] if checkpoints else [])]
-    if not any(asked != one and asked.is_below(one) for one in places):
-        raise _refused(path, configuration, "remove savepoints from")
+    def refuse_target(self, path: str) -> None:
+        """Raise `UsageError` for a directory in which REST may take no savepoint."""
+        asked = _asked(path)
+        if not any(asked.is_below(_whole(one)) for one in self.allowed):
+            raise self._refused(path, "write savepoints to")
 
+    def refuse_disposal(self, path: str) -> None:
+        """Raise `UsageError` for what REST may not remove.
 
-def _allowed(configuration: Configuration) -> list[_Whole]:
-    found = [*configuration.get(options.SAVEPOINT_ALLOWED_DIRS)]
-    if chosen := configuration.find(options.SAVEPOINT_DIR):
-        found.append(chosen)
-    return [_whole(one) for one in found]
+        The directory of checkpoints counts: savepoints made of retained checkpoints lie there.
+        """
+        asked = _asked(path)
+        places = [*self.allowed, *([self.checkpoints] if self.checkpoints else [])]
+        if not any(asked != one and asked.is_below(one) for one in map(_whole, places)):
+            raise self._refused(path, "remove savepoints from")
+
+    def _refused(self, path: str, what: str) -> UsageError:
+        key = options.SAVEPOINT_ALLOWED_DIRS.key
+        if not self.allowed:
+            return UsageError(
+                f"{path}: no directory is configured that REST may {what}: name it in {key}, or "
+                "use `understudy savepoint` as the user who runs the cluster"
+            )
+        return UsageError(
+            f"{path}: lies below none of the directories that REST may {what}: add it to {key}, or "
+            "use `understudy savepoint` as the user who runs the cluster"
+        )
 
 
 def _asked(address: str) -> _Whole:
@@ -63,19 +83,6 @@ def _asked(address: str) -> _Whole:
     if ".." in unquote(address).replace("\\", "/").split("/") or "::" in address:
         raise UsageError(f"{address}: give it without '..' and '::'")
     return _whole(address)
-
-
-def _refused(path: str, configuration: Configuration, what: str) -> UsageError:
-    key = options.SAVEPOINT_ALLOWED_DIRS.key
-    if not _allowed(configuration):
-        return UsageError(
-            f"{path}: no directory is configured that REST may {what}: name it in {key}, or use "
-            "`understudy savepoint` as the user who runs the cluster"
-        )
-    return UsageError(
-        f"{path}: lies below none of the directories that REST may {what}: add it to {key}, or use "
-        "`understudy savepoint` as the user who runs the cluster"
-    )
 
 
 def _whole(address: str) -> _Whole:

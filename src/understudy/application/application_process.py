@@ -72,7 +72,7 @@ class ClusterLink:
         self._link.send(message(number))
         return answer.wait()
 
-    def tell(self, message: MainMessage) -> None:
+    def send(self, message: MainMessage) -> None:
         """Send a message to the JobManager."""
         self._home.demand("what only main may tell")
         self._link.send(message)

@@ -193,10 +193,10 @@ class Environment(Calls):
 
     def _come_by(self, assigned: Assigned) -> None:
         """Report the call of a job whose result is known already, without waiting for an answer."""
-        told = messages.ComeBy(
+        skipped = messages.ComeBy(
             job_id=assigned.job_id, name=assigned.name, occurrence=assigned.occurrence
         )
-        self._link.tell(told)
+        self._link.send(skipped)
 
     def _submit(
         self, assigned: Assigned, plan: Pointer | None, limits: Limits, digests: dict[str, str]

@@ -71,7 +71,7 @@ class MainLink(Protocol):
         """Send the message made for a new request number, and wait for the answer."""
         ...
 
-    def tell(self, message: MainMessage) -> None:
+    def send(self, message: MainMessage) -> None:
         """Send a message without an answer."""
         ...
 
@@ -170,15 +170,15 @@ def _failed(done: messages.JobDone, job_id: str, name: str) -> JobFailed:
         message = f"job {name!r} was cancelled in attempt {done.attempt}"
     if failure:
         message += f": {failure.type}" + (f": {failure.message}" if failure.message else "")
-    return kind(
+    error = kind(
         message,
         job_id,
         name,
         failure.type if failure else "",
         failure.traceback if failure else "",
-        done.checkpoint or None,
-        done.savepoint or None,
     )
+    error.checkpoint, error.savepoint = done.checkpoint or None, done.savepoint or None
+    return error
 
 
 _ERRORS: dict[str, type[UnderstudyError]] = {

@@ -128,13 +128,13 @@ def check_own_name(function: object, args: tuple[Any, ...], name: str | None) ->
     if own is None or "name" in taken or own.kind in (own.VAR_KEYWORD, own.POSITIONAL_ONLY):
         return
     called = getattr(function, "__name__", type(function).__name__)
-    told = (
+    problem = (
         f"execute(…, name={name!r}) names the job, and `{called}` does not get it as its own "
         f"parameter `name`: write env.options(name='the job').execute({called}, …, name={name!r})"
     )
     if own.default is own.empty:
-        raise SubmissionError(told)
-    warnings.warn(told, stacklevel=_TO_MAIN)
+        raise SubmissionError(problem)
+    warnings.warn(problem, stacklevel=_TO_MAIN)
 
 
 def _without_partials(function: object) -> object:

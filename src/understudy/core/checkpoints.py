@@ -37,7 +37,7 @@ class Retention(enum.Enum):
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
 
 
-class Telling(Struct, frozen=True):
+class CheckpointReport(Struct, frozen=True):
     """One report of checkpoints from an attempt."""
 
     attempt: int
@@ -63,7 +63,7 @@ def slot(checkpoint: Checkpoint) -> Slot:
 
 
 def hear(
-    body: Checkpoints, told: Sequence[Telling], num_retained: int
+    body: Checkpoints, reports: Sequence[CheckpointReport], num_retained: int
 ) -> tuple[Checkpoints, list[tuple[Checkpoint, ...]]]:
     """Apply reports; return the new body, and the checkpoints of each report with their numbers.
 
@@ -72,7 +72,7 @@ def hear(
     latest. Its checkpoints have number 0 if their numbers are no longer known.
     """
     numbered = []
-    for one in told:
+    for one in reports:
         if (one.attempt, one.sequence) <= body.heard:
             known = {_identity(kept): kept for kept in body.completed}
             numbered.append(tuple(known.get(_identity(kept), kept) for kept in one.checkpoints))

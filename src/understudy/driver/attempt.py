@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from understudy.core.restart import is_listed
 from understudy.core.values import encode_value
 from understudy.driver.checkpointing import Recorder
 from understudy.driver.context import FencingToken, JobContext
-from understudy.driver.keeping import Keeping
+from understudy.driver.job_writes import JobWrites
+from understudy.driver.kept_state import StateKeeper
+from understudy.driver.kept_tables import TableKeeper
 from understudy.driver.streaming import StreamKeeper
 from understudy.errors import (
     CheckpointError,
@@ -41,6 +44,30 @@ OF_THE_STORE = (StorageError, UnreadableDataError)
 
 OF_THE_MOMENT = (*OF_THE_STORE, NotFoundError, UnreachableError, NoLeaderError)
 """The same of what a function has asked for by itself, of stores and of peers."""
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """The parts behind `JobContext`: one for each kind of checkpoint."""
+
+    state: StateKeeper
+    tables: TableKeeper
+    streams: StreamKeeper
+    writes: JobWrites
+    home: Home = field(default_factory=Home)
+
+    @classmethod
+    def of(
+        cls, deploy: Deploy, recorder: Recorder, storage: BlockingStorage, clock: Clock
+    ) -> Keeping:
+        """Create the parts for an attempt."""
+        state = StateKeeper(deploy, recorder, storage, clock)
+        return cls(
+            state,
+            TableKeeper(deploy, recorder, storage, clock),
+            StreamKeeper(deploy, recorder, storage, clock),
+            JobWrites.of(deploy, recorder, state, clock),
+        )
 
 
 class Interrupted(BaseException):

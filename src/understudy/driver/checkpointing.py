@@ -33,7 +33,7 @@ class Recorder(Protocol):
         """
         ...
 
-    def tell(self, *taken: Checkpoint) -> None:
+    def report(self, *taken: Checkpoint) -> None:
         """Report checkpoints without waiting for their record."""
         ...
 
@@ -79,7 +79,7 @@ class LinkRecorder:
 
     def record(self, *taken: Checkpoint) -> tuple[int, ...]:
         """Send the checkpoints and block until the leader answers."""
-        pending = self._tell(taken)
+        pending = self._post(taken)
         pending.answered.wait()
         answer = pending.answer
         if isinstance(answer, CheckpointsRecorded):
@@ -87,9 +87,9 @@ class LinkRecorder:
         reason = answer.reason if answer else "the TaskManager is gone"
         raise CheckpointError(f"the checkpoint was not recorded: {reason}")
 
-    def tell(self, *taken: Checkpoint) -> None:
+    def report(self, *taken: Checkpoint) -> None:
         """Send the checkpoints."""
-        self._tell(taken)
+        self._post(taken)
 
     def failed(self, one: Checkpoint) -> None:
         """Count a failure; send at most one message per ``FAILED_PAUSE_S``."""
@@ -100,12 +100,12 @@ class LinkRecorder:
             if now < self._quiet_until:
                 return
             self._quiet_until = now + FAILED_PAUSE_S
-        self._tell(())
+        self._post(())
 
     def finish(self) -> None:
         """Send the failures that wait."""
         if self._failed[0]:
-            self._tell(())
+            self._post(())
 
     def settle(self, timeout_s: float) -> bool:
         """Wait for the answer to the newest message."""
@@ -125,7 +125,7 @@ class LinkRecorder:
             pending.answer = answer
             pending.answered.set()
 
-    def _tell(self, taken: tuple[Checkpoint, ...]) -> _Pending:
+    def _post(self, taken: tuple[Checkpoint, ...]) -> _Pending:
         self._home.demand("the record of a checkpoint")
         pending = _Pending()
         with self._turn:

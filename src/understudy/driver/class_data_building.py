@@ -134,8 +134,8 @@ def _java(
         preexec_fn=functools.partial(_bounded, ARCHIVE_BYTES_MAX),
     )
     if done.returncode != 0:
-        said = done.stdout[-OUTPUT_BYTES_MAX:].decode(errors="replace").strip()
-        raise _BuildError(f"{options[0]} exited with {done.returncode}: {said}")
+        printed = done.stdout[-OUTPUT_BYTES_MAX:].decode(errors="replace").strip()
+        raise _BuildError(f"{options[0]} exited with {done.returncode}: {printed}")
 
 
 def _bounded(file_bytes: int) -> None:

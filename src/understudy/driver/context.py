@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,8 +13,8 @@ from understudy.errors import UnderstudyError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from understudy.driver.attempt import Keeping
     from understudy.driver.checkpoint_location import CheckpointLocation
-    from understudy.driver.keeping import Keeping
 
 
 class FencingToken(NamedTuple):
@@ -27,6 +27,17 @@ class FencingToken(NamedTuple):
 
     term: int
     attempt: int
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """Where a DataFrame is to be written, and how: the settings of Spark's ``df.write``."""
+
+    path: str
+    mode: str
+    format: str
+    partition_by: str | Iterable[str]
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,8 @@ class JobContext:
         ``docs/safe-writes.md`` says for which stores and formats it can.
         """
         self._keeping.home.demand("ctx.write")
-        self._keeping.writes.write(self.spark, df, path, mode, format, name, partition_by, options)
+        target = WriteTarget(path, mode, format, partition_by, options)
+        self._keeping.writes.write(self.spark, df, target, name)
 
     def fenced_batch(
         self, function: Callable[[DataFrame, int], Any]

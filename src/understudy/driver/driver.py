@@ -69,12 +69,12 @@ class JobProcess:
         try:
             with self._interrupts.working_for(deploy):
                 session = self._session.open(self._handover)
-                recorder = LinkRecorder(self._tell, deploy.job_id, deploy.attempt, self._clock)
+                recorder = LinkRecorder(self._report, deploy.job_id, deploy.attempt, self._clock)
                 self._recorder = recorder
                 context = attempt.context(lambda: session, recorder)
                 if queries := self._session.queries():
                     attempt.streams.watch(queries)
-                self._tell(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
+                self._report(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
                 value = attempt.call(context, self._session.settle)
             self._end_queries(attempt)
             if attempt.streams.was_stopped:
@@ -98,7 +98,7 @@ class JobProcess:
         # other one.
         ended = attempt.stage()
         flush_output()
-        self._tell(ended)
+        self._report(ended)
         with contextlib.suppress(Exception):  # Then the JVM goes with the driver.
             self._session.close()
 
@@ -119,7 +119,7 @@ class JobProcess:
             flush_output()
             os._exit(1)
 
-    def _tell(self, message: LineMessage) -> None:
+    def _report(self, message: LineMessage) -> None:
         """Tell the driver; where that is gone, this process ends as `_receive` ends it."""
         try:
             self._line.send(message)
@@ -162,4 +162,4 @@ class JobProcess:
     def _beat(self, timeout_s: float) -> None:
         while True:
             time.sleep(timeout_s / BEATS)
-            self._tell(Beat(until=self._clock.now() + timeout_s))
+            self._report(Beat(until=self._clock.now() + timeout_s))

@@ -117,7 +117,7 @@ class DriverProcess:
         for work, name in (
             (self._receive, "understudy-inbox"),
             (self._watch_jvm, "understudy-jvm"),
-            (self._tell_progress, "understudy-progress"),
+            (self._report_progress, "understudy-progress"),
         ):
             threading.Thread(target=work, name=name, daemon=True).start()
         child = self._server.fork()
@@ -145,7 +145,7 @@ class DriverProcess:
         try:
             handover = self._open(order)
             if isinstance(handover, messages.AttemptEnded):
-                self._tell(handover)
+                self._report(handover)
                 return self._why_retired(handover)
             ended = self._follow(order, handover, child)
         finally:
@@ -198,17 +198,17 @@ class DriverProcess:
                 case messages.Entered() as entered:
                     limit.begin()
                     facts = self._session.facts()
-                    self._tell(
+                    self._report(
                         messages.Entered(
                             job_id=entered.job_id, attempt=entered.attempt, spark=facts
                         )
                     )
-                case messages.AttemptEnded() as told:
+                case messages.AttemptEnded() as reported:
                     limit.end()
-                    ended = told
-                    self._tell(told)
+                    ended = reported
+                    self._report(reported)
                 case messages.CheckpointsTaken() as taken:
-                    self._tell(taken)
+                    self._report(taken)
         with self._turn:
             self._line = None
         child.ended.wait()  # As long as it is heard of.
@@ -217,7 +217,7 @@ class DriverProcess:
         if ended is None and limit.exceeded and not attempt.is_staged():
             attempt.failed(limit.exceeded)
             ended = attempt.stage()
-            self._tell(ended)
+            self._report(ended)
         if ended is None:
             fork_server.end_like(child.status)
         self._pulse.forget(_JOB)
@@ -260,7 +260,7 @@ class DriverProcess:
         flush_output()
         os._exit(APPLICATION_LOST)
 
-    def _tell(self, message: DriverMessage) -> None:
+    def _report(self, message: DriverMessage) -> None:
         """Tell the TaskManager; where that is gone, this process ends as `_receive` ends it."""
         try:
             self._link.send(message)
@@ -275,17 +275,17 @@ class DriverProcess:
                 case Interrupt() as wish:
                     self._interrupt(wish)
                 case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
-                    self._say(answer)
+                    self._notify(answer)
         os._exit(0)  # The TaskManager is gone; our guardian is about to end us anyway.
 
     def _interrupt(self, wish: Interrupt | GiveUp) -> None:
         with self._turn:
             self._interrupts.add(wish.job_id, wish.attempt)
-        self._say(wish)
+        self._notify(wish)
         if self._interrupts.reaches(wish.job_id):
             self._interrupts.strike()
 
-    def _say(
+    def _notify(
         self,
         message: Interrupt | GiveUp | messages.CheckpointsRecorded | messages.CheckpointsRefused,
     ) -> None:
@@ -321,8 +321,8 @@ class DriverProcess:
             )
         return Interrupt(job_id=job, attempt=attempt)
 
-    def _tell_progress(self) -> None:
-        told: tuple[str, int, int] | None = None
+    def _report_progress(self) -> None:
+        reported: tuple[str, int, int] | None = None
         while True:
             time.sleep(PROGRESS_S)
             job_id = self._running
@@ -332,8 +332,8 @@ class DriverProcess:
                 if not job_id:
                     continue
                 done, total, stage = self._session.progress()
-                if total and told != (job_id, done, total):
-                    told = (job_id, done, total)
+                if total and reported != (job_id, done, total):
+                    reported = (job_id, done, total)
                     self._link.send(
                         messages.Progress(
                             job_id=JobId(job_id),

@@ -172,7 +172,7 @@ class _Server:
             if control in ready:
                 self._fork()
             if not ready:
-                self._tell({"beat": 1})
+                self._report({"beat": 1})
 
     def _fork(self) -> None:
         data, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES_MAX, 1)
@@ -184,7 +184,7 @@ class _Server:
         if pid == 0:
             self._become_child(line)
         line.close()
-        self._tell({"forked": pid})
+        self._report({"forked": pid})
 
     def _become_child(self, line: socket.socket) -> NoReturn:
         code = 1
@@ -214,9 +214,9 @@ class _Server:
                 return
             if pid == 0:
                 return
-            self._tell({"ended": pid, "status": status})
+            self._report({"ended": pid, "status": status})
 
-    def _tell(self, message: dict[str, int]) -> None:
+    def _report(self, message: dict[str, int]) -> None:
         try:
             self._control.sendall(json.dumps(message).encode())
         except OSError:

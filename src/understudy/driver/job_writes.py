@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from understudy.clock import Clock
 from understudy.driver.checkpointing import Recorder
+from understudy.driver.context import WriteTarget
 from understudy.driver.kept_state import StateKeeper
 from understudy.driver.safe_writes import Batch, SafeWrites
 from understudy.errors import CheckpointError
@@ -43,17 +44,7 @@ class JobWrites:
         """Return the writes of an attempt."""
         return cls(SafeWrites(deploy, recorder, state, clock))
 
-    def write(
-        self,
-        session: Any,
-        df: Any,
-        path: str,
-        mode: str,
-        format: str,  # noqa: A002 -- Spark's own name
-        name: str | None,
-        partition_by: Iterable[str],
-        options: Mapping[str, Any],
-    ) -> None:
+    def write(self, session: Any, df: Any, target: WriteTarget, name: str | None) -> None:
         """Write a DataFrame once (`JobContext.write`). Raises `CheckpointError`."""
         spark = _spark()
         spark.check(df, session)
@@ -68,7 +59,9 @@ class JobWrites:
                 "ctx.write in a batch of a streaming query does not know what earlier batches "
                 "wrote: give foreachBatch ctx.fenced_batch(function)"
             )
-        writing = spark.writing(df, path, mode, format, partition_by, options)
+        writing = spark.writing(
+            df, target.path, target.mode, target.format, target.partition_by, target.options
+        )
         self.carry_out(session, writing, name, batch)
 
     def carry_out(self, session: Any, writing: Any, name: str | None, batch: Batch | None) -> None:

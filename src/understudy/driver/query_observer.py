@@ -73,6 +73,30 @@ class Queries(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class KnownQueries:
+    """What an attempt knows of its queries before they start."""
+
+    own: str
+    """``ctx.checkpoint_location``, which nobody else uses."""
+    restored: Mapping[str, int]
+    """Each query's last recorded batch, by query id."""
+    recorded: Mapping[str, Checkpoint]
+    """The checkpoints of earlier attempts, by name."""
+
+
+@dataclass(frozen=True)
+class CommittedBatch:
+    """One batch that a query has committed."""
+
+    query: str
+    """The query's name in checkpoints."""
+    location: str
+    query_id: str
+    number: int
+    files: BatchFiles
+
+
 @dataclass
 class _Followed:
     """One query, and its last recorded batch."""
@@ -93,22 +117,15 @@ class Observer:
         queries: Queries,
         recorder: Recorder,
         attempt: int,
-        own: str,
-        restored: Mapping[str, int],
-        recorded: Mapping[str, Checkpoint],
+        known: KnownQueries,
         clock: Clock,
     ) -> None:
-        """``own`` is ``ctx.checkpoint_location``, which nobody else uses.
-
-        ``restored`` holds each query's last recorded batch, by query id; ``recorded`` the
-        checkpoints of earlier attempts, by name.
-        """
         self._queries = queries
         self._recorder = recorder
         self._attempt = attempt
-        self._own = own
-        self._restored = restored
-        self._recorded = recorded
+        self._own = known.own
+        self._restored = known.restored
+        self._recorded = known.recorded
         self._clock = clock
         self._followed: dict[str, _Followed] = {}
         self._over = threading.Event()
@@ -166,7 +183,7 @@ class Observer:
                     followed.location, f"{followed.location}: cannot be looked at: {error}"
                 )
         if taken:
-            self._recorder.tell(*_lightened(taken))
+            self._recorder.report(*_lightened(taken))
         for one in broken:
             self._recorder.failed(one)
 
@@ -261,16 +278,8 @@ class Observer:
         batch: BatchFiles,
         report: Mapping[str, Any] | None,
     ) -> Checkpoint:
-        return checkpoint(
-            followed.slot,
-            followed.location,
-            query_id,
-            number,
-            batch,
-            self._attempt,
-            self._clock.wall(),
-            report,
-        )
+        committed = CommittedBatch(followed.slot, followed.location, query_id, number, batch)
+        return checkpoint(committed, self._attempt, self._clock.wall(), report)
 
     def _complain(self, about: str, sentence: str) -> None:
         if about not in self._complained:
@@ -279,17 +288,11 @@ class Observer:
 
 
 def checkpoint(
-    name: str,
-    location: str,
-    query_id: str,
-    number: int,
-    batch: BatchFiles,
-    attempt: int,
-    now: float,
-    report: Mapping[str, Any] | None,
+    committed: CommittedBatch, attempt: int, now: float, report: Mapping[str, Any] | None
 ) -> Checkpoint:
     """Return a committed batch as a checkpoint; ``report`` is Spark's progress report, if any."""
-    offsets, commit = batch.offsets or b"", batch.commit or b""
+    files = committed.files
+    offsets, commit = files.offsets or b"", files.commit or b""
     rows, duration_s = 0, 0.0
     if report is not None:
         rows = int(report.get("numInputRows") or 0)
@@ -299,12 +302,12 @@ def checkpoint(
             now = datetime.fromisoformat(report["timestamp"]).timestamp() + duration_s
     return Checkpoint(
         kind=CheckpointKind.BATCH,
-        name=name,
+        name=committed.query,
         attempt=attempt,
-        location=location,
-        digest=batch_digest(batch),
-        batch_id=number,
-        query_id=query_id,
+        location=committed.location,
+        digest=batch_digest(files),
+        batch_id=committed.number,
+        query_id=committed.query_id,
         offsets=msgspec.Raw(query_log.offsets_json(offsets)),
         rows=rows,
         size=len(offsets) + len(commit),

@@ -250,7 +250,7 @@ class SafeWrites:
         area.check(mode)
         note = WriteNote(state=WriteState.STAGING, target=str(area.target))
         taken = replace(taken, location=str(area.path), note=encoded(note))
-        self._recorder.tell(replace(taken, completed_at=self._clock.wall()))
+        self._recorder.report(replace(taken, completed_at=self._clock.wall()))
         _persist("prepare a write", lambda: area.begin(mode))
         try:
             emit(area.rows)

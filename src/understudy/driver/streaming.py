@@ -10,7 +10,13 @@ from understudy.config import options
 from understudy.driver.checkpoint_location import CheckpointLocation
 from understudy.driver.checkpointing import Recorder
 from understudy.driver.query_location import batch_digest, look
-from understudy.driver.query_observer import Observer, Queries, checkpoint
+from understudy.driver.query_observer import (
+    CommittedBatch,
+    KnownQueries,
+    Observer,
+    Queries,
+    checkpoint,
+)
 from understudy.errors import CheckpointError
 from understudy.ha.storage import BlockingStorage
 from understudy.model import Checkpoint, CheckpointKind
@@ -59,9 +65,11 @@ class StreamKeeper:
             queries,
             self._recorder,
             self._deploy.attempt,
-            plain_url(str(self.location)),
-            self._last,
-            {one.name: one for one in self._recorded},
+            KnownQueries(
+                plain_url(str(self.location)),
+                self._last,
+                {one.name: one for one in self._recorded},
+            ),
             self._clock,
         )
 
@@ -107,7 +115,7 @@ class StreamKeeper:
         for sentence in damage:
             _log.warning("%s; it is taken since %s is set", sentence, options.ACCEPT_FOUND.key)
         if more:
-            self._recorder.tell(*more)
+            self._recorder.report(*more)
         return last
 
     def _committed_since(self, one: Checkpoint, found: LocationContent) -> list[Checkpoint]:
@@ -116,11 +124,7 @@ class StreamKeeper:
         attempt = self._deploy.attempt
         return [
             checkpoint(
-                one.name,
-                one.location,
-                one.query_id,
-                number,
-                found.batches[number],
+                CommittedBatch(one.name, one.location, one.query_id, number, found.batches[number]),
                 attempt,
                 now,
                 None,

@@ -35,7 +35,7 @@ class CheckpointStore:
         self._register = register
         self._plans = plans
         self._application_id = application_id
-        self._job_id = job_id
+        self.job_id = job_id
         self._document: Document[Checkpoints] | None = None
         self.body = Checkpoints(application_id=application_id, job_id=job_id)
         """The body as last claimed or written."""
@@ -43,7 +43,7 @@ class CheckpointStore:
     @property
     def is_claimed(self) -> bool:
         """Return whether `body` is the recorded state; true also if nothing is recorded yet."""
-        return self._document is not None or not self._plans.entries[self._job_id].checkpoints
+        return self._document is not None or not self._plans.entries[self.job_id].checkpoints
 
     def forget(self) -> bool:
         """Have the next write read the document again; return False if none was claimed."""
@@ -55,7 +55,7 @@ class CheckpointStore:
 
         Raises `DataError`, `NotFoundError` or `LeadershipLost`.
         """
-        key = self._plans.entries[self._job_id].checkpoints
+        key = self._plans.entries[self.job_id].checkpoints
         if key and self._document is None:
             document = checkpoints_document(self._register, key, self._application_id)
             self.body = await document.claim(term)
@@ -78,7 +78,7 @@ class CheckpointStore:
         )
         await document.create(term, body)
         await self._plans.update(
-            term, self._job_id, lambda entry: replace(entry, checkpoints=document.key)
+            term, self.job_id, lambda entry: replace(entry, checkpoints=document.key)
         )
         self._document, self.body = document, body
         return body
@@ -88,7 +88,7 @@ class CheckpointStore:
 
         No attempt resumes from it any more, so an unreadable document is deleted without a fence.
         """
-        key = self._plans.entries[self._job_id].checkpoints
+        key = self._plans.entries[self.job_id].checkpoints
         if not key:
             return
         try:

@@ -118,7 +118,7 @@ class Election:
         """The highest term that this process has seen: it never asks for a lower one."""
         self._damage = ""
         """The error in the last record seen, if it was damaged."""
-        self._told = ""
+        self._complaint = ""
         self._sent: Term = 0
         """The term that this process last asked for, answered or not."""
 
@@ -220,9 +220,10 @@ class Election:
         except Conflict:
             return None
         except (OSError, TimeoutError, DataError) as error:
-            self._tell(f"cannot contend: {str(error) or 'the register does not answer in time'}")
+            why = str(error) or "the register does not answer in time"
+            self._complain(f"cannot contend: {why}")
             return None
-        self._told = ""
+        self._complaint = ""
         assert self._state.leading is not None
         self._hold(self._state.leading.deadline)
         lost_at = self._turns.died_at.get(predecessor.holder, seen_at) if predecessor.term else None
@@ -250,10 +251,10 @@ class Election:
                 raise
             return known
 
-    def _tell(self, grievance: str) -> None:
+    def _complain(self, grievance: str) -> None:
         """Warn why this process cannot contend; log a repeated message at debug level."""
-        level = logging.DEBUG if grievance == self._told else logging.WARNING
-        self._told = grievance
+        level = logging.DEBUG if grievance == self._complaint else logging.WARNING
+        self._complaint = grievance
         _log.log(level, "%s", grievance)
 
     async def _renew_while(self, work: asyncio.Future[None], leadership: Leadership) -> str:

@@ -57,7 +57,7 @@ class LatchTurns:
         self._deaths = deaths
         self._jitter = jitter
         self._denied = 0
-        self._told = ""
+        self._complaint = ""
 
     @property
     def patience_s(self) -> float:
@@ -108,12 +108,13 @@ class LatchTurns:
             try:
                 ahead = await self._latch.ahead()
                 if ahead is None:
-                    self._told = ""
+                    self._complaint = ""
                     return
                 await self._await_end(Incarnation(ahead))
                 failures = 0
             except (OSError, TimeoutError) as error:
-                self._tell(f"cannot stand in line: {str(error) or 'the backend does not answer'}")
+                why = str(error) or "the backend does not answer"
+                self._complain(f"cannot stand in line: {why}")
                 failures += 1
                 await self._rest(failures)
 
@@ -121,10 +122,10 @@ class LatchTurns:
         pause_s = RETRY_BACKOFF.pause_s(failures)
         await asyncio.sleep(self._jitter.uniform(pause_s, 2 * pause_s))
 
-    def _tell(self, grievance: str) -> None:
+    def _complain(self, grievance: str) -> None:
         """Warn once; log a repeated message at debug level."""
-        level = logging.DEBUG if grievance == self._told else logging.WARNING
-        self._told = grievance
+        level = logging.DEBUG if grievance == self._complaint else logging.WARNING
+        self._complaint = grievance
         _log.log(level, "%s", grievance)
 
     async def _await_end(self, ahead: Incarnation) -> None:

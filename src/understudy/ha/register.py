@@ -98,17 +98,17 @@ class Release:
     """A program that releases a dead process's holdings in the backend, and the program's input."""
 
     argv: tuple[str, ...]
-    told: str = field(repr=False)
+    input: str = field(repr=False)
 
 
 @runtime_checkable
 class Releasable(Protocol):
     """A register whose backend waits for a dead process until notified of the death."""
 
-    def on_release(self, tell: Callable[[Release], None]) -> None:
-        """Call ``tell`` with the program that releases the holdings, now and after each change.
+    def on_release(self, notify: Callable[[Release], None]) -> None:
+        """Call ``notify`` with the program that releases the holdings, now and after each change.
 
-        ``tell`` runs in another thread.
+        ``notify`` runs in another thread.
         """
         ...
 

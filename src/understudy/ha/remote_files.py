@@ -224,22 +224,23 @@ class RemoteFiles:
                 raise FileNotFoundError(f"{self._place(path)}: no such file") from error
             raise OSError(self._no_bucket()) from error
         except Exception as error:
-            raise self._told(error, path) from error
+            raise self._explained(error, path) from error
 
-    def _told(self, error: Exception, path: str) -> OSError:
+    def _explained(self, error: Exception, path: str) -> OSError:
         """Return an ``OSError`` (an unknown outcome) that says what to do."""
-        where, said = self._place(path), str(error).rstrip(".") or type(error).__name__
+        where, reason = self._place(path), str(error).rstrip(".") or type(error).__name__
         if isinstance(error, TimeoutError):
             return TimeoutError(f"{where}: no answer within {CALL_S:g} s")
         if type(error).__name__ in _NO_CREDENTIALS:
             return PermissionError(
-                f"{said}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                f"{reason}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
             )
         if isinstance(error, PermissionError):
             return PermissionError(
-                f"{where}: {said}: the credentials must allow to read, write, delete and list here"
+                f"{where}: {reason}: the credentials must allow to read, write, delete and list "
+                "here"
             )
-        return OSError(f"{where}: {said}")
+        return OSError(f"{where}: {reason}")
 
     def _no_bucket(self) -> str:
         bucket = self._root.strip("/").partition("/")[0]

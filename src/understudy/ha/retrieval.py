@@ -79,16 +79,16 @@ def decode_leader(entry: Entry) -> LeaderRecord:
 
 async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
     """Yield at each wake-up of the backend; after an error start again with backoff."""
-    failures, told = 0, ""
+    failures, reported = 0, ""
     while True:
         try:
             async for _ in register.changes(LEADER_KEY):
-                failures, told = 0, ""
+                failures, reported = 0, ""
                 yield
         except (OSError, TimeoutError) as error:
-            if told != str(error):
-                told = str(error)
-                _log.warning("following the leader is interrupted: %s", told or "timeout")
+            if reported != str(error):
+                reported = str(error)
+                _log.warning("following the leader is interrupted: %s", reported or "timeout")
             yield
             failures += 1
             await asyncio.sleep(RETRY_BACKOFF.pause_s(failures))

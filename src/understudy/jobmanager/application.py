@@ -28,11 +28,12 @@ from understudy.ha.result_store import application_results
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.application_jobs import ApplicationJobs
 from understudy.jobmanager.job_master import JobMasterContext
+from understudy.jobmanager.job_requests import JobRequests
+from understudy.jobmanager.job_slots import JobSlots
 from understudy.jobmanager.main_desk import MainDesk
 from understudy.jobmanager.main_process import MainProcess, MainProcesses
 from understudy.model import (
     ApplicationDocument,
-    ApplicationRecord,
     ApplicationResult,
     ApplicationResultEntry,
     ApplicationStatus,
@@ -42,7 +43,7 @@ from understudy.model import (
 )
 from understudy.process import given_files
 from understudy.process.persist import once, persist
-from understudy.process.reporter import Reporter, log_name
+from understudy.process.reporter import log_name
 from understudy.rpc import messages
 
 MAIN_GRACE_S = 5.0
@@ -76,30 +77,30 @@ class Application:
     def __init__(
         self,
         stored: StoredApplication,
-        record: ApplicationRecord,
         context: JobMasterContext,
         settings: ApplicationSettings,
         services: HighAvailabilityServices,
         mains: MainProcesses,
-        reporter: Reporter,
         lost_at: float | None,
     ) -> None:
         self.stored = stored
-        self.record = record
+        self.record = context.record
         self.context = context
         self._timestamps = dict(stored.body.timestamps)
         self._settings = settings
         self._services = services
         self._mains = mains
-        self._reporter = reporter
+        self._reporter = context.reporter
         self._state = life.ApplicationState(restarts=stored.body.restarts)
         self._inbox: asyncio.Queue[life.Event] = asyncio.Queue()
         self._main: MainProcess | None = None
         self._failure: Failure | None = None
         self._group = asyncio.TaskGroup()
         self.jobs = ApplicationJobs(
-            record, context, settings.unreached_grace_s, reporter, lost_at, self._spawn, self.tell
+            context, settings.unreached_grace_s, lost_at, self._spawn, self.enqueue
         )
+        self.requests = JobRequests(self.jobs)
+        self.slots = JobSlots(self.jobs)
 
     @property
     def status(self) -> ApplicationStatus:
@@ -121,7 +122,7 @@ class Application:
         """Return whether a job has recorded checkpoints, which a cancellation would remove."""
         return any(entry.checkpoints for entry in self.jobs.entries.values())
 
-    def tell(self, event: life.Event) -> None:
+    def enqueue(self, event: life.Event) -> None:
         """Put an event into the inbox."""
         self._inbox.put_nowait(event)
 
@@ -130,7 +131,7 @@ class Application:
         try:
             async with self._group:
                 self._recover()
-                self.tell(life.Execute())
+                self.enqueue(life.Execute())
                 while not self._state.ended:
                     event = await self._inbox.get()
                     before = self.status
@@ -174,7 +175,7 @@ class Application:
             case life.PauseMain():
                 _log.info("main is executed again in %.1f s", command.delay_s)
                 loop = asyncio.get_running_loop()
-                loop.call_later(command.delay_s, self.tell, BackoffOver())
+                loop.call_later(command.delay_s, self.enqueue, BackoffOver())
             case life.StopMain():
                 if self._main:
                     self._main.process.stop(MAIN_GRACE_S)
@@ -239,7 +240,7 @@ class Application:
 
     async def _attend_main(self, main: MainProcess, assignment: Assignment, began: float) -> None:
         """Serve one execution, and enqueue how it ended once its process is reaped."""
-        desk = MainDesk(main.link, self.jobs, assignment, self._spawn, self._record_once)
+        desk = MainDesk(main.link, self.requests, assignment, self._spawn, self._record_once)
         ended = await desk.serve()
         if ended is not None:
             with contextlib.suppress(TimeoutError):
@@ -251,25 +252,25 @@ class Application:
         if self._main is main:
             self._main = None
         if ended is not None and ended.failure is None:
-            self.tell(self._returned())
+            self.enqueue(self._returned())
         elif ended is not None and ended.failure is not None:
             # The job that ``main`` names is checked: ``main`` may have built the exception itself.
             status = self.jobs.ended_as(ended.job_id)
             failure = ended.failure
             if ended.job_id and status is JobStatus.FAILED:
                 failure = replace(failure, job_id=ended.job_id)
-            self.tell(life.MainRaised(failure, cancelled=status is JobStatus.CANCELED))
+            self.enqueue(life.MainRaised(failure, cancelled=status is JobStatus.CANCELED))
         elif death.reason == "ended" and not death.signal and death.code == 0:
-            self.tell(self._returned())
+            self.enqueue(self._returned())
         else:
             message = f"the process of main {death}"
             failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
             if death.reason == "ended" and not death.signal:
                 failure = replace(failure, type="SystemExit")
-                self.tell(life.MainRaised(failure))
+                self.enqueue(life.MainRaised(failure))
             else:
                 _log.warning("%s", message)
-                self.tell(life.MainLost(failure, max(0.0, death.at - began)))
+                self.enqueue(life.MainLost(failure, max(0.0, death.at - began)))
 
     async def _record_once(self, name: str, value: str) -> str:
         """Record a value of ``main`` unless one is recorded; return the recorded one."""
@@ -365,7 +366,7 @@ class Application:
                 self.context.term, lambda body: replace(body, cancel_requested=True)
             ),
         )
-        self.tell(life.CancelRequested())
+        self.enqueue(life.CancelRequested())
 
     def _report_status(self) -> None:
         self._reporter.event(

@@ -1,18 +1,17 @@
-"""The jobs of one application in one term: their JobMasters, and the callbacks into them.
+"""The jobs of one application in one term: their JobMasters, whose state changes arrive here.
 
-``main`` submits and awaits jobs (`Jobs`), the ResourceManager offers slots and forwards messages
-of TaskManagers (`Tenant`), JobMasters report state changes (`Supervisor`). ``core.reaching``
-decides which job gives way after a failover, ``core.takeover`` when the takeover is complete.
+``core.reaching`` decides which job gives way after a failover, ``core.takeover`` when the takeover
+is complete. `job_requests` executes what ``main`` and REST request of the jobs, and `job_slots`
+compares them with what TaskManagers report.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,36 +19,25 @@ from understudy.core import application as life
 from understudy.core import job, reaching, recovery, takeover
 from understudy.core.failing import Failed
 from understudy.core.job import JobState, Phase
-from understudy.core.recovery import Inventory
-from understudy.core.slots import Placement
 from understudy.core.takeover import Takeover
-from understudy.errors import DataError, LostDataError, NotFoundError, ResultUnavailable
+from understudy.errors import DataError, NotFoundError, ResultUnavailable
 from understudy.ha.result_store import read_outcome
 from understudy.jobmanager import failure_news
 from understudy.jobmanager.checkpoint_news import CheckpointNews
 from understudy.jobmanager.job_master import JobMaster, JobMasterContext
-from understudy.jobmanager.past_results import PastResults
 from understudy.model import (
-    ApplicationRecord,
     Failure,
-    Incarnation,
     JobEntry,
     JobId,
     JobStatus,
     Outcome,
-    Pointer,
 )
 from understudy.process.persist import persist
-from understudy.process.reporter import Reporter, log_name
-from understudy.rpc import messages
-from understudy.rpc.messages import LinkMessage, Submit
-
-R = TypeVar("R")
+from understudy.process.reporter import log_name
 
 _log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
-Tell = Callable[[life.Event], None]
 
 
 @dataclass
@@ -63,34 +51,30 @@ class Marks:
 
 
 class ApplicationJobs:
-    """All jobs of one application (`Jobs`, `Tenant` and `Supervisor`)."""
+    """All jobs of one application, and the `Supervisor` of their JobMasters."""
 
     def __init__(
         self,
-        record: ApplicationRecord,
         context: JobMasterContext,
         unreached_grace_s: float,
-        reporter: Reporter,
         lost_at: float | None,
         spawn: Spawn,
-        tell: Tell,
+        enqueue: Callable[[life.Event], None],
     ) -> None:
-        self.context = dataclasses.replace(context, record=record)
+        """``enqueue`` puts an event into the application's inbox."""
+        self.context = context
         self.marks = Marks()
         self.masters: dict[JobId, JobMaster] = {}
         self.taken_over: asyncio.Future[takeover.Report] = asyncio.Future()
         self.ended: asyncio.Queue[JobId] = asyncio.Queue()
         """Jobs with a durable result, waiting for their cleanup."""
-        self.broken: Failure | None = None
-        self._record = record
-        self._reporter = reporter
+        self._record = context.record
+        self._reporter = context.reporter
         self._spawn = spawn
-        self._tell = tell
-        self._past = PastResults(context.results, context.plans.entries)
+        self._enqueue = enqueue
         self._reaching = reaching.ReachingState(unreached_grace_s)
         self._takeover = _takeover(context.plans.entries, lost_at)
-        self._takeover_told = False
-        self._without_drivers: set[Incarnation] = set()
+        self._takeover_reported = False
         self._shown: dict[JobId, tuple[JobStatus, int, bool]] = {}
 
     @property
@@ -120,14 +104,14 @@ class ApplicationJobs:
                 views[job_id] = life.JobView(reached=False, status=status, dropped=dropped)
                 continue
             views[job_id] = life.JobView(reached=False)
-            master = self._employ(job.recovered(entry), entry)
+            master = self.employ(job.recovered(entry), entry)
             if entry.cancel_requested:
-                master.tell(job.Cancel())
+                master.enqueue(job.Cancel())
             elif entry.stop_requested:
-                master.tell(job.Stop(entry.stop_requested))
+                master.enqueue(job.Stop(entry.stop_requested))
             elif recovery.is_outdated(entry, self.context.deployment):
                 _log.info("job %r: its attempt runs the code before: it is stopped", entry.name)
-                master.tell(job.Displace())
+                master.enqueue(job.Displace())
             if entry.intent and master.state.phase is Phase.RECONCILING:
                 self.context.resources.expect(entry.intent.taskmanager)
         self._settle_takeover()
@@ -141,16 +125,19 @@ class ApplicationJobs:
         self._reaching = reaching.main_started(self._reaching, running)
         self.marks.reached.clear()
         for master in self.masters.values():
-            master.tell(job.Forgotten())
+            master.enqueue(job.Forgotten())
 
     def cancel(self, job_ids: tuple[JobId, ...], reason: str = "cancelled") -> None:
         """Cancel jobs because the application is ending."""
         for job_id in job_ids:
             gave_way = self.entries[job_id].displaced
             why = f"displaced, as main took another path; {reason}" if gave_way else reason
-            self.masters[job_id].tell(job.Cancel(why))
+            self.masters[job_id].enqueue(job.Cancel(why))
 
-    def _employ(self, state: JobState, entry: JobEntry) -> JobMaster:
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def employ(self, state: JobState, entry: JobEntry) -> JobMaster:
+        """Start the JobMaster of a job."""
         master = JobMaster(state, entry, self.context, self)
         self.masters[entry.job_id] = master
         self._spawn(master.run())
@@ -158,133 +145,48 @@ class ApplicationJobs:
         self._spawn(master.savepoints.run())
         return master
 
-    # --- requests of main (Jobs) ------------------------------------------------------------------
-
-    async def submit(self, request: Submit) -> bool:
-        """Store a new job, or match a known one and bring its plan up to date."""
-        entry = self.entries.get(request.job_id)
-        known = entry is not None and not entry.displaced
-        if entry is None or recovery.needs_plan(entry, self.context.deployment):
-            if request.plan is None:
-                return False
-            if entry is None:
-                entry = await self._add(request, request.plan)
-            else:
-                entry = await self._bring_up_to_date(entry, request, request.plan)
-        if entry.result:
-            self.come_by(entry.job_id)
-            return True
-        self._tell(life.JobReached(entry.job_id))
-        self.marks.reached.add(entry.job_id)
-        self.masters[entry.job_id].tell(job.Reached())
+    def reach(self, job_id: JobId, *, known: bool) -> None:
+        """``main`` has reached a job; ``known`` if it had been submitted before."""
+        self._enqueue(life.JobReached(job_id))
+        self.marks.reached.add(job_id)
+        self.masters[job_id].enqueue(job.Reached())
         now = self.context.clock.now()
-        self._reaching, commands = reaching.reached(
-            self._reaching, entry.job_id, known=known, now=now
-        )
+        self._reaching, commands = reaching.reached(self._reaching, job_id, known=known, now=now)
         self._follow(commands)
-        return True
 
-    async def _add(self, request: Submit, plan: Pointer) -> JobEntry:
-        plans, term = self.context.plans, self.context.term
-        entry = JobEntry(
-            job_id=request.job_id,
-            name=request.name,
-            occurrence=request.occurrence,
-            plan=plan,
-            submitted_at=self.context.clock.wall(),
-            deployment=self.context.deployment,
-            limits=request.limits,
-            arguments=request.arguments,
-        )
-        await _write("store a job", lambda: plans.add(term, entry))
-        self._employ(job.submitted(entry.job_id), entry)
-        return entry
-
-    async def _bring_up_to_date(self, entry: JobEntry, request: Submit, plan: Pointer) -> JobEntry:
-        """Point the job's next attempt to the plan and limits that this deployment has submitted.
-
-        The old plan goes with the application's directory: an attempt may still be reading it.
-        """
-        plans, term, deployment = self.context.plans, self.context.term, self.context.deployment
-
-        def change(entry: JobEntry) -> JobEntry:
-            if entry.result:
-                return entry
-            return replace(
-                entry,
-                plan=plan,
-                deployment=deployment,
-                limits=request.limits,
-                arguments=request.arguments,
-            )
-
-        return await _write(
-            "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
-        )
-
-    async def past(self, job_id: JobId) -> dict[JobId, Outcome]:
-        """Read the outcomes of finished jobs, several at once."""
-        return await self._past.read(job_id)
-
-    def come_by(self, job_id: JobId) -> None:
-        """Count a finished job as reached and skipped."""
-        entry = self._entry(job_id)
+    def skip(self, job_id: JobId) -> None:
+        """``main`` has reached a finished job, which is not executed again."""
+        entry = self.entry(job_id)
         assert entry.result is not None
-        self._tell(life.JobReached(job_id))
+        self._enqueue(life.JobReached(job_id))
         self.marks.reached.add(job_id)
         self.marks.skipped.add(job_id)
         self._show(job_id, entry.name, entry.result.status, entry.result.attempt)
 
+    def result_delivered(self, job_id: JobId) -> None:
+        """``main`` has received the job's outcome."""
+        self._enqueue(life.ResultDelivered(job_id))
+
+    def broken(self, failure: Failure) -> None:
+        """No driver can be started for the application."""
+        self._enqueue(life.Broken(failure))
+
+    def entry(self, job_id: JobId) -> JobEntry:
+        """Return a job as it is stored; raises `NotFoundError`."""
+        entry = self.entries.get(job_id)
+        if entry is None:
+            raise NotFoundError(f"application {self.context.application_id} has no job {job_id}")
+        return entry
+
     async def outcome(self, job_id: JobId) -> Outcome:
-        """Wait for the job's end, then read its result from storage."""
-        entry = self._entry(job_id)
-        if entry.result is None:
-            await self.masters[job_id].done.wait()
-            entry = self._entry(job_id)
+        """Read an ended job's outcome from storage; raises `ResultUnavailable`."""
+        entry = self.entry(job_id)
         result, results = entry.result, self.context.results
         assert result is not None
         try:
             return await persist("read a result", lambda: read_outcome(results, job_id, result))
         except (NotFoundError, DataError) as error:
             raise ResultUnavailable(f"job {entry.name!r}: {error}") from error
-
-    def job_status(self, job_id: JobId) -> JobStatus:
-        """Return the status of the stored result, else of the JobMaster."""
-        entry = self._entry(job_id)
-        if entry.result:
-            return entry.result.status
-        return job.status_of(self.masters[job_id].state)
-
-    async def cancel_job(self, job_id: JobId) -> None:
-        """Store the request, then enqueue the cancellation."""
-        if self._entry(job_id).result:
-            return
-        plans, term = self.context.plans, self.context.term
-        await _write(
-            "note that a job is to be cancelled",
-            lambda: plans.update(term, job_id, lambda e: replace(e, cancel_requested=True)),
-        )
-        self.masters[job_id].tell(job.Cancel())
-
-    def kept(self, job_id: JobId) -> tuple[str, str]:
-        """Return the paths of the retained checkpoint and of the savepoint; empty without them."""
-        result = self._entry(job_id).result
-        return (result.checkpoint, result.savepoint) if result else ("", "")
-
-    def arguments(self, job_id: JobId) -> dict[str, str]:
-        """Return the digests of the job's arguments; empty where other code has stored them."""
-        entry = self._entry(job_id)
-        return entry.arguments if entry.deployment == self.context.deployment else {}
-
-    def result_delivered(self, job_id: JobId) -> None:
-        """Enqueue the delivery for the application."""
-        self._tell(life.ResultDelivered(job_id))
-
-    def _entry(self, job_id: JobId) -> JobEntry:
-        entry = self.entries.get(job_id)
-        if entry is None:
-            raise NotFoundError(f"application {self._record.application_id} has no job {job_id}")
-        return entry
 
     # --- state changes of jobs (Supervisor) -------------------------------------------------------
 
@@ -309,21 +211,33 @@ class ApplicationJobs:
             how = "displaced" if state.status is JobStatus.CANCELED else "skipped"
             self._settle_takeover(master.job_id, how)
             self.ended.put_nowait(master.job_id)
-            self._spawn(self._tell_end(master))
+            self._spawn(self._report_end(master))
         if state.reached or not _occupied(state):  # Unreached running jobs are still undecided.
             status, adopted = job.status_of(state), state.adopted
             self._show(master.job_id, master.name, status, state.attempt, adopted=adopted)
 
+    def no_slot(self, master: JobMaster) -> None:
+        """Report why the job waits; start the grace period after which an unreached job yields."""
+        self._reporter.event(
+            "job-waits",
+            job_id=master.job_id,
+            name=master.name,
+            waits=self.context.resources.why_waiting(master.job_id, None),
+        )
+        now = self.context.clock.now()
+        self._reaching = reaching.no_slot(self._reaching, master.job_id, now)
+        self._watch_grace()
+
     def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
         """Report the failed attempt."""
         log = log_name(self._record.run_id, self._record.application_id)
-        failure_news.tell(self._reporter, log, master.entry, end, failure)
+        failure_news.report(self._reporter, log, master.entry, end, failure)
 
     def audience(self, master: JobMaster) -> CheckpointNews:
         """Return the job's reporter of checkpoint events."""
         return CheckpointNews(self._reporter, master.job_id, master.name, self.context.attention)
 
-    async def _tell_end(self, master: JobMaster) -> None:
+    async def _report_end(self, master: JobMaster) -> None:
         result = self.entries[master.job_id].result
         assert result is not None
         failure = None
@@ -333,7 +247,7 @@ class ApplicationJobs:
             except ResultUnavailable:
                 failure = Failure(type="JobFailed", message=result.reason)
             failure = failure and replace(failure, job_id=master.job_id)
-        self._tell(life.JobEnded(master.job_id, result.status, failure))
+        self._enqueue(life.JobEnded(master.job_id, result.status, failure))
 
     def _show(
         self, job_id: JobId, name: str, status: JobStatus, attempt: int, *, adopted: bool = False
@@ -356,12 +270,12 @@ class ApplicationJobs:
             for job_id in command.jobs:
                 match command:
                     case reaching.BeginJobs():
-                        self.masters[job_id].tell(job.Begin())
+                        self.masters[job_id].enqueue(job.Begin())
                     case reaching.GiveWay():
                         _log.info(
                             "job %r gives way: main took another path", self.masters[job_id].name
                         )
-                        self.masters[job_id].tell(job.Displace())
+                        self.masters[job_id].enqueue(job.Displace())
         self._watch_grace()
 
     def _watch_grace(self) -> None:
@@ -375,116 +289,6 @@ class ApplicationJobs:
         if commands:
             self._follow(commands)
 
-    # --- messages of TaskManagers (Tenant) --------------------------------------------------------
-
-    def wanted(self) -> messages.Prepare | None:
-        """Return the message that prepares drivers for this application."""
-        return messages.Prepare(
-            application_id=self._record.application_id,
-            run_id=self._record.run_id,
-            cluster=self.context.incarnation,
-            directory=self.context.directory,
-            profile=self._record.profile,
-            artifacts=self._record.artifacts,
-        )
-
-    def slot_offered(self, job_id: JobId, placement: Placement) -> None:
-        """Enqueue the offer for the job's JobMaster."""
-        self.masters[job_id].tell(job.Offered(placement))
-
-    def no_slot(self, job_id: JobId) -> None:
-        """Report why the job waits; start the grace period after which an unreached job yields."""
-        self._reporter.event(
-            "job-waits",
-            job_id=job_id,
-            name=self.entries[job_id].name,
-            waits=self.context.resources.why_waiting(job_id, None),
-        )
-        self._reaching = reaching.no_slot(self._reaching, job_id, self.context.clock.now())
-        self._watch_grace()
-
-    def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
-        """Compare the reported attempts with the stored ones; stop the unknown ones."""
-        verdict = recovery.judge(taskmanager, reported, self.entries)
-        for job_id in verdict.running:
-            master = self.masters[job_id]
-            if master.state.placement:
-                self.context.resources.occupy(job_id, master.state.placement)
-            master.tell(job.Running(self.entries[job_id].attempt))
-        for job_id in verdict.lost:
-            reason = "its TaskManager does not have it"
-            self.masters[job_id].tell(job.Lost(self.entries[job_id].attempt, reason, 0.0))
-        for item in verdict.foreign:
-            stop = messages.StopAttempt(job_id=item.job_id, attempt=item.attempt)
-            self.context.resources.send(taskmanager, stop)
-
-    def told(self, taskmanager: Incarnation, message: LinkMessage) -> None:
-        """Dispatch the message to the job's JobMaster."""
-        if isinstance(message, messages.CannotStart):
-            self._cannot_start(taskmanager, message.reason)
-            return
-        master = self.masters.get(getattr(message, "job_id", JobId("")))
-        if master is None:
-            if isinstance(message, messages.AttemptEnded):  # Recorded under an earlier leader.
-                forget = messages.Forget(job_id=message.job_id, attempt=message.attempt)
-                self.context.resources.send(taskmanager, forget)
-            return
-        match message:
-            case messages.AttemptRunning():
-                master.tell(job.Running(message.attempt))
-            case messages.AttemptEnded():
-                master.tell(
-                    job.Ended(
-                        message.attempt,
-                        message.status,
-                        message.retryable,
-                        message.source,
-                        message.ran_s,
-                        message.start_time,
-                        message.end_time,
-                        dead=message.reaped,
-                    )
-                )
-            case messages.AttemptLost():
-                master.tell(job.Lost(message.attempt, message.reason, message.ran_s))
-            case messages.AttemptRefused():
-                master.tell(job.Refused(message.attempt, message.reason))
-            case messages.Progress():
-                self._progressed(master, message)
-            case messages.CheckpointsTaken():
-                master.checkpoints.taken(taskmanager, message)
-
-    def _cannot_start(self, taskmanager: Incarnation, reason: str) -> None:
-        """Give up once no TaskManager can start a driver."""
-        self._without_drivers.add(taskmanager)
-        for other, view in self.context.resources.taskmanagers.items():
-            if other not in self._without_drivers or any(
-                driver.state in {"warm", "busy"} for driver in view.drivers
-            ):
-                _log.warning("TaskManager %s cannot start drivers: %s", taskmanager[:8], reason)
-                return
-        self.broken = Failure(type="DriverStartError", message=reason)
-        self._tell(life.Broken(self.broken))
-
-    def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
-        """Report every attempt on the TaskManager as lost."""
-        for master in self.masters.values():
-            place = master.state.placement
-            if place and place.taskmanager == taskmanager:
-                master.tell(job.Lost(master.state.attempt, reason, master.ran_s()))
-
-    def _progressed(self, master: JobMaster, progress: messages.Progress) -> None:
-        master.progress = progress
-        self._reporter.event(
-            "job-progress",
-            job_id=master.job_id,
-            name=master.name,
-            attempt=progress.attempt,
-            tasks_done=progress.tasks_done,
-            tasks_total=progress.tasks_total,
-            stage=progress.stage,
-        )
-
     # --- the takeover -----------------------------------------------------------------------------
 
     def _settle_takeover(self, job_id: JobId | None = None, how: str = "") -> None:
@@ -496,11 +300,11 @@ class ApplicationJobs:
         if report:
             self.taken_over.set_result(report)
 
-    def tell_takeover(self) -> None:
+    def report_takeover(self) -> None:
         """Report the takeover once, after its end and after the event that names the leader."""
-        if self._takeover_told or not self.taken_over.done():
+        if self._takeover_reported or not self.taken_over.done():
             return
-        self._takeover_told = True
+        self._takeover_reported = True
         report = self.taken_over.result()
         done = report.takeover
         self._reporter.event(
@@ -512,14 +316,6 @@ class ApplicationJobs:
             displaced=list(done.displaced),
             term=self.context.term,
         )
-
-
-async def _write(what: str, operation: Callable[[], Awaitable[R]]) -> R:
-    """Write to the stored jobs; raises `DataError` where they are damaged or gone."""
-    try:
-        return await persist(what, operation)
-    except NotFoundError as error:
-        raise LostDataError(str(error)) from error
 
 
 def _occupied(state: JobState) -> bool:

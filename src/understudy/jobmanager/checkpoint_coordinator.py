@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.core import checkpoints
-from understudy.core.checkpoints import Retention, Telling
+from understudy.core.checkpoints import CheckpointReport, Retention
 from understudy.core.writes import has_only_begun
 from understudy.errors import CheckpointError, DataError, NotFoundError, TooLargeError
 from understudy.ha.checkpoint_store import CheckpointStore
@@ -31,7 +31,6 @@ from understudy.model import (
     Checkpoints,
     Failure,
     Incarnation,
-    JobId,
     Term,
 )
 from understudy.process.persist import persist
@@ -99,7 +98,6 @@ class CheckpointCoordinator:
 
     def __init__(
         self,
-        job_id: JobId,
         store: CheckpointStore,
         term: Term,
         settings: CheckpointSettings,
@@ -107,7 +105,7 @@ class CheckpointCoordinator:
         clock: Clock,
         audience: Audience,
     ) -> None:
-        self._job_id = job_id
+        self._job_id = store.job_id
         self._store = store
         self._term = term
         self._settings = settings
@@ -214,11 +212,11 @@ class CheckpointCoordinator:
             await self._claim()
         ends = False
         while not ends:
-            told = [await self._inbox.get()]
+            received = [await self._inbox.get()]
             while not self._inbox.empty():
-                told.append(self._inbox.get_nowait())
-            ends = None in told
-            await self._record([one for one in told if one is not None])
+                received.append(self._inbox.get_nowait())
+            ends = None in received
+            await self._record([one for one in received if one is not None])
         self._audience.over()
         self._over.set()
 
@@ -228,27 +226,27 @@ class CheckpointCoordinator:
         An unreadable document waits for a person's repair: without it, the job would repeat work
         that is done already.
         """
-        told = False
+        reported = False
         while not self._store.is_claimed:
             try:
                 await persist("claim a job's checkpoints", lambda: self._store.claim(self._term))
             except (DataError, NotFoundError) as error:
                 if self._unneeded.is_set():
                     return False
-                if not told:
+                if not reported:
                     self._audience.unreadable(str(error))
-                told = True
+                reported = True
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(REPAIR_LOOK_S):
                         await self._unneeded.wait()
-        if told:
+        if reported:
             self._audience.unreadable("")
         return True
 
-    async def _record(self, told: list[tuple[Incarnation, CheckpointsTaken]]) -> None:
+    async def _record(self, received: list[tuple[Incarnation, CheckpointsTaken]]) -> None:
         async with self._turn:
             heard = []
-            for taskmanager, message in told:
+            for taskmanager, message in received:
                 if message.attempt == self._attempt:
                     heard.append((taskmanager, message))
                 else:
@@ -277,12 +275,12 @@ class CheckpointCoordinator:
         news = [one for one in heard if (one.attempt, one.sequence) > self._store.body.heard]
         for message in news:
             self._count_failed(message.failed, message.last_failed)
-        told = [Telling(one.attempt, one.sequence, one.checkpoints) for one in heard]
+        received = [CheckpointReport(one.attempt, one.sequence, one.checkpoints) for one in heard]
         before, numbered = self._store.body.counter, list[tuple[Checkpoint, ...]]()
 
         def change(body: Checkpoints) -> Checkpoints:
             nonlocal numbered
-            body, numbered = checkpoints.hear(body, told, self._settings.num_retained)
+            body, numbered = checkpoints.hear(body, received, self._settings.num_retained)
             return body
 
         while news and not await self._update("record a checkpoint", change):
@@ -300,8 +298,8 @@ class CheckpointCoordinator:
     def _no_room(self, error: TooLargeError, heard: list[CheckpointsTaken]) -> None:
         """Count refused checkpoints without a write: a job may retry for ever."""
         self._audience.full(str(error))
-        told = [one for message in heard for one in message.checkpoints]
-        refused = [one for one in told if not has_only_begun(one)]
+        received = [one for message in heard for one in message.checkpoints]
+        refused = [one for one in received if not has_only_begun(one)]
         if refused:
             failure = Failure(type="TooLargeError", message=str(error), time=self._clock.wall())
             last = replace(refused[-1], offsets=NULL, note=NULL, failure=failure)
@@ -329,8 +327,8 @@ class CheckpointCoordinator:
         counted = store.body.failed_total
 
         def both(body: Checkpoints) -> Checkpoints:
-            is_told = body.failed_total > counted  # A write whose outcome was unknown.
-            return change(body if is_told else checkpoints.failed(body, *failed))
+            is_written = body.failed_total > counted  # A write whose outcome was unknown.
+            return change(body if is_written else checkpoints.failed(body, *failed))
 
         if failed[0]:
             with contextlib.suppress(TooLargeError):

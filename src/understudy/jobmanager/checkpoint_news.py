@@ -38,7 +38,7 @@ class CheckpointNews:
         self._name = name
         self._attention = attention
         self._is_full = False
-        self._untold: dict[Slot, list[Checkpoint]] = {}
+        self._unreported: dict[Slot, list[Checkpoint]] = {}
         """Checkpoints not reported yet, of each slot with an event within the last second."""
         self._timers: dict[Slot, asyncio.TimerHandle] = {}
 
@@ -48,9 +48,9 @@ class CheckpointNews:
             return
         which = slot(checkpoint)
         if which in self._timers:
-            self._untold.setdefault(which, []).append(checkpoint)
+            self._unreported.setdefault(which, []).append(checkpoint)
             return
-        self._tell(checkpoint, 1, checkpoint.rows)
+        self._report(checkpoint, 1, checkpoint.rows)
         self._pause(which)
 
     def failed(self, last: Checkpoint, count: int) -> None:
@@ -116,12 +116,12 @@ class CheckpointNews:
             self._pause(which)
 
     def _flush(self, which: Slot) -> bool:
-        untold = self._untold.pop(which, [])
-        if untold:
-            self._tell(untold[-1], len(untold), sum(one.rows for one in untold))
-        return bool(untold)
+        unreported = self._unreported.pop(which, [])
+        if unreported:
+            self._report(unreported[-1], len(unreported), sum(one.rows for one in unreported))
+        return bool(unreported)
 
-    def _tell(self, latest: Checkpoint, count: int, rows: int) -> None:
+    def _report(self, latest: Checkpoint, count: int, rows: int) -> None:
         self._event(
             "checkpoint-completed",
             latest.attempt,
@@ -132,8 +132,8 @@ class CheckpointNews:
             duration_s=round(latest.duration_s, 3),
         )
 
-    def _event(self, kind: str, attempt: int, /, **told: Any) -> None:
-        self._reporter.event(kind, job_id=self._job_id, name=self._name, attempt=attempt, **told)
+    def _event(self, kind: str, attempt: int, /, **fields: Any) -> None:
+        self._reporter.event(kind, job_id=self._job_id, name=self._name, attempt=attempt, **fields)
 
 
 def _identity(one: Checkpoint) -> dict[str, Any]:

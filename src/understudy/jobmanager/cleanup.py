@@ -15,9 +15,11 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from understudy.config import Configuration, options
 from understudy.core import ending
 from understudy.core.ending import CleanJob, EndApplication, EndingStep
 from understudy.errors import DataError, NotFoundError
@@ -60,6 +62,26 @@ PUBLISH_RESULT = "publish the application's result"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class CleanupSettings:
+    """The options about cleanup."""
+
+    strategy: CleanupStrategy
+    keep_results: bool = False
+    """Whether whole results stay, beside the tombstone."""
+    history: int = HISTORY_MAX
+    """Most failures of a job that its tombstone keeps."""
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> CleanupSettings:
+        """Return the settings of a configuration."""
+        return cls(
+            CleanupStrategy.of(configuration),
+            not configuration.get(options.DELETE_ON_COMMIT),
+            configuration.get(options.EXCEPTION_HISTORY),
+        )
+
+
 class Cleanup:
     """The cleanup of one application."""
 
@@ -69,18 +91,15 @@ class Cleanup:
         plans: ExecutionPlanStore,
         services: HighAvailabilityServices,
         term: Term,
-        strategy: CleanupStrategy,
-        *,
-        keep_results: bool,
-        history: int = HISTORY_MAX,
+        settings: CleanupSettings,
     ) -> None:
         self._stored = stored
         self._plans = plans
         self._services = services
         self._term = term
-        self._strategy = strategy
-        self._keep = keep_results
-        self._history = history
+        self._strategy = settings.strategy
+        self._keep = settings.keep_results
+        self._history = settings.history
         self._history_room = HISTORIES_CHARS_MAX
         self._done: frozenset[EndingStep] = frozenset()
         self._file: bytes | None = None

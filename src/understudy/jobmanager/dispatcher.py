@@ -38,8 +38,7 @@ from understudy.jobmanager import attention, redeployment
 from understudy.jobmanager.application import Application, ApplicationSettings
 from understudy.jobmanager.attention import Inspector, Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
-from understudy.jobmanager.cleanup import Cleanup
-from understudy.jobmanager.effort import CleanupStrategy
+from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.job_master import JobMasterContext
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
@@ -95,8 +94,40 @@ class RunEnd:
     status: ApplicationStatus
 
 
-async def _tell_nobody(ended: RunEnd) -> None:
+async def _ignore(ended: RunEnd) -> None:
     """Ignore the end of the run."""
+
+
+@dataclass(frozen=True)
+class DispatcherSettings:
+    """The options of a Dispatcher, and of the applications that it executes."""
+
+    strategy: Strategy
+    checkpoints: CheckpointSettings
+    cleanup: CleanupSettings
+    shutdown_on_finish: bool
+    tombstone_ttl_s: float
+    redacted_keys: tuple[str, ...]
+    result_size_max: int
+    no_retry: tuple[str, ...]
+    terminate_on_job_failure: bool | None
+    unreached_grace_s: float
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> DispatcherSettings:
+        """Return the settings of a configuration."""
+        return cls(
+            Strategy.of(configuration),
+            CheckpointSettings.of(configuration),
+            CleanupSettings.of(configuration),
+            configuration.get(options.SHUTDOWN_ON_FINISH),
+            configuration.get(options.TOMBSTONE_TTL),
+            configuration.get(options.REDACTED_KEYS),
+            configuration.get(options.RESULT_MAX_SIZE),
+            configuration.get(options.NO_RETRY),
+            configuration.find(options.TERMINATE_ON_JOB_FAILURE),
+            configuration.get(options.UNREACHED_GRACE),
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +144,7 @@ class Surroundings:
     reporter: Reporter
     clock: Clock
     chance: random.Random
-    tell_end: Callable[[RunEnd], Awaitable[None]] = _tell_nobody
+    report_end: Callable[[RunEnd], Awaitable[None]] = _ignore
     """Called with the end of the run by a leader that continues to lead."""
 
 
@@ -128,6 +159,7 @@ class Dispatcher:
         resources: ResourceManager,
     ) -> None:
         self._around = around
+        self._settings = DispatcherSettings.of(around.configuration)
         self._binding = binding
         self._leadership = leadership
         self._resources = resources
@@ -145,13 +177,13 @@ class Dispatcher:
         cluster that outlives its application, the leader leads until a request closes the cluster.
         """
         ended = await self._run(publish)
-        if ended is None or self._around.configuration.get(options.SHUTDOWN_ON_FINISH):
+        if ended is None or self._settings.shutdown_on_finish:
             return ended
         self.application = self.cleanup = None
         self._resources.serve(None)
         if not self._leadership.addresses[0]:
             await publish()
-        await self._around.tell_end(ended)
+        await self._around.report_end(ended)
         return await asyncio.Future()
 
     async def _run(self, publish: Publish) -> RunEnd | None:
@@ -239,7 +271,7 @@ class Dispatcher:
         """Drop the expired tombstones, except the one that this process is about to answer with."""
         around = self._around
         kept = decision.tombstone if isinstance(decision, AnswerRun) else None
-        ttl_s, now = around.configuration.get(options.TOMBSTONE_TTL), around.clock.wall()
+        ttl_s, now = self._settings.tombstone_ttl_s, around.clock.wall()
         await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
 
     # --- submitting -------------------------------------------------------------------------------
@@ -286,7 +318,7 @@ class Dispatcher:
             return await self._wait_for_application(publish, body.application_id)
         await self._sweep(finally_=not self._is_left_behind(tombstone))
         await self._around.locks.sweep(frozenset({self._around.me}))
-        if around.configuration.get(options.SHUTDOWN_ON_FINISH):
+        if self._settings.shutdown_on_finish:
             # What remains of the cluster is its terms and its tombstones.
             await around.services.registry.record(self._leadership.term, lambda _: [])
         return RunEnd(tombstone.run_id, tombstone.status)
@@ -320,19 +352,17 @@ class Dispatcher:
     ) -> None:
         around = self._around
         record = await around.services.applications.record(stored.body)
-        learn_secrets(record.profile.conf, around.configuration.get(options.REDACTED_KEYS))
+        learn_secrets(record.profile.conf, self._settings.redacted_keys)
         application = Application(
             stored,
-            record,
-            self._context(stored, plans),
-            await self._settings(stored, record),
+            self._context(stored, record, plans),
+            await self._application_settings(stored, record),
             around.services,
             around.mains,
-            around.reporter,
             self._leadership.lost_at,
         )
         self.application = application
-        self._resources.serve(application.jobs)
+        self._resources.serve(application.slots)
         published = asyncio.Event()
 
         async def publish_and_note() -> None:
@@ -348,7 +378,7 @@ class Dispatcher:
             async with asyncio.TaskGroup() as group:
                 group.create_task(publish_and_note())
                 group.create_task(application.run())
-            application.jobs.tell_takeover()
+            application.jobs.report_takeover()
         finally:
             for task in background:
                 task.cancel()
@@ -372,7 +402,7 @@ class Dispatcher:
         """Report the takeover, once complete, and store its seconds in the history."""
         report = await application.jobs.taken_over
         await published.wait()
-        application.jobs.tell_takeover()
+        application.jobs.report_takeover()
         term = self._leadership.term
 
         def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
@@ -383,8 +413,10 @@ class Dispatcher:
 
         self.registry = await self._around.services.registry.record(term, change)
 
-    def _context(self, stored: StoredApplication, plans: ExecutionPlanStore) -> JobMasterContext:
-        around = self._around
+    def _context(
+        self, stored: StoredApplication, record: ApplicationRecord, plans: ExecutionPlanStore
+    ) -> JobMasterContext:
+        around, settings = self._around, self._settings
         return JobMasterContext(
             term=self._leadership.term,
             application_id=stored.body.application_id,
@@ -392,8 +424,8 @@ class Dispatcher:
             cluster=around.services.locations.cluster,
             directory=stored.body.directory,
             deployment=stored.body.deployment,
-            result_size_max=around.configuration.get(options.RESULT_MAX_SIZE),
-            strategy=Strategy.of(around.configuration),
+            result_size_max=settings.result_size_max,
+            strategy=settings.strategy,
             plans=plans,
             results=around.services.job_results,
             storage=around.services.storage,
@@ -401,17 +433,19 @@ class Dispatcher:
             clock=around.clock,
             chance=around.chance,
             register=around.services.register,
-            checkpoints=CheckpointSettings.of(around.configuration),
+            checkpoints=settings.checkpoints,
+            record=record,
+            reporter=around.reporter,
             incarnation=self.registry.incarnation if self.registry else "",
             attention=self.attention,
-            history=around.configuration.get(options.EXCEPTION_HISTORY),
-            no_retry=around.configuration.get(options.NO_RETRY),
+            history=settings.cleanup.history,
+            no_retry=settings.no_retry,
         )
 
-    async def _settings(
+    async def _application_settings(
         self, stored: StoredApplication, record: ApplicationRecord
     ) -> ApplicationSettings:
-        around = self._around
+        around, settings = self._around, self._settings
         directory = await around.services.storage.run(
             code.lay_out,
             around.services.storage.blocking,
@@ -420,25 +454,17 @@ class Dispatcher:
             record.artifacts,
         )
         return ApplicationSettings(
-            strategy=Strategy.of(around.configuration),
-            policy=around.configuration.find(options.TERMINATE_ON_JOB_FAILURE),
-            unreached_grace_s=around.configuration.get(options.UNREACHED_GRACE),
+            strategy=settings.strategy,
+            policy=settings.terminate_on_job_failure,
+            unreached_grace_s=settings.unreached_grace_s,
             code_root=str(directory),
             python_path=code.python_path(str(directory), record.artifacts),
-            redacted_keys=around.configuration.get(options.REDACTED_KEYS),
+            redacted_keys=settings.redacted_keys,
         )
 
     def _cleanup(self, stored: StoredApplication, plans: ExecutionPlanStore) -> Cleanup:
-        around = self._around
-        return Cleanup(
-            stored,
-            plans,
-            around.services,
-            self._leadership.term,
-            CleanupStrategy.of(around.configuration),
-            keep_results=not around.configuration.get(options.DELETE_ON_COMMIT),
-            history=around.configuration.get(options.EXCEPTION_HISTORY),
-        )
+        services, term = self._around.services, self._leadership.term
+        return Cleanup(stored, plans, services, term, self._settings.cleanup)
 
     # --- ending -----------------------------------------------------------------------------------
 

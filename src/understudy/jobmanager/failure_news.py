@@ -19,7 +19,7 @@ ONCE = "not restarted: another attempt would repeat what this one has written"
 """Why an exception ends such a job."""
 
 
-def tell(reporter: Reporter, log: str, job: JobEntry, end: Failed, failure: Failure) -> None:
+def report(reporter: Reporter, log: str, job: JobEntry, end: Failed, failure: Failure) -> None:
     """Report a failed attempt to programs and people, and write it to the log named ``log``."""
     short = bounded(failure)
     kind, message, traceback = masked(short.type), masked(short.message), masked(short.traceback)

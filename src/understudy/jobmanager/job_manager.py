@@ -11,13 +11,13 @@ import contextlib
 import logging
 from dataclasses import dataclass, replace
 
+from understudy.config import Configuration, options
 from understudy.core import liveness
 from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch_turns import open_turns
 from understudy.ha.retrieval import retrieve
-from understudy.ha.turns import Deaths
 from understudy.jobmanager.counts import CountingReporter, LeaderCounts
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.resource_manager import ResourceManager
@@ -66,6 +66,19 @@ class LeadingTerm:
         return bool(self.leadership.addresses[0])
 
 
+@dataclass(frozen=True)
+class JobManagerSettings:
+    """The options of a JobManager, except those of its Dispatcher."""
+
+    timing: Timing
+    adoption_grace_s: float
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> JobManagerSettings:
+        """Return the settings of a configuration."""
+        return cls(Timing.of(configuration), configuration.get(options.ADOPTION_GRACE))
+
+
 class JobManager:
     """One JobManager process."""
 
@@ -74,10 +87,8 @@ class JobManager:
         me: LeaderRecord,
         around: Surroundings,
         binding: Binding,
-        timing: Timing,
-        adoption_grace_s: float,
+        settings: JobManagerSettings,
         network: Network[LinkMessage],
-        deaths: Deaths,
         guardian: GuardianLink,
     ) -> None:
         """``me`` is the record to publish: holder, names and addresses of this process."""
@@ -93,15 +104,15 @@ class JobManager:
         self.waits_for_run = False
         """True while it does not contend: started without an application, before any run exists."""
         self._binding = binding
-        self._timing = timing
-        self._adoption_grace_s = adoption_grace_s
+        self._timing = timing = settings.timing
+        self._adoption_grace_s = settings.adoption_grace_s
         self._network = network
         self._guardian = guardian
         self._holder = Holder()
         self._changed = asyncio.Event()
         services = around.services
         turns = open_turns(
-            services.latch(me), services.register, timing, around.clock, deaths, around.chance
+            services.latch(me), services.register, timing, around.clock, around.locks, around.chance
         )
         self._election = Election(
             services.register,

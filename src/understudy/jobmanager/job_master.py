@@ -52,6 +52,7 @@ from understudy.model import (
     ApplicationId,
     ApplicationRecord,
     Failure,
+    Incarnation,
     Intent,
     JobEntry,
     JobId,
@@ -65,7 +66,14 @@ from understudy.model import (
     Term,
 )
 from understudy.process.persist import once, persist
+from understudy.process.reporter import Reporter
 from understudy.rpc import messages
+from understudy.rpc.messages import AttemptMessage
+
+AttemptEvent = (
+    messages.AttemptRunning | messages.AttemptEnded | messages.AttemptLost | messages.AttemptRefused
+)
+"""A message that changes the state of the job."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,10 +99,11 @@ class JobMasterContext:
     chance: random.Random
     register: Register
     checkpoints: CheckpointSettings
+    record: ApplicationRecord
+    """The submission of the application."""
+    reporter: Reporter
     incarnation: str = ""
     """Incarnation of the cluster: unique, also among clusters with the same id."""
-    record: ApplicationRecord | None = None
-    """The submission of the application."""
     history: int = HISTORY_MAX
     """Most failures of a job that are kept."""
     no_retry: tuple[str, ...] = ()
@@ -108,6 +117,10 @@ class Supervisor(Protocol):
 
     def job_changed(self, master: JobMaster, before: JobState) -> None:
         """The job's state has changed."""
+        ...
+
+    def no_slot(self, master: JobMaster) -> None:
+        """The job waits for a slot."""
         ...
 
     def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
@@ -138,7 +151,6 @@ class JobMaster:
         self._keeping: set[asyncio.Task[None]] = set()
         """Writes and reports of failures; only the job's end waits for them."""
         self.checkpoints = CheckpointCoordinator(
-            entry.job_id,
             CheckpointStore(context.register, context.plans, context.application_id, entry.job_id),
             context.term,
             context.checkpoints,
@@ -147,13 +159,14 @@ class JobMaster:
             supervisor.audience(self),
         )
         self.savepoints = SavepointCoordinator(
-            entry.job_id,
             About(
+                entry.job_id,
                 entry.name,
-                context.record.name if context.record else "",
+                context.record.name,
                 context.application_id,
                 context.run_id,
                 context.cluster,
+                _start_from(context.record, entry),
             ),
             Directories(
                 context.storage.url,
@@ -162,9 +175,8 @@ class JobMaster:
             ),
             self.checkpoints,
             context.clock,
-            self.tell,
+            self.enqueue,
             self._note_stop,
-            _start_from(context.record, entry),
         )
         self._context = context
         self._supervisor = supervisor
@@ -196,11 +208,37 @@ class JobMaster:
         """
         return 0.0 if self.began is None else self._context.clock.now() - self.began
 
-    def tell(self, event: job.Event) -> None:
+    def enqueue(self, event: job.Event) -> None:
         """Put an event into the inbox."""
         if isinstance(event, job.Cancel):
             self.checkpoints.give_up()
         self._inbox.put_nowait(event)
+
+    def receive(self, taskmanager: Incarnation, message: AttemptMessage) -> None:
+        """Put a TaskManager's message about the job's attempt into the inbox.
+
+        Checkpoints have an inbox of their own: a slow write of theirs does not delay the job.
+        """
+        match message:
+            case messages.CheckpointsTaken():
+                self.checkpoints.taken(taskmanager, message)
+            case messages.Progress():
+                self._progressed(message)
+            case _:
+                self.enqueue(_event(message))
+
+    def _progressed(self, progress: messages.Progress) -> None:
+        """Show the progress, which no decision depends on."""
+        self.progress = progress
+        self._context.reporter.event(
+            "job-progress",
+            job_id=self.job_id,
+            name=self.name,
+            attempt=progress.attempt,
+            tasks_done=progress.tasks_done,
+            tasks_total=progress.tasks_total,
+            stage=progress.stage,
+        )
 
     async def run(self) -> None:
         """Drive the job until it has a durable result."""
@@ -231,7 +269,7 @@ class JobMaster:
         self._note(before, event)
         self._supervisor.job_changed(self, before)
         if end := failing.failed(before, event, self.state, commands, self._strategy):
-            self._aside(once("tell why an attempt failed", lambda: self._tell_failure(end)))
+            self._aside(once("tell why an attempt failed", lambda: self._report_failure(end)))
         for command in commands:
             await self._obey(command)
 
@@ -264,7 +302,7 @@ class JobMaster:
             once("keep why an attempt was lost", lambda: self._history.keep(self.job_id, failure))
         )
 
-    async def _tell_failure(self, end: Failed) -> None:
+    async def _report_failure(self, end: Failed) -> None:
         now = self._context.clock.wall()
         if end.lost:
             failure: Failure | None = Failure(type=LOST, message=end.lost, time=now)
@@ -285,12 +323,13 @@ class JobMaster:
         context = self._context
         match command:
             case job.RequestSlot():
-                context.resources.request(self.job_id)
+                if not context.resources.request(self.job_id):
+                    self._supervisor.no_slot(self)
             case job.ReturnSlot():
                 context.resources.release(self.job_id)
             case job.StoreIntent():
                 await self._store_intent(command.attempt, command.placement, command.restarts)
-                self.tell(job.IntentStored())
+                self.enqueue(job.IntentStored())
             case job.DeployAttempt():
                 self._deploy(command.attempt, command.placement)
             case job.EndAttempt():
@@ -303,10 +342,10 @@ class JobMaster:
                 self.savepoints.stands_still()
             case job.RecordResult():
                 await self._record(command)
-                self.tell(job.Recorded())
+                self.enqueue(job.Recorded())
             case job.RecordDisplaced():
                 await self._update("note that a job gave way", _displaced)
-                self.tell(job.Recorded())
+                self.enqueue(job.Recorded())
 
     # --- attempts ---------------------------------------------------------------------------------
 
@@ -357,7 +396,7 @@ class JobMaster:
                 restored=self.checkpoints.given,
                 accept_found=self._context.checkpoints.accept_found,
                 cluster=self._context.incarnation,
-                application_name=self._context.record.name if self._context.record else "",
+                application_name=self._context.record.name,
                 slots=self._context.resources.slots(),
                 lost_driver=self._lost_driver,
                 no_retry=self._context.no_retry,
@@ -380,7 +419,7 @@ class JobMaster:
     def _pause(self, pause: job.Pause) -> None:
         _log.info("job %r: %s; next attempt in %.1f s", self.name, pause.reason, pause.delay_s)
         loop = asyncio.get_running_loop()
-        loop.call_later(pause.delay_s, self.tell, job.BackoffOver())
+        loop.call_later(pause.delay_s, self.enqueue, job.BackoffOver())
 
     async def _look_for_outcome(self, attempt: int) -> None:
         """Enqueue the outcome that a dead attempt has staged, once it is known.
@@ -412,7 +451,7 @@ class JobMaster:
         self._looked(attempt, found)
 
     def _looked(self, attempt: int, found: job.Ended | None) -> None:
-        self.tell(job.Looked(found, self.checkpoints.has_advanced(attempt)))
+        self.enqueue(job.Looked(found, self.checkpoints.has_advanced(attempt)))
 
     async def _look(self, attempt: int) -> job.Ended | None:
         """Return the outcome that a dead attempt has staged; None without one.
@@ -530,15 +569,36 @@ class JobMaster:
         await persist(what, lambda: plans.update(self._context.term, self.job_id, change))
 
 
+def _event(message: AttemptEvent) -> job.Event:
+    match message:
+        case messages.AttemptRunning():
+            return job.Running(message.attempt)
+        case messages.AttemptEnded():
+            return job.Ended(
+                message.attempt,
+                message.status,
+                message.retryable,
+                message.source,
+                message.ran_s,
+                message.start_time,
+                message.end_time,
+                dead=message.reaped,
+            )
+        case messages.AttemptLost():
+            return job.Lost(message.attempt, message.reason, message.ran_s)
+        case messages.AttemptRefused():
+            return job.Refused(message.attempt, message.reason)
+
+
 def _is_wanted(state: JobState) -> bool:
     """Return whether a request is ending the attempt whose outcome is looked for."""
     checking = state.phase is Phase.CHECKING
     return not checking or state.cancelled or state.displaced or state.ends_as is not None
 
 
-def _start_from(record: ApplicationRecord | None, entry: JobEntry) -> StartFrom | None:
+def _start_from(record: ApplicationRecord, entry: JobEntry) -> StartFrom | None:
     """Return the savepoint that a job begins with: only the first job of a name has one."""
-    if record is None or entry.occurrence:
+    if entry.occurrence:
         return None
     return next((one for one in record.savepoints if one.job_name == entry.name), None)
 

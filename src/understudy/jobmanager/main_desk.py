@@ -98,17 +98,17 @@ class MainDesk:
         ended: messages.MainEnded | None = None
         while (envelope := await self._link.receive()) is not None:
             match envelope.message:
-                case messages.MainEnded() as said:
-                    ended = said
+                case messages.MainEnded() as final:
+                    ended = final
                 case Submit() as request:
                     # In order of arrival: the assignment of ids depends on the order.
                     await self._guard(request.request, self._submit(request))
-                case messages.ComeBy() as told:
-                    await self._guard(0, self._come_by(told))
+                case messages.ComeBy() as skipped:
+                    await self._guard(0, self._come_by(skipped))
                 case messages.AwaitJob() as wish:
                     self._spawn(self._guard(wish.request, self._await_job(wish)))
                 case messages.AskStatus() as question:
-                    await self._guard(question.request, self._tell_status(question))
+                    await self._guard(question.request, self._answer_status(question))
                 case messages.CancelJob() as wish:
                     self._spawn(self._guard(wish.request, self._cancel(wish)))
                 case messages.Once() as wish:
@@ -152,11 +152,11 @@ class MainDesk:
         else:
             self._link.send(messages.NeedPlan(request=request.request))
 
-    async def _come_by(self, told: messages.ComeBy) -> None:
+    async def _come_by(self, skipped: messages.ComeBy) -> None:
         self._assignment = matching.admitted(
-            self._assignment, told.job_id, told.name, told.occurrence
+            self._assignment, skipped.job_id, skipped.name, skipped.occurrence
         )
-        self._jobs.come_by(told.job_id)
+        self._jobs.come_by(skipped.job_id)
 
     async def _await_job(self, wish: messages.AwaitJob) -> None:
         outcome = await self._jobs.outcome(wish.job_id)
@@ -165,7 +165,7 @@ class MainDesk:
         self._jobs.result_delivered(wish.job_id)
         self._link.send(_done(wish.request, outcome, self._jobs.kept(wish.job_id)))
 
-    async def _tell_status(self, question: messages.AskStatus) -> None:
+    async def _answer_status(self, question: messages.AskStatus) -> None:
         status = self._jobs.job_status(question.job_id)
         self._link.send(messages.StatusIs(request=question.request, status=status))
 

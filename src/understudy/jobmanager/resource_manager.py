@@ -1,20 +1,20 @@
 """ResourceManager: the registered TaskManagers, their slots, and their deaths.
 
-It keeps the links to TaskManagers, assigns their warm slots to jobs (``core.slots``), and forwards
-their messages about attempts. A TaskManager is given up on proof of death, by its liveness lock,
-or after the adoption grace (``core.liveness``).
+It keeps the links to TaskManagers, assigns their warm slots to jobs (``core.slots``), and puts
+their messages about attempts into the inboxes of the jobs. A TaskManager is given up on proof of
+death, by its liveness lock, or after the adoption grace (``core.liveness``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from understudy.clock import Clock
-from understudy.core import liveness, slots
+from understudy.core import job, liveness, slots
 from understudy.core.liveness import Silence
 from understudy.core.recovery import Inventory
 from understudy.core.slots import Ledger, Offer, Placement
@@ -23,7 +23,7 @@ from understudy.process.closing import Closing
 from understudy.process.liveness_lock import Locks
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
-from understudy.rpc.messages import DriverReport, LinkMessage
+from understudy.rpc.messages import AttemptMessage, DriverReport, LinkMessage
 
 _log = logging.getLogger(__name__)
 
@@ -40,27 +40,36 @@ class TaskManagerView:
     heard_at: float
 
 
-class Tenant(Protocol):
-    """Owner of the jobs in slots, which receives the news about them."""
+class JobInbox(Protocol):
+    """Inbox of a job: what happens to its slot and its attempt arrives here, in one hop."""
 
-    def slot_offered(self, job_id: JobId, placement: Placement) -> None:
-        """A slot was given to the job."""
+    def enqueue(self, event: job.Event) -> None:
+        """Put an event into the inbox."""
         ...
 
-    def no_slot(self, job_id: JobId) -> None:
-        """The job waits for a slot."""
+    def receive(self, taskmanager: Incarnation, message: AttemptMessage) -> None:
+        """Put a TaskManager's message about the job's attempt into the inbox."""
+        ...
+
+
+class Tenant(Protocol):
+    """Owner of the jobs in slots."""
+
+    @property
+    def inboxes(self) -> Mapping[JobId, JobInbox]:
+        """Return the inboxes of its unfinished jobs."""
         ...
 
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
         """A TaskManager has registered, with these attempts."""
         ...
 
-    def told(self, taskmanager: Incarnation, message: LinkMessage) -> None:
-        """A TaskManager has sent a message about an attempt."""
-        ...
-
     def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
         """The TaskManager and all its processes are dead."""
+        ...
+
+    def cannot_start(self, taskmanager: Incarnation, reason: str) -> None:
+        """The TaskManager cannot start drivers for this tenant."""
         ...
 
     def wanted(self) -> messages.Prepare | None:
@@ -92,12 +101,11 @@ class ResourceManager:
 
     # --- slots ------------------------------------------------------------------------------------
 
-    def request(self, job_id: JobId) -> None:
-        """Ask for a slot for a job."""
+    def request(self, job_id: JobId) -> bool:
+        """Ask for a slot for a job; return False if the job has to wait for one."""
         self._ledger, offers = slots.request(self._ledger, job_id)
         self._offer(offers)
-        if self._tenant and job_id in self._ledger.waiting:
-            self._tenant.no_slot(job_id)
+        return job_id not in self._ledger.waiting
 
     def release(self, job_id: JobId) -> None:
         """Withdraw a job's request, or free its slot."""
@@ -142,7 +150,7 @@ class ResourceManager:
     def _offer(self, offers: list[Offer]) -> None:
         for offer in offers:
             if self._tenant:
-                self._tenant.slot_offered(offer.job_id, offer.placement)
+                self._tenant.inboxes[offer.job_id].enqueue(job.Offered(offer.placement))
 
     # --- TaskManagers -----------------------------------------------------------------------------
 
@@ -190,7 +198,7 @@ class ResourceManager:
             self._tenant.registered(sender, _inventory(registration))
             for attempt in registration.attempts:
                 if attempt.ended:
-                    self._tenant.told(sender, attempt.ended)
+                    self._deliver(sender, attempt.ended)
         self._report(view, registration.drivers)
         _log.info("%s registered with %d slots", registration.name, registration.slots)
         while (envelope := await link.receive()) is not None:
@@ -217,8 +225,28 @@ class ResourceManager:
                     view.link.send(messages.HeartbeatAnswer(number=message.number), self._term)
             case messages.Drivers():
                 self._report(view, message.drivers)
-            case _ if self._tenant:
-                self._tenant.told(view.incarnation, message)
+            case messages.CannotStart():
+                if self._tenant:
+                    self._tenant.cannot_start(view.incarnation, message.reason)
+            case (
+                messages.AttemptRunning()
+                | messages.AttemptEnded()
+                | messages.AttemptLost()
+                | messages.AttemptRefused()
+                | messages.Progress()
+                | messages.CheckpointsTaken()
+            ):
+                self._deliver(view.incarnation, message)
+
+    def _deliver(self, taskmanager: Incarnation, message: AttemptMessage) -> None:
+        """Put a message into the inbox of its job."""
+        inbox = self._tenant.inboxes.get(message.job_id) if self._tenant else None
+        if inbox:
+            inbox.receive(taskmanager, message)
+        elif self._tenant and isinstance(message, messages.AttemptEnded):
+            # An earlier leader has recorded the end.
+            forget = messages.Forget(job_id=message.job_id, attempt=message.attempt)
+            self.send(taskmanager, forget)
 
     def _report(self, view: TaskManagerView, drivers: tuple[DriverReport, ...]) -> None:
         view.drivers = drivers

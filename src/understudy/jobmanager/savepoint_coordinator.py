@@ -70,13 +70,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class About:
-    """The origin of a savepoint, for its manifest."""
+    """The job of a SavepointCoordinator, as manifests name it."""
 
+    job_id: JobId
     job_name: str
     application_name: str
     application_id: str
     run_id: str
     cluster_id: str
+    start: StartFrom | None = None
+    """The savepoint that the job begins with."""
 
 
 class CheckpointRecord(Protocol):
@@ -101,28 +104,24 @@ class SavepointCoordinator:
 
     def __init__(
         self,
-        job_id: JobId,
         about: About,
         directories: Directories,
         checkpoints: CheckpointRecord,
         clock: Clock,
-        tell: Callable[[job.Event], None],
+        enqueue: Callable[[job.Event], None],
         note: Callable[[JobStatus | None], Awaitable[None]],
-        start: StartFrom | None,
     ) -> None:
-        """``tell`` enqueues the job's stop, and the end of that savepoint, for the JobMaster.
+        """``enqueue`` enqueues the job's stop, and the end of that savepoint, for the JobMaster.
 
         ``note`` stores the final status of a stop before the attempt is stopped: the next leader
         must know why the attempt ended. None revokes the stop.
-        ``start`` is the savepoint that the job begins with.
         """
-        self._start = start
-        self._job_id = job_id
+        self._job_id = about.job_id
         self._about = about
         self._directories = directories
         self._checkpoints = checkpoints
         self._clock = clock
-        self._tell = tell
+        self._enqueue = enqueue
         self._note = note
         self._wanted: asyncio.Queue[Savepoint | None] = asyncio.Queue()
         self._still = asyncio.Event()
@@ -202,7 +201,7 @@ class SavepointCoordinator:
     async def _begin(self, wanted: Savepoint) -> None:
         if wanted.then:
             await self._note(wanted.then)
-            self._tell(job.Stop(wanted.then))
+            self._enqueue(job.Stop(wanted.then))
         self._wanted.put_nowait(wanted)
 
     # --- taking savepoints ------------------------------------------------------------------------
@@ -249,14 +248,14 @@ class SavepointCoordinator:
                     return
                 durable = await self._take(wanted)
                 if wanted.then:
-                    self._tell(job.Saved(durable))
+                    self._enqueue(job.Saved(durable))
         finally:
             self._halt.set()
 
     async def _take(self, wanted: Savepoint) -> bool:
         began, wall = self._clock.now(), self._clock.wall
         try:
-            wanted, told = await self._written(wanted)
+            wanted, manifest_file = await self._written(wanted)
         except HaltError:
             return False
         except LeadershipLost:
@@ -270,8 +269,8 @@ class SavepointCoordinator:
             return False
         done = replace(
             wanted,
-            digest=told[0],
-            size=told[1],
+            digest=manifest_file[0],
+            size=manifest_file[1],
             completed_at=wall(),
             duration_s=self._clock.now() - began,
         )
@@ -354,7 +353,7 @@ class SavepointCoordinator:
         Raises `CheckpointError` or `ConfigurationError`. May be called in every term: the document
         records the progress.
         """
-        start = self._start
+        start = self._about.start
         if start is None or not await self._checkpoints.known():
             return
         if not self._checkpoints.body.started_from:
@@ -364,12 +363,13 @@ class SavepointCoordinator:
 
     async def _release(self) -> None:
         """Remove a claimed savepoint, now that the job has copied it."""
-        if self._start is None or not self._start.claim:
+        start = self._about.start
+        if start is None or not start.claim:
             return
         try:
-            await asyncio.to_thread(_remove_claimed, self._start)
+            await asyncio.to_thread(_remove_claimed, start)
         except (OSError, CheckpointError) as error:
-            _log.warning("savepoint %s cannot be removed: %s", self._start.path, error)
+            _log.warning("savepoint %s cannot be removed: %s", start.path, error)
 
     async def _lay_out(self, start: StartFrom) -> None:
         found = await asyncio.to_thread(savepoints.read, start.path)

@@ -122,8 +122,8 @@ def write(
             if halt.is_set():
                 raise HaltError
             copied = f"{root}/{name}"
-            told, size = source.copy(name, target, copied)
-            files[copied] = SavepointFile(path=copied, digest=told, size=size)
+            copied_digest, size = source.copy(name, target, copied)
+            files[copied] = SavepointFile(path=copied, digest=copied_digest, size=size)
         kept.append(replace(checkpoint, location=relative))
         if checkpoint.location.startswith("/") or "://" in checkpoint.location:
             urls.append(checkpoint.number)

@@ -28,16 +28,16 @@ async def until_there_is_a_run(services: HighAvailabilityServices, binding: Bind
 
     Also return for a damaged registry: the leader reports the damage.
     """
-    failures, told = 0, False
+    failures, reported = 0, False
     while True:
         try:
             async for _ in services.register.changes(REGISTRY_KEY):
                 if _has_run(await services.registry.read(), binding):
                     return
                 failures = 0
-                if not told:
+                if not reported:
                     _log.info("stands by without an application: waits until there is a run")
-                    told = True
+                    reported = True
         except DataError as error:
             _log.warning("the registry cannot be read: %s", error)
             return

@@ -33,8 +33,8 @@ class Closing:
     def __exit__(self, *_: object) -> None:
         """Log all errors; raise none, as closing cannot be undone."""
         if self.errors:
-            told = "; ".join(f"{type(one).__name__}: {one}" for one in self.errors)
+            causes = "; ".join(f"{type(one).__name__}: {one}" for one in self.errors)
             group = ExceptionGroup(f"{self._what} was closed with errors", self.errors)
             _log.error(
-                "%s was closed, but not without errors: %s", self._what, told, exc_info=group
+                "%s was closed, but not without errors: %s", self._what, causes, exc_info=group
             )

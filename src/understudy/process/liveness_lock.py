@@ -24,6 +24,7 @@ from typing import Protocol
 
 from understudy.errors import StorageError
 from understudy.ha import own_directory, removal
+from understudy.ha.turns import Deaths
 from understudy.model import Incarnation, LeaderRecord
 from understudy.process import guardian, strays
 
@@ -44,7 +45,7 @@ class DeathNote:
     at: float | None
 
 
-class Locks(Protocol):
+class Locks(Deaths, Protocol):
     """Proves deaths of processes."""
 
     async def dead(self, incarnation: Incarnation) -> DeathNote:

@@ -87,8 +87,8 @@ class Silent:
 class ThreadedReporter:
     """Writes log files, and passes events and lines to ``tell``, in a separate thread."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None], logs: LogFiles) -> None:
-        self._tell = tell
+    def __init__(self, emit: Callable[[dict[str, Any]], None], logs: LogFiles) -> None:
+        self._emit = emit
         self._logs = logs
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._dropped = 0
@@ -123,7 +123,7 @@ class ThreadedReporter:
                     self._written += len(item["line"])
                     self._write_line(item)
                 else:
-                    self._tell(item)
+                    self._emit(item)
             except (OSError, ValueError):
                 continue  # The reader is gone, or the disk is full: the cluster continues.
 
@@ -136,7 +136,7 @@ class ThreadedReporter:
             text += f"\n[{dropped} lines were dropped: the reader was too slow]"
         self._logs.append(item["log"], item["source"], text)
         if not quiet:
-            self._tell(item)
+            self._emit(item)
 
 
 class LogFiles:
@@ -214,12 +214,12 @@ def _written_at(log: Path) -> float:
 def to_pipe(descriptor: int) -> Callable[[dict[str, Any]], None]:
     """Return a function that writes JSON lines to the launcher's pipe."""
 
-    def tell(item: dict[str, Any]) -> None:
+    def emit(item: dict[str, Any]) -> None:
         data = json.dumps(item).encode() + b"\n"
         while data:
             data = data[os.write(descriptor, data) :]
 
-    return tell
+    return emit
 
 
 def to_console(item: dict[str, Any]) -> None:

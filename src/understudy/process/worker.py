@@ -43,13 +43,13 @@ class GuardianLink:
         """Report that this process holds nothing any more, so its death needs no proof."""
         self._send({"released": True})
 
-    def release_by(self, argv: tuple[str, ...], told: str) -> None:
+    def release_by(self, argv: tuple[str, ...], standard_input: str) -> None:
         """Have a program run once this process and its descendants are dead, unless `released`.
 
         The program releases what this process held elsewhere; ``told`` is its standard input. A
         later call replaces an earlier one. May be called from any thread.
         """
-        self._send({"release": {"argv": argv, "input": told}})
+        self._send({"release": {"argv": argv, "input": standard_input}})
 
     async def beat(self, clock: Clock, timeout_s: float, hold: Holder | None = None) -> None:
         """Send new deadlines for ever; ``hold`` may set an earlier one."""

@@ -29,18 +29,18 @@ class Complaints:
         self._until: dict[tuple[str, str], float] = {}
         self._rate = _Rate(LINES_MAX)
 
-    def log(self, about: str, said: str) -> None:
+    def log(self, about: str, problem: str) -> None:
         """Log a sentence about a peer, unless it was logged in the last `QUIET_S`."""
         now = time.monotonic()
-        if self._until.get((about, said), now) > now:
+        if self._until.get((about, problem), now) > now:
             return
         left = self._rate.take(now)
         if not left:
             return
         if len(self._until) >= REMEMBERED_MAX:
             self._until.pop(next(iter(self._until)))
-        self._until[about, said] = now + QUIET_S
-        _log.warning("%s: %s%s", about, said, f" ({LEFT_OUT})" if left == 1 else "")
+        self._until[about, problem] = now + QUIET_S
+        _log.warning("%s: %s%s", about, problem, f" ({LEFT_OUT})" if left == 1 else "")
 
 
 class Bounded(logging.Filter):
@@ -52,12 +52,12 @@ class Bounded(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record."""
-        said = str(record.msg)
-        if said not in self._rates:
+        problem = str(record.msg)
+        if problem not in self._rates:
             if len(self._rates) >= REMEMBERED_MAX:
                 self._rates.pop(next(iter(self._rates)))
-            self._rates[said] = _Rate(REPEATS_MAX)
-        return self._rates[said].take(time.monotonic()) > 0
+            self._rates[problem] = _Rate(REPEATS_MAX)
+        return self._rates[problem].take(time.monotonic()) > 0
 
 
 class _Rate:

@@ -41,11 +41,11 @@ def hello(nonce: bytes) -> bytes:
     return MAGIC + nonce
 
 
-def nonce_of(said: bytes) -> bytes:
+def nonce_of(content: bytes) -> bytes:
     """Return the nonce of a peer's hello; raises `UnreachableError`."""
-    if not said.startswith(MAGIC):
+    if not content.startswith(MAGIC):
         raise UnreachableError("the peer speaks another protocol")
-    return said[len(MAGIC) :]
+    return content[len(MAGIC) :]
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Secrets:
     def of(secret: bytes, cluster_id: str, client_nonce: bytes, server_nonce: bytes) -> Secrets:
         """Derive all four, each for its own purpose, so that none can replace another."""
         root = hmac.digest(secret, b"understudy link", "sha256")
-        said = MAGIC + client_nonce + server_nonce + cluster_id.encode()
+        content = MAGIC + client_nonce + server_nonce + cluster_id.encode()
 
         def derived(purpose: bytes) -> bytes:
-            return hmac.digest(root, purpose + b"\0" + said, "sha256")
+            return hmac.digest(root, purpose + b"\0" + content, "sha256")
 
         return Secrets(
             derived(b"proof of the client"),
@@ -110,8 +110,8 @@ class Seal:
         return body
 
     def _of_length(self, length: bytes) -> bytes:
-        said = b"length" + _NUMBER.pack(self._number) + length
-        return hmac.digest(self._key, said, "sha256")[: HEADER_BYTES - _LENGTH.size]
+        content = b"length" + _NUMBER.pack(self._number) + length
+        return hmac.digest(self._key, content, "sha256")[: HEADER_BYTES - _LENGTH.size]
 
     def _of_body(self, body: bytes) -> bytes:
         return hmac.digest(self._key, b"body" + _NUMBER.pack(self._number) + body, "sha256")

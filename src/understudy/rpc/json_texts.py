@@ -35,8 +35,8 @@ def _changed(envelope: Envelope[M], change: Callable[[msgspec.Raw], msgspec.Raw]
         )
 
     match message:
-        case CheckpointsTaken(checkpoints=told):
-            return replace(envelope, message=replace(message, checkpoints=each(told)))
+        case CheckpointsTaken(checkpoints=taken):
+            return replace(envelope, message=replace(message, checkpoints=each(taken)))
         case Deploy(restored=restored) if restored:
             return replace(envelope, message=replace(message, restored=each(restored)))
         case RunAttempt(deploy=deploy) if deploy.restored:

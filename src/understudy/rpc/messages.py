@@ -282,6 +282,11 @@ class Attend(Message, frozen=True, kw_only=True):
     ready: bool
 
 
+AttemptMessage = (
+    AttemptRunning | AttemptEnded | AttemptLost | AttemptRefused | Progress | CheckpointsTaken
+)
+"""A TaskManager's message about an attempt, for the inbox of the job."""
+
 LinkMessage = (
     RegisterTaskManager
     | Heartbeat

@@ -303,12 +303,12 @@ class PerAttempt:
     def _end_orphans(self, tag: Tag, lost_driver: str = "") -> None:
         """End the applications of dead drivers, and wait until their cores are free."""
         deadline = time.monotonic() + ORPHANS_END_S
-        told: set[str] = set()
+        reported: set[str] = set()
         try:
             while dead := executors.orphans(self._manager.applications(), tag, lost_driver):
                 for one in dead:
-                    if one.application_id not in told:
-                        told.add(one.application_id)
+                    if one.application_id not in reported:
+                        reported.add(one.application_id)
                         _log.warning(
                             "Spark application %s (%s) has outlived its driver: it is ended",
                             one.application_id,

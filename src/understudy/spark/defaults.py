@@ -65,8 +65,9 @@ def set_submit_arguments(
     def launch_gateway(conf: Any = None, popen_kwargs: Any = None) -> Any:
         if opened:
             opened()
-        said, flags = settings_and_flags(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
-        settings = {**_spark_defaults(), **(dict(conf.getAll()) if conf else {}), **said}
+        given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+        submitted, flags = settings_and_flags(given)
+        settings = {**_spark_defaults(), **(dict(conf.getAll()) if conf else {}), **submitted}
         if scratch:
             Path(scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
             settings = _kept_together(settings, scratch)
@@ -83,7 +84,7 @@ def settings_and_flags(arguments: Sequence[str]) -> tuple[dict[str, str], list[s
 
     On a command line, every user of the host could read the settings.
     """
-    said: dict[str, str] = {}
+    submitted: dict[str, str] = {}
     from_file: dict[str, str] = {}
     flags: list[str] = []
     rest = iter(arguments)
@@ -97,11 +98,11 @@ def settings_and_flags(arguments: Sequence[str]) -> tuple[dict[str, str], list[s
         if flag == "--properties-file":
             from_file = _read(Path(value))
         elif setting := _SETTING_FLAGS[flag]:
-            said[setting] = value
+            submitted[setting] = value
         else:
             key, _, text = value.partition("=")
-            said[key] = text
-    return {**from_file, **said}, flags
+            submitted[key] = text
+    return {**from_file, **submitted}, flags
 
 
 _SETTING_FLAGS = {

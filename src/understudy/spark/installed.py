@@ -23,5 +23,5 @@ def pyspark_version() -> str | None:
         written = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
     except OSError:
         return None
-    said = _ASSIGNED.search(written)
-    return said[1] if said else None
+    assigned = _ASSIGNED.search(written)
+    return assigned[1] if assigned else None

@@ -182,9 +182,9 @@ def _command(
     command = [os.fsdecode(part) for part in printed.split(b"\0") if part]
     refused = launched.returncode != 0 or USAGE in command
     if refused or not command or not shutil.which(command[0]):
-        said = launched.stderr.decode(errors="replace").strip() or "it printed no command line"
-        said = said.removeprefix("Error: ")
-        raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}")
+        problem = launched.stderr.decode(errors="replace").strip() or "it printed no command line"
+        problem = problem.removeprefix("Error: ")
+        raise UnderstudyError(f"Spark's launcher failed with {java.program}: {problem}")
     if not java.has_vector_module:
         command = [part for part in command if part != f"--add-modules={VECTOR_MODULE}"]
     return command
@@ -221,9 +221,9 @@ def _launch(
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = f"no answer within {LAUNCHER_S:g} s"
-        said = (error.strerror or "it cannot be run") if isinstance(error, OSError) else why
-        raise UnderstudyError(f"Spark's launcher failed with {java.program}: {said}") from error
+        late = f"no answer within {LAUNCHER_S:g} s"
+        problem = (error.strerror or "it cannot be run") if isinstance(error, OSError) else late
+        raise UnderstudyError(f"Spark's launcher failed with {java.program}: {problem}") from error
 
 
 def _await_answer(process: subprocess.Popen[bytes], answer: Path) -> tuple[int, str]:

@@ -167,7 +167,7 @@ class JvmSnapshot:
             return [UNKNOWN]
         if self.stopped:
             return ["it stopped the SparkContext"]
-        found = [said for key, said in _LEFT.items() if _differ(self, before, key)]
+        found = [reason for key, reason in _LEFT.items() if _differ(self, before, key)]
         properties = _named("property:", self, before) + _named("property:", before, self)
         threads = _named("thread:", self, before)
         listeners = _named("listener:", self, before)

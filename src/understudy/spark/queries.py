@@ -57,7 +57,7 @@ class SparkQueries:
         self.interrupted = False
         self._turn = threading.Lock()
         self._started: dict[str, _Started] = {}
-        self._told: set[str] = set()
+        self._raised: set[str] = set()
         """Runs whose failure was raised to the job's function, which handles the failure itself."""
         self._ends: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
         _hook()
@@ -85,16 +85,16 @@ class SparkQueries:
         if self.interrupted:
             query._jsq.stop()
 
-    def told(self, run_id: str) -> None:
+    def raised(self, run_id: str) -> None:
         """Record that this run's failure was raised to the function."""
         with self._turn:
-            self._told.add(run_id)
+            self._raised.add(run_id)
 
-    def told_all(self) -> None:
+    def all_raised(self) -> None:
         """Record that the failures of all queries so far were raised to the function."""
         for one in self._all():
             if not one.query._jsq.isActive():
-                self.told(one.run_id)
+                self.raised(one.run_id)
 
     def settle(self, value: Any) -> Any:
         """Wait until all queries have ended; raise the error of the first that fails.
@@ -117,7 +117,7 @@ class SparkQueries:
                 return None if returned else value
             run_id, error = self._ends.get()
             ended += bool(run_id)
-            if error is not None and (run_id in ours or run_id not in self._told):
+            if error is not None and (run_id in ours or run_id not in self._raised):
                 raise error
 
     def _await(self, begun: _Started) -> None:
@@ -243,7 +243,7 @@ def _hook() -> None:
         try:
             return await_one(self, *args, **kwargs)
         except Exception:
-            _tell(self)
+            _note_raised(self)
             raise
 
     def await_any_termination(self: StreamingQueryManager, *args: Any, **kwargs: Any) -> Any:
@@ -251,7 +251,7 @@ def _hook() -> None:
             return await_any(self, *args, **kwargs)
         except Exception:
             for job in _jobs:
-                job.told_all()
+                job.all_raised()
             raise
 
     StreamingQuery.awaitTermination = functools.wraps(await_one)(await_termination)  # type: ignore[method-assign]
@@ -281,7 +281,7 @@ def _refuse_random_location(query: StreamingQuery, session: SparkSession) -> Non
         )
 
 
-def _tell(query: StreamingQuery) -> None:
+def _note_raised(query: StreamingQuery) -> None:
     run_id = query.runId
     for job in _jobs:
-        job.told(run_id)
+        job.raised(run_id)

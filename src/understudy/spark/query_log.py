@@ -156,10 +156,10 @@ def reads_files(offsets: bytes) -> bool:
 def offsets_json(offsets: bytes) -> bytes:
     """Return the offsets of a batch for the register; ``null`` if too large or unreadable."""
     try:
-        told = json.dumps(end_offsets(offsets), separators=(",", ":")).encode()
+        ends = json.dumps(end_offsets(offsets), separators=(",", ":")).encode()
     except UnreadableLog:
         return b"null"
-    return told if len(told) <= OFFSETS_BYTES_MAX else b"null"
+    return ends if len(ends) <= OFFSETS_BYTES_MAX else b"null"
 
 
 def problem(recorded: Checkpoint, found: LocationContent, digest_found: str) -> str:
@@ -196,10 +196,10 @@ def _damaged(number: int, found: LocationContent) -> str:
     for batch_id, batch in sorted(found.batches.items()):
         try:
             if batch.offsets is not None:
-                told = len(end_offsets(batch.offsets))
-                if told < sources:
+                ends = len(end_offsets(batch.offsets))
+                if ends < sources:
                     return f"its file 'offsets/{batch_id}' is truncated: it lacks a source"
-                sources = told
+                sources = ends
             elif batch.commit is not None and batch_id > number:
                 return f"batch {batch_id} was committed, but its 'offsets/{batch_id}' is missing"
         except UnreadableLog as error:
@@ -219,8 +219,8 @@ def _source_damaged(found: LocationContent) -> str:
     directories of later sources are then ambiguous, so that one matching log is enough.
     """
     offsets = _named_offsets(found.batches[found.last].offsets or b"")
-    told = [json.dumps(offset) for _, offset in offsets]
-    repeated = len(set(told)) < len(told) and 0 < len(found.sources) < len(told)
+    ends = [json.dumps(offset) for _, offset in offsets]
+    repeated = len(set(ends)) < len(ends) and 0 < len(found.sources) < len(ends)
     for name, offset in offsets:
         number = _logged(offset)
         if number is None:

@@ -285,7 +285,7 @@ def _noted(writer: Any) -> dict[str, Any]:
 
 def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(self, *args, **kwargs)
         noted = _noted(self)
         if name == "options":
@@ -300,7 +300,7 @@ def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             noted[name] = values[0]
         return answer
 
-    return told
+    return recording
 
 
 def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

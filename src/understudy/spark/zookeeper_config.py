@@ -6,12 +6,12 @@ file's directory, in which we start the server.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from understudy.config.configuration import state_home
 from understudy.errors import ConfigurationError
 
 DEFAULT_PORT = 2181
@@ -109,22 +109,22 @@ def read_config(
     Raises `ConfigurationError` that names the file and the error.
     """
     file = file.absolute()
-    said = _properties(file)
-    if "dynamicConfigFile" in said:
-        said |= _properties(file.parent / said["dynamicConfigFile"])
-    if not said.get("dataDir"):
+    pairs = _properties(file)
+    if "dynamicConfigFile" in pairs:
+        pairs |= _properties(file.parent / pairs["dynamicConfigFile"])
+    if not pairs.get("dataDir"):
         raise ConfigurationError(f"{file}: dataDir is missing: where does the server keep its data")
-    words = {word.strip() for word in said.get("4lw.commands.whitelist", "srvr").split(",")}
+    words = {word.strip() for word in pairs.get("4lw.commands.whitelist", "srvr").split(",")}
     if not words & {"srvr", "*"}:
         raise ConfigurationError(
             f"{file}: 4lw.commands.whitelist must name srvr, which tells whether the server serves"
         )
-    data_dir = file.parent / said["dataDir"]
+    data_dir = file.parent / pairs["dataDir"]
     members = {
         _number(file, "a member's number", key.removeprefix("server."), ID_MAX): _member(
             file, key, value
         )
-        for key, value in said.items()
+        for key, value in pairs.items()
         if key.startswith("server.")
     }
     if len(members) > 1:
@@ -135,8 +135,8 @@ def read_config(
             "server.N=HOST:2888:3888 for each"
         )
     own = members[my_id].client if my_id is not None else None
-    client = own or _address(file, said, "clientPort")
-    secure = _address(file, said, "secureClientPort")
+    client = own or _address(file, pairs, "clientPort")
+    secure = _address(file, pairs, "secureClientPort")
     if client is None and secure is None:
         raise ConfigurationError(f"{file}: clientPort is missing: where do clients connect")
     return ServerConfig(file, data_dir, client, secure, members, my_id)
@@ -144,8 +144,7 @@ def read_config(
 
 def default_directory() -> Path:
     """Return the directory of the server that has no ``zoo.cfg`` of the user's."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "understudy" / "zookeeper"
+    return state_home() / "zookeeper"
 
 
 def default_server(directory: Path) -> ServerConfig:
@@ -200,12 +199,12 @@ def _number(file: Path, name: str, text: str, most: int) -> int:
     return int(text)
 
 
-def _address(file: Path, said: dict[str, str], key: str) -> Address | None:
+def _address(file: Path, pairs: dict[str, str], key: str) -> Address | None:
     """Return the address made of a port's key and the matching ``…Address`` key."""
-    if not said.get(key):
+    if not pairs.get(key):
         return None
-    host = said.get(f"{key}Address", "").strip("[]")
-    return Address(host, _number(file, key, said[key], 65_535))
+    host = pairs.get(f"{key}Address", "").strip("[]")
+    return Address(host, _number(file, key, pairs[key], 65_535))
 
 
 def _member(file: Path, key: str, value: str) -> QuorumMember:

@@ -166,15 +166,15 @@ def ask(host: str, port: int, word: str, timeout_s: float) -> str:
 
 def parse_serving(answer: str) -> Serving | None:
     """Parse the answer to ``srvr``; None if the server runs but does not serve (no quorum)."""
-    said = dict(re.findall(r"(?m)^([A-Z][\w ]*): (.*)$", answer))
-    if "Mode" not in said:
+    facts = dict(re.findall(r"(?m)^([A-Z][\w ]*): (.*)$", answer))
+    if "Mode" not in facts:
         return None
     return Serving(
-        mode=said["Mode"].strip(),
-        version=said.get("Zookeeper version", "").partition("-")[0],
-        connections=int(said.get("Connections", "0")),
-        zxid=int(said.get("Zxid", "0x0"), 16),
-        nodes=int(said.get("Node count", "0")),
+        mode=facts["Mode"].strip(),
+        version=facts.get("Zookeeper version", "").partition("-")[0],
+        connections=int(facts.get("Connections", "0")),
+        zxid=int(facts.get("Zxid", "0x0"), 16),
+        nodes=int(facts.get("Node count", "0")),
     )
 
 

@@ -1,7 +1,7 @@
 """The drivers of a TaskManager: started warm, moved into slots, watched, retired.
 
-The pool handles processes and their channels; `task_manager` talks to leaders about attempts, and
-receives the pool's news by callbacks.
+The pool handles processes and their channels, and puts what leaders must know into the `Outbox`.
+`task_manager` passes a leader's requests to the pool.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
-from msgspec.structs import replace as replace_struct
 
 from understudy.clock import Clock
 from understudy.config.configuration import learn_secrets
@@ -31,10 +30,12 @@ from understudy.model import Incarnation, JobStatus, SparkApplication, Term
 from understudy.process import channels, code, given_files, guardian
 from understudy.process.closing import Closing
 from understudy.process.processes import Death, Process, Processes, Spec
+from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
 from understudy.taskmanager.counts import LOST, DriverCounts, DriverEnd
+from understudy.taskmanager.outbox import Outbox
 
 UNWANTED = "its application is not served here any more"
 CLOSING = "the TaskManager ends"
@@ -72,6 +73,8 @@ class PoolSettings:
     """Further parts of keys whose values are secrets."""
     class_data: str = ""
     """Directory of the archives of classes; empty: drivers start without."""
+    taskmanager: str = ""
+    """Name of the TaskManager, for events."""
 
 
 @dataclass
@@ -137,54 +140,6 @@ Answer = messages.CheckpointsRecorded | messages.CheckpointsRefused
 """A leader's message to a running attempt."""
 
 
-class Listener(Protocol):
-    """Receiver of the news about drivers."""
-
-    def drivers_changed(self) -> None:
-        """The drivers' reports have changed."""
-        ...
-
-    def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
-        """The attempt's function has been entered."""
-        ...
-
-    def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
-        """The attempt has ended, and its outcome is staged."""
-        ...
-
-    def attempt_settled(self, ended: messages.AttemptEnded) -> None:
-        """Nothing of a FINISHED attempt lives any more."""
-        ...
-
-    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
-        """The driver died during the attempt; all its processes are reaped."""
-        ...
-
-    def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
-        """The attempt has reported its progress."""
-        ...
-
-    def executors_changed(self, driver: Driver) -> None:
-        """The job in the driver has begun or stopped waiting for executors."""
-        ...
-
-    def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
-        """The attempt has sent its checkpoints, for the leader."""
-        ...
-
-    def printed(self, driver: Driver, text: str) -> None:
-        """The driver has printed a line."""
-        ...
-
-    def driver_ended(self, driver: Driver, reason: str) -> None:
-        """A driver died that was not ended on purpose, or was retired."""
-        ...
-
-    def cannot_start(self, prepare: Prepare, reason: str) -> None:
-        """No driver for this application can be started."""
-        ...
-
-
 class DriverPool:
     """All drivers of one TaskManager."""
 
@@ -193,13 +148,15 @@ class DriverPool:
         settings: PoolSettings,
         processes: Processes,
         clock: Clock,
-        listener: Listener,
+        outbox: Outbox,
+        reporter: Reporter,
         lay_out: Callable[[Prepare], Awaitable[str]],
     ) -> None:
         self._settings = settings
         self._processes = processes
         self._clock = clock
-        self._listener = listener
+        self._outbox = outbox
+        self._reporter = reporter
         self._lay_out = lay_out
         self.counts = DriverCounts()
         self._drivers: dict[Incarnation, Driver] = {}
@@ -216,6 +173,14 @@ class DriverPool:
     def drivers(self) -> list[Driver]:
         """Return the drivers, slots first."""
         return sorted(self._drivers.values(), key=lambda one: (one.slot is None, one.slot or 0))
+
+    def reports(self) -> tuple[DriverReport, ...]:
+        """Return the reports of all drivers, for the leader and for metrics."""
+        return tuple(one.report() for one in self.drivers())
+
+    def report_drivers(self) -> None:
+        """Send the drivers' reports to the leader."""
+        self._outbox.send(messages.Drivers(drivers=self.reports()))
 
     def find(self, incarnation: Incarnation) -> Driver | None:
         """Return the driver; None if it is dead or unknown."""
@@ -242,7 +207,7 @@ class DriverPool:
         one.state, one.deploy, one.began = DriverState.BUSY, deploy, self._clock.now()
         one.link.send(messages.RunAttempt(deploy=deploy, term=term), term)
         self.counts.attempts += 1
-        self._listener.drivers_changed()
+        self.report_drivers()
 
     def answer(self, message: Answer) -> bool:
         """Pass a leader's message to its attempt; False if the attempt does not run here."""
@@ -276,7 +241,7 @@ class DriverPool:
         if one.state is not DriverState.ENDING:
             one.state, one.note = DriverState.ENDING, reason
             one.process.kill(reason)
-            self._listener.drivers_changed()
+            self.report_drivers()
 
     def kill_all(self, reason: str) -> None:
         """End every driver, and the attempts in them."""
@@ -307,7 +272,7 @@ class DriverPool:
             if isinstance(action, Promote):
                 promoted = self._drivers[action.driver]
                 promoted.slot, promoted.note = action.slot, self._notes.get(action.slot, "")
-                self._listener.drivers_changed()
+                self.report_drivers()
                 self._changed.set()
             elif isinstance(action, Start):
                 await self._try_to_start(self._wanted, action.slot)
@@ -364,7 +329,7 @@ class DriverPool:
         )
         listening = self._spawn(self._listen(one))
         self._spawn(self._await_death(one, listening))
-        self._listener.drivers_changed()
+        self.report_drivers()
 
     def _spec(
         self,
@@ -398,7 +363,9 @@ class DriverPool:
         if one is None or one.state is DriverState.STARTING:
             self._last_words = [*self._last_words[-20:], text]
         if one is not None:
-            self._listener.printed(one, text)
+            source = one.deploy.name if one.deploy else one.name
+            log = log_name(one.prepare.run_id, one.prepare.application_id)
+            self._reporter.line(log, source, text)
 
     async def _listen(self, one: Driver) -> None:
         while (envelope := await one.link.receive()) is not None:
@@ -409,14 +376,28 @@ class DriverPool:
                     self._note_executors(one, executors)
                 case messages.Entered() as entered if one.deploy:
                     one.spark = entered.spark
-                    self._listener.drivers_changed()
-                    self._listener.attempt_entered(one, one.deploy)
+                    self.report_drivers()
+                    self._outbox.send(
+                        messages.AttemptRunning(
+                            job_id=one.deploy.job_id, attempt=one.deploy.attempt
+                        )
+                    )
+                    self._reporter.event(
+                        "job-driver",
+                        job_id=one.deploy.job_id,
+                        name=one.deploy.name,
+                        attempt=one.deploy.attempt,
+                        driver=one.name,
+                        pid=one.process.pid,
+                        ui=one.spark.ui or None,
+                    )
                 case messages.AttemptEnded() as ended:
                     self._ended(one, ended)
                 case messages.Progress() as progress if one.deploy:
-                    self._listener.attempt_progressed(one, progress)
-                case messages.CheckpointsTaken() as told if one.deploy:
-                    self._listener.attempt_told(one, told)
+                    if one.deploy.job_id == progress.job_id:
+                        self._outbox.send(replace(progress, attempt=one.deploy.attempt))
+                case messages.CheckpointsTaken() as taken if one.deploy:
+                    self._outbox.send(taken)
                 case messages.Retiring() as retiring:
                     self.retire(one, retiring.reason)
 
@@ -429,14 +410,20 @@ class DriverPool:
         one.state = DriverState.WARM
         if not self._serves(one):
             self.retire(one, UNWANTED)
-        self._listener.drivers_changed()
+        self.report_drivers()
         self._changed.set()
 
     def _note_executors(self, one: Driver, executors: messages.Executors) -> None:
         before, one.executors = one.executors, executors
         if one.deploy and executors.waits != before.waits:
-            self._listener.executors_changed(one)
-        self._listener.drivers_changed()
+            self._reporter.event(
+                "job-executors",
+                job_id=one.deploy.job_id,
+                name=one.deploy.name,
+                attempt=one.deploy.attempt,
+                waits=executors.waits or None,
+            )
+        self.report_drivers()
 
     def _serves(self, one: Driver) -> bool:
         """Return whether a driver has the application and profile that are wanted now."""
@@ -461,7 +448,7 @@ class DriverPool:
             one.stopping = None
         if ended.status is JobStatus.FINISHED and not stopped:
             one.deploy, one.finished = None, ended
-            self._listener.attempt_ended(one, ended)
+            self._outbox.send(ended)
             return
         one.ended = ended
         self.retire(one, _RETIRED.get(ended.status, "its job is stopped"))
@@ -469,7 +456,7 @@ class DriverPool:
     def _settle(self, one: Driver) -> None:
         """Report that nothing of the last attempt is left in a driver."""
         if one.finished:
-            self._listener.attempt_settled(one.finished)
+            self._outbox.settle(one.finished)
             one.finished = None
 
     async def _await_death(self, one: Driver, listening: asyncio.Task[None]) -> None:
@@ -487,23 +474,39 @@ class DriverPool:
         _log.info("driver %s %s", one.incarnation[:8], death)
         self.counts.ends[_end_of(one)] += 1
         if one.note not in EXPECTED or one.state is not DriverState.ENDING:
-            self._tell_end(one, death)
+            self._report_end(one, death)
         self._settle(one)
         if one.ended is not None:
-            self._listener.attempt_ended(one, replace_struct(one.ended, reaped=True))
+            self._outbox.send(replace(one.ended, reaped=True))
         elif one.deploy is not None:
             self.counts.attempt_ends[LOST] += 1
-            self._listener.attempt_lost(one, one.deploy, death)
-        self._listener.drivers_changed()
+            self._outbox.send(
+                messages.AttemptLost(
+                    job_id=one.deploy.job_id,
+                    attempt=one.deploy.attempt,
+                    reason=f"its driver {how_it_ended(death)}",
+                    ran_s=max(0.0, death.at - one.began),
+                )
+            )
+        self.report_drivers()
         self._changed.set()
 
-    def _tell_end(self, one: Driver, death: Death) -> None:
+    def _report_end(self, one: Driver, death: Death) -> None:
         """Report why a driver ended, and keep the reason for its slot's next driver."""
         retired = one.state is DriverState.ENDING
         reason = f"was retired: {one.note}" if retired else how_it_ended(death)
         if one.slot:
             self._notes[one.slot] = f"the driver before it {reason}"
-        self._listener.driver_ended(one, reason)
+        self._reporter.event(
+            "driver-ended",
+            taskmanager=self._settings.taskmanager,
+            id=one.incarnation,
+            driver=one.name,
+            pid=one.process.pid,
+            slot=one.slot,
+            job_id=one.deploy.job_id if one.deploy else None,
+            reason=reason,
+        )
 
     def _start_failed(self, prepare: Prepare, what: str, *, killed: bool) -> None:
         starts = self._starts
@@ -516,7 +519,10 @@ class DriverPool:
         words = "\n".join(self._last_words[-8:])
         _log.warning("a driver %s; it printed last: %s", what, words)
         if drivers.hopeless(self._starts) and self._wanted == prepare:
-            self._listener.cannot_start(prepare, f"a driver {what}\n{words}".strip())
+            reason = f"a driver {what}\n{words}".strip()
+            self._outbox.send(
+                messages.CannotStart(application_id=prepare.application_id, reason=reason)
+            )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -13,31 +13,23 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from msgspec.structs import replace
-
 from understudy.clock import Clock
 from understudy.core import liveness
 from understudy.core.drivers import DriverState
-from understudy.core.ids import process_name
 from understudy.errors import UnreachableError
 from understudy.ha.storage import BlockingStorage
 from understudy.model import Incarnation, JobId, LeaderRecord, Term
 from understudy.process import code
 from understudy.process.closing import Closing
-from understudy.process.processes import Death, Processes
-from understudy.process.reporter import Reporter, log_name
+from understudy.process.processes import Processes
+from understudy.process.reporter import Reporter
 from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
 from understudy.taskmanager.counts import DriverCounts
-from understudy.taskmanager.driver_pool import (
-    CLOSING,
-    Driver,
-    DriverPool,
-    PoolSettings,
-    how_it_ended,
-)
+from understudy.taskmanager.driver_pool import CLOSING, DriverPool, PoolSettings
+from understudy.taskmanager.outbox import Outbox
 
 RECONNECT_S = 0.5
 """Pause before another connection to the same leader."""
@@ -87,39 +79,44 @@ class TaskManagerFacts:
     counts: DriverCounts
 
 
+@dataclass(frozen=True)
+class TaskManagerContext:
+    """The dependencies of a TaskManager."""
+
+    processes: Processes
+    network: Network[LinkMessage]
+    storage: BlockingStorage
+    clock: Clock
+    guardian: GuardianLink
+    reporter: Reporter
+    leaders: Callable[[], AsyncIterator[LeaderRecord | None]]
+    """Yields each change of the leader."""
+
+
 class TaskManager:
     """One TaskManager process; `run` lives until it is cancelled."""
 
     def __init__(
-        self,
-        me: Identity,
-        settings: TaskManagerSettings,
-        processes: Processes,
-        network: Network[LinkMessage],
-        storage: BlockingStorage,
-        clock: Clock,
-        guardian: GuardianLink,
-        reporter: Reporter,
-        leaders: Callable[[], AsyncIterator[LeaderRecord | None]],
+        self, me: Identity, settings: TaskManagerSettings, context: TaskManagerContext
     ) -> None:
         self._me = me
         self._settings = settings
-        self._network = network
-        self._storage = storage
-        self._clock = clock
-        self._guardian = guardian
-        self._reporter = reporter
-        self._leaders = leaders
+        self._network = context.network
+        self._storage = context.storage
+        self._clock = context.clock
+        self._guardian = context.guardian
+        self._leaders = context.leaders
         self.leader: LeaderRecord | None = None
         """Who serves, as last retrieved."""
-        self._pool = DriverPool(settings.pool, processes, clock, self, self._lay_out)
-        self._highest_term: Term = 0
-        self._link: Link[LinkMessage] | None = None
-        self._ended: dict[tuple[JobId, int], messages.AttemptEnded] = {}
-        self._wanted_dead: set[tuple[JobId, int]] = set()
-        """FINISHED attempts for which a leader wants a report once nothing of them is left."""
-        self._taken: dict[tuple[JobId, int], dict[int, messages.CheckpointsTaken]] = {}
-        """Checkpoints of running attempts that no leader has answered yet."""
+        self._outbox = Outbox()
+        self._pool = DriverPool(
+            settings.pool,
+            context.processes,
+            context.clock,
+            self._outbox,
+            context.reporter,
+            self._lay_out,
+        )
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
         """Time at which the last answered request was sent."""
@@ -132,12 +129,12 @@ class TaskManager:
         heard_at = self._heard_at
         return TaskManagerFacts(
             leader=self.leader,
-            term=self._highest_term,
-            registered=self._link is not None,
+            term=self._outbox.term,
+            registered=self._outbox.link is not None,
             silent_s=None if heard_at is None else self._clock.now() - heard_at,
             slots=self._settings.pool.slots,
-            drivers=tuple(one.report() for one in self._pool.drivers()),
-            unrecorded=len(self._ended),
+            drivers=self._pool.reports(),
+            unrecorded=len(self._outbox.ended),
             counts=self._pool.counts,
         )
 
@@ -150,7 +147,7 @@ class TaskManager:
                 group.create_task(self._give_up_orphans())
                 group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s))
         finally:
-            self.held_attempts = bool(self._ended) or any(
+            self.held_attempts = bool(self._outbox.ended) or any(
                 one.deploy for one in self._pool.drivers()
             )
             with Closing("the TaskManager") as closing:
@@ -176,14 +173,14 @@ class TaskManager:
                     serving.cancel()
                     await asyncio.gather(serving, return_exceptions=True)
                     serving = None
-                if leader and leader.term >= self._highest_term:
+                if leader and leader.term >= self._outbox.term:
                     serving, served = asyncio.create_task(self._serve(leader)), leader
                 elif leader:
                     _log.warning(
                         "the leader's term is %d, but there was one of term %d: it is not followed "
                         "(where the cluster was destroyed meanwhile, start this TaskManager again)",
                         leader.term,
-                        self._highest_term,
+                        self._outbox.term,
                     )
         finally:
             if serving:
@@ -207,22 +204,22 @@ class TaskManager:
         link.send(registration, leader.term)
         try:
             while (envelope := await link.receive()) is not None:
-                if envelope.term < self._highest_term:
+                if envelope.term < self._outbox.term:
                     _log.warning("a leader of term %d is out of date: refused", envelope.term)
                     return
-                self._highest_term = envelope.term
+                self._outbox.term = envelope.term
                 if isinstance(envelope.message, messages.Welcome):
                     _log.info("registered with %s, term %d", leader.name, leader.term)
-                    self._link = link
+                    self._outbox.link = link
                     self._heard(0)
-                    self.drivers_changed()
-                    self._tell_since(registration)
-                    self._tell_taken()
+                    self._pool.report_drivers()
+                    self._report_since(registration)
+                    self._outbox.send_taken()
                     beating = asyncio.create_task(self._beat(link))
-                elif self._link is link:
+                elif self._outbox.link is link:
                     self._obey(envelope.message, envelope.term)
         finally:
-            self._link = None
+            self._outbox.link = None
             link.close()
             if beating:
                 beating.cancel()
@@ -232,7 +229,7 @@ class TaskManager:
         while True:
             number += 1
             self._sent_at[number] = self._clock.now()
-            link.send(messages.Heartbeat(number=number), self._highest_term)
+            link.send(messages.Heartbeat(number=number), self._outbox.term)
             await asyncio.sleep(self._settings.heartbeat_s)
 
     def _heard(self, number: int) -> None:
@@ -261,10 +258,10 @@ class TaskManager:
             self._heard_at = None
             self._pool.kill_all("no leader was heard of for too long")
             await self._pool.emptied()
-            if self._link:
+            if self._outbox.link:
                 # The connection was only slow: the prepared application was given up with the
                 # drivers, and the leader sends it again after a new registration.
-                self._link.close()
+                self._outbox.link.close()
 
     def _registration(self) -> messages.RegisterTaskManager:
         running = [
@@ -285,7 +282,7 @@ class TaskManager:
                 ran_s=message.ran_s,
                 ended=message,
             )
-            for (job_id, attempt), message in self._ended.items()
+            for (job_id, attempt), message in self._outbox.ended.items()
         ]
         return messages.RegisterTaskManager(
             name=self._me.name,
@@ -296,11 +293,11 @@ class TaskManager:
             metrics=self._me.metrics,
             slots=self._settings.pool.slots,
             spares=self._settings.pool.spares,
-            drivers=tuple(one.report() for one in self._pool.drivers()),
+            drivers=self._pool.reports(),
             attempts=(*running, *ended),
         )
 
-    def _tell_since(self, registration: messages.RegisterTaskManager) -> None:
+    def _report_since(self, registration: messages.RegisterTaskManager) -> None:
         """Report the attempts that ended between a registration and its answer."""
         running = {
             (one.deploy.job_id, one.deploy.attempt) for one in self._pool.drivers() if one.deploy
@@ -314,7 +311,7 @@ class TaskManager:
                     reason="its driver died while its TaskManager registered",
                     ran_s=attempt.ran_s,
                 )
-                self._send(self._ended.get(key, lost))
+                self._outbox.send(self._outbox.ended.get(key, lost))
 
     # --- requests of the leader -------------------------------------------------------------------
 
@@ -329,10 +326,9 @@ class TaskManager:
             case messages.StopAttempt():
                 self._stop_attempt(message.job_id, message.attempt)
             case messages.Forget():
-                self._ended.pop((message.job_id, message.attempt), None)
-                self._taken.pop((message.job_id, message.attempt), None)
+                self._outbox.forget((message.job_id, message.attempt))
             case messages.CheckpointsRecorded() | messages.CheckpointsRefused():
-                self._taken.get((message.job_id, message.attempt), {}).pop(message.sequence, None)
+                self._outbox.answered(message)
                 self._pool.answer(message)
             case messages.ReleaseDrivers():
                 self._pool.prepare(None)
@@ -340,9 +336,8 @@ class TaskManager:
     def _deploy(self, deploy: Deploy, term: Term) -> None:
         one = self._pool.find(deploy.driver)
         if one is None or one.state is not DriverState.WARM:
-            name = process_name("driver", deploy.driver)
-            reason = f"{name} is {one.state.value if one else 'gone'}"
-            self._send(
+            reason = f"driver {deploy.driver[:8]} is {one.state.value if one else 'gone'}"
+            self._outbox.send(
                 messages.AttemptRefused(job_id=deploy.job_id, attempt=deploy.attempt, reason=reason)
             )
             return
@@ -353,127 +348,18 @@ class TaskManager:
             if one.deploy and (one.deploy.job_id, one.deploy.attempt) == (job_id, attempt):
                 self._pool.stop_attempt(one)
                 return
-        if ended := self._ended.get((job_id, attempt)):
+        if ended := self._outbox.ended.get((job_id, attempt)):
             if ended.reaped:
-                self._send(ended)
+                self._outbox.send(ended)
             else:  # The leader knows the attempt's end, and asks for the proof of its death.
-                self._wanted_dead.add((job_id, attempt))
+                self._outbox.want_dead(ended)
                 self._pool.prove(ended)
             return
-        self._send(
+        self._outbox.send(
             messages.AttemptLost(
                 job_id=job_id, attempt=attempt, reason="it does not run here", ran_s=0.0
             )
         )
-
-    def _tell_taken(self) -> None:
-        """Send a new leader the checkpoints that the previous one may not have recorded."""
-        for told in self._taken.values():
-            for message in told.values():
-                self._send(message)
-
-    def _send(self, message: LinkMessage) -> None:
-        if self._link:
-            self._link.send(message, self._highest_term)
-
-    # --- news of the drivers (Listener) -----------------------------------------------------------
-
-    def drivers_changed(self) -> None:
-        """Send the drivers' reports to the leader."""
-        reports = tuple(one.report() for one in self._pool.drivers())
-        self._send(messages.Drivers(drivers=reports))
-
-    def attempt_entered(self, driver: Driver, deploy: Deploy) -> None:
-        """Report to the leader that the attempt runs."""
-        self._send(messages.AttemptRunning(job_id=deploy.job_id, attempt=deploy.attempt))
-        self._reporter.event(
-            "job-driver",
-            job_id=deploy.job_id,
-            name=deploy.name,
-            attempt=deploy.attempt,
-            driver=driver.name,
-            pid=driver.process.pid,
-            ui=driver.spark.ui or None,
-        )
-
-    def attempt_ended(self, driver: Driver, ended: messages.AttemptEnded) -> None:
-        """Send the end to the leader; it is kept until a leader confirms the record."""
-        self._ended[ended.job_id, ended.attempt] = ended
-        self._send(ended)
-
-    def attempt_settled(self, ended: messages.AttemptEnded) -> None:
-        """Report to the leader that the attempt is dead, if a leader has asked for that."""
-        key = ended.job_id, ended.attempt
-        if key in self._ended:
-            self._ended[key] = replace(ended, reaped=True)
-            if key in self._wanted_dead:
-                self._send(self._ended[key])
-        self._wanted_dead.discard(key)
-
-    def attempt_lost(self, driver: Driver, deploy: Deploy, death: Death) -> None:
-        """Send the loss to the leader; a later leader infers it from the registration."""
-        self._taken.pop((deploy.job_id, deploy.attempt), None)
-        self._send(
-            messages.AttemptLost(
-                job_id=deploy.job_id,
-                attempt=deploy.attempt,
-                reason=f"its driver {how_it_ended(death)}",
-                ran_s=max(0.0, death.at - driver.began),
-            )
-        )
-
-    def attempt_progressed(self, driver: Driver, progress: messages.Progress) -> None:
-        """Send the progress to the leader."""
-        if driver.deploy and driver.deploy.job_id == progress.job_id:
-            self._send(
-                messages.Progress(
-                    job_id=progress.job_id,
-                    attempt=driver.deploy.attempt,
-                    tasks_done=progress.tasks_done,
-                    tasks_total=progress.tasks_total,
-                    stage=progress.stage,
-                )
-            )
-
-    def executors_changed(self, driver: Driver) -> None:
-        """Report the wait as an event; the leader reads it in the drivers' reports."""
-        assert driver.deploy is not None
-        self._reporter.event(
-            "job-executors",
-            job_id=driver.deploy.job_id,
-            name=driver.deploy.name,
-            attempt=driver.deploy.attempt,
-            waits=driver.executors.waits or None,
-        )
-
-    def attempt_told(self, driver: Driver, message: messages.CheckpointsTaken) -> None:
-        """Send the checkpoints to the leader; they are kept until a leader answers."""
-        key = message.job_id, message.attempt
-        self._taken.setdefault(key, {})[message.sequence] = message
-        self._send(message)
-
-    def printed(self, driver: Driver, text: str) -> None:
-        """Write the line to the driver's log."""
-        source = driver.deploy.name if driver.deploy else driver.name
-        prepare = driver.prepare
-        self._reporter.line(log_name(prepare.run_id, prepare.application_id), source, text)
-
-    def driver_ended(self, driver: Driver, reason: str) -> None:
-        """Report the driver's end as an event."""
-        self._reporter.event(
-            "driver-ended",
-            taskmanager=self._me.name,
-            id=driver.incarnation,
-            driver=driver.name,
-            pid=driver.process.pid,
-            slot=driver.slot,
-            job_id=driver.deploy.job_id if driver.deploy else None,
-            reason=reason,
-        )
-
-    def cannot_start(self, prepare: Prepare, reason: str) -> None:
-        """Send the reason to the leader."""
-        self._send(messages.CannotStart(application_id=prepare.application_id, reason=reason))
 
     async def _lay_out(self, prepare: Prepare) -> str:
         """Unpack the application's code on this host; return its directory, empty without code."""

@@ -33,7 +33,12 @@ from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import AttemptEnded, DriverMessage, LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
-from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
+from understudy.taskmanager.task_manager import (
+    Identity,
+    TaskManager,
+    TaskManagerContext,
+    TaskManagerSettings,
+)
 
 LEASE_S, ORPHAN_S, HEARTBEAT_S = 15.0, 30.0, 5.0
 """As by default."""
@@ -131,13 +136,15 @@ def taskmanager(
     return TaskManager(
         Identity(incarnation, f"taskmanager-{number}", os.getpid(), 0, "here", str(lock)),
         TaskManagerSettings(pool, services.locations.cluster, ORPHAN_S, HEARTBEAT_S),
-        SimulatedDrivers(services, threads),
-        network,
-        services.storage.blocking,
-        clock,
-        GuardianLink(None),
-        Silent(),
-        lambda: retrieve(services.register, clock, LEASE_S),
+        TaskManagerContext(
+            SimulatedDrivers(services, threads),
+            network,
+            services.storage.blocking,
+            clock,
+            GuardianLink(None),
+            Silent(),
+            lambda: retrieve(services.register, clock, LEASE_S),
+        ),
     )
 
 

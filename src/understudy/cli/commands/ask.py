@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.api.authentication import rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.api.client import ClusterClient
 from understudy.api.past_runs import PastClient
 from understudy.api.views import INTERRUPTED
@@ -399,9 +399,9 @@ def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
     return ClusterClient(
         services,
         configuration.get(options.CLIENT_TIMEOUT),
-        rest_security(configuration),
+        RestSecurity.of(configuration),
         await_leader_s=configuration.get(options.AWAIT_LEADER),
-        tell=lambda words: typer.echo(f"understudy: {words}", err=True),
+        notify=lambda words: typer.echo(f"understudy: {words}", err=True),
         lives=lives,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from understudy.cli.commands.ask import print_json
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, cluster_id_of, configured
@@ -61,9 +62,9 @@ def check(
             args or (),
             said,
             is_module=is_module,
-            python=python,
             runs_as=runs_as,
         )
+        spec = replace(spec, python=python or "")
     check_start(
         checked,
         configuration,

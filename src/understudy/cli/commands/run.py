@@ -10,6 +10,7 @@ import uuid
 from dataclasses import replace
 from typing import Annotated, NoReturn
 
+import msgspec
 import typer
 
 from understudy.cli.commands.common import (
@@ -45,6 +46,7 @@ from understudy.cli.launch.joining import (
 )
 from understudy.cli.launch.notify import notifier
 from understudy.cli.launch.preflight import (
+    check_drivers_fit,
     check_drivers_start,
     check_master,
     check_master_answers,
@@ -80,7 +82,6 @@ from understudy.jobmanager.retention import read_tombstone
 from understudy.model import RegistryBody, TombstoneFile
 from understudy.process import processes
 from understudy.process.given_files import check_storable
-from understudy.taskmanager.memory import check_drivers_fit
 
 RUN_ID_MAX = 64
 
@@ -185,9 +186,9 @@ def run_application(
             args or (),
             said,
             is_module=is_module,
-            python=python,
             runs_as=runs_as,
         )
+        spec = msgspec.structs.replace(spec, python=python or "")
         conf = spec.conf
         check_configured(configuration, conf)
     check_handed_on(configuration, spec)
@@ -277,9 +278,9 @@ def jobmanager(
             args or (),
             said,
             is_module=is_module,
-            python=python,
             runs_as=runs_as,
         )
+        spec = msgspec.structs.replace(spec, python=python or "")
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
@@ -298,14 +299,11 @@ def jobmanager(
         changes = changes_of(configuration, cluster_id, start)
         say_how_it_runs(spec)
     _become(
-        new_worker(
-            "jobmanager",
-            configuration,
-            cluster_id,
+        msgspec.structs.replace(
+            new_worker("jobmanager", configuration, cluster_id, scratch_base(configuration)),
             run_id=run_id,
             application=spec,
             changes=changes,
-            scratch=scratch_base(configuration),
         )
     )
 
@@ -328,9 +326,7 @@ def taskmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
-    _become(
-        new_worker("taskmanager", configuration, cluster_id, scratch=scratch_base(configuration))
-    )
+    _become(new_worker("taskmanager", configuration, cluster_id, scratch_base(configuration)))
 
 
 def _check_without_application(

@@ -18,7 +18,11 @@ from understudy.api.directory import Directory
 from understudy.api.views import ApplicationFacts
 from understudy.cli.launch.compose import open_services, remove_unused_place
 from understudy.cli.launch.joining import check_startable_here, patiently
-from understudy.cli.launch.preflight import check_drivers_start, check_master_answers
+from understudy.cli.launch.preflight import (
+    check_drivers_fit,
+    check_drivers_start,
+    check_master_answers,
+)
 from understudy.cli.launch.spark_submit import check_configured
 from understudy.cli.launch.spec import ApplicationSpec, check_handed_on
 from understudy.cli.launch.standalone import check_places
@@ -30,7 +34,6 @@ from understudy.ha import layout
 from understudy.model import JobStatus
 from understudy.spark.installed import pyspark_version
 from understudy.spark.java import find_java
-from understudy.taskmanager.memory import check_drivers_fit
 
 MASTER = "spark.master"
 

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
-from understudy.api.authentication import rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.api.past_runs import PastRun
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import (
@@ -182,16 +183,13 @@ class LocalCluster:
         reader, writer = os.pipe()
         is_jobmanager = member.role == "jobmanager"
         member.ready = False
-        member.worker = new_worker(
-            member.role,
-            plan.configuration,
-            plan.cluster_id,
+        member.worker = msgspec.structs.replace(
+            new_worker(member.role, plan.configuration, plan.cluster_id, self._scratch),
             run_id=self._story.run_id or plan.run_id,
             ephemeral=plan.ephemeral,
             application=plan.application if is_jobmanager else None,
             changes=plan.changes,
             events=writer,
-            scratch=self._scratch,
         )
         self._started.add(member.worker.incarnation)
         try:
@@ -312,7 +310,7 @@ class LocalCluster:
         """
         without_ha = self._plan.configuration.is_standalone  # Nothing can be resumed there.
         query = "" if without_ha else "?unless=recorded"
-        async with rest_security(self._plan.configuration).client(5.0) as client:
+        async with RestSecurity.of(self._plan.configuration).client(5.0) as client:
             while not self._finished.is_set():
                 if self._story.rest and self._story.application_id:
                     url = f"{self._story.rest}/applications/{self._story.application_id}/cancel"

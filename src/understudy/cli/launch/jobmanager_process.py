@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 from understudy.api import endpoint
-from understudy.api.authentication import rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import shared_settings
 from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_token
@@ -27,7 +27,7 @@ from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
 from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
-from understudy.jobmanager.job_manager import JobManager
+from understudy.jobmanager.job_manager import JobManager, JobManagerSettings
 from understudy.jobmanager.main_process import WarmMainProcesses
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import LeaderRecord, RunId
@@ -45,7 +45,7 @@ async def run(parts: Parts) -> int:
 async def _run_jobmanager(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
     listening = bind_rest(configuration)
-    security = rest_security(configuration)
+    security = RestSecurity.of(configuration)
     warn_of_open_token(configuration, security)
     security.server()  # Bad certificates are refused at the start, not at the first request.
     network: Network[LinkMessage] = network_of(
@@ -59,13 +59,13 @@ async def _run_jobmanager(parts: Parts) -> int:
         "guardian_pid": me.guardian_pid,
         "rest": me.rest,
     }
-    told = False
+    reported = False
 
     def main_changed() -> None:
-        nonlocal told
+        nonlocal reported
         manager.main_changed()
-        if mains.ready and not told:
-            told = True
+        if mains.ready and not reported:
+            reported = True
             parts.reporter.event("jobmanager-ready", **identity)
 
     mains = WarmMainProcesses(
@@ -84,7 +84,7 @@ async def _run_jobmanager(parts: Parts) -> int:
         async with serving, _running(mains.run()):
             parts.reporter.event("jobmanager-started", **identity)
             ended = await manager.run()
-            await _tell_end(parts, ended)
+            await _report_end(parts, ended)
     except asyncio.CancelledError:
         parts.guardian.released()
         raise
@@ -125,7 +125,7 @@ def _job_manager(
         parts.reporter,
         parts.clock,
         random.Random(),  # noqa: S311 -- jitter, not secrets
-        functools.partial(_tell_end, parts),
+        functools.partial(_report_end, parts),
     )
     binding = Binding(
         RunId(spec.run_id) if spec.run_id else None,
@@ -137,15 +137,13 @@ def _job_manager(
         me,
         around,
         binding,
-        Timing.of(configuration),
-        configuration.get(options.ADOPTION_GRACE),
+        JobManagerSettings.of(configuration),
         network,
-        parts.locks,
         parts.guardian,
     )
 
 
-async def _tell_end(parts: Parts, ended: RunEnd) -> None:
+async def _report_end(parts: Parts, ended: RunEnd) -> None:
     """Report the end of the run, with each of its jobs."""
     jobs: list[dict[str, object]] = []
     reason = None

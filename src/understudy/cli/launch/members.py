@@ -20,6 +20,7 @@ from understudy.cli.launch.background import Background
 from understudy.cli.launch.compose import scratch_base
 from understudy.cli.launch.hosts import Member
 from understudy.cli.launch.joining import check_startable_here
+from understudy.cli.launch.preflight import check_drivers_fit
 from understudy.cli.launch.spec import (
     STOP_GRACE_S,
     ApplicationSpec,
@@ -34,7 +35,6 @@ from understudy.errors import UnderstudyError, UsageError
 from understudy.ha import layout
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.process import processes
-from understudy.taskmanager.memory import check_drivers_fit
 
 UP_S = 90.0
 """How long a process may take until it serves; imports take about 1 s on an idle machine."""
@@ -166,14 +166,11 @@ def _launch(order: Order, wanted: Wanted, configuration: Configuration) -> tuple
     """Start a process; return the pipe for its ready line, and why it was not started."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     is_jobmanager = wanted.role == "jobmanager"
-    worker = new_worker(
-        wanted.role,
-        configuration,
-        order.cluster_id,
+    worker = msgspec.structs.replace(
+        new_worker(wanted.role, configuration, order.cluster_id, scratch_base(configuration)),
         run_id=order.run_id,
         application=order.application if is_jobmanager else None,
         changes=order.changes if is_jobmanager else NO_CHANGES,
-        scratch=scratch_base(configuration),
         ready=writer,
     )
     program, environment = processes.command_of(guarded(worker, orphan_grace_s=0.0))

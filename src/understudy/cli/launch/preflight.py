@@ -11,10 +11,11 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
-from understudy.errors import UsageError
+from understudy.errors import ConfigurationError, UsageError
 from understudy.installing import install_command
 from understudy.spark import java, masters
 from understudy.spark.installed import pyspark_version
@@ -24,6 +25,9 @@ CONNECT_S = 5.0
 """Longest time for one try of one address: a host that drops packets answers nothing."""
 
 PAUSE_S = 0.5
+
+DRIVER_BYTES = 512 << 20
+"""Memory of a warm driver: a JVM that has run one query, and its Python (measured)."""
 
 
 def check_drivers_start(configuration: Configuration) -> None:
@@ -82,3 +86,34 @@ def _unreachable(places: list[tuple[str, int]], give_up_at: float) -> str:
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error) or "it does not answer"
     return why
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine, or of the control group that bounds us."""
+    total = 0
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            total = int(line.split()[1]) << 10
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(limit).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def check_drivers_fit(configuration: Configuration, taskmanagers: int = 1) -> None:
+    """Raise `ConfigurationError` where the drivers do not fit into memory."""
+    if configuration.get(options.DRIVER_KIND) != "spark":
+        return
+    slots, spares = configuration.get(options.SLOTS), configuration.get(options.SPARES)
+    drivers = (slots + spares) * taskmanagers
+    available = machine_bytes()
+    if available and drivers * DRIVER_BYTES > available:
+        raise ConfigurationError(
+            f"{drivers} drivers ({taskmanagers} TaskManager(s) with {slots} slot(s) and {spares} "
+            f"spare(s)) need about {drivers * DRIVER_BYTES >> 20} MB, this machine has "
+            f"{available >> 20} MB: lower --slots or {options.SPARES.key}"
+        )

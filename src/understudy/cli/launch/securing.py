@@ -7,7 +7,7 @@ import os
 import socket
 from typing import TypeVar
 
-from understudy.api.authentication import RestSecurity, rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.config import Configuration, options
 from understudy.config.security import is_loopback, links_over_tcp
 from understudy.errors import ConfigurationError
@@ -54,7 +54,7 @@ def link_security(configuration: Configuration, cluster_id: str) -> LinkSecurity
 def check_secured(configuration: Configuration, cluster_id: str, *, serves_rest: bool) -> None:
     """Raise `ConfigurationError` for an unusable secret or certificate."""
     link_security(configuration, cluster_id)
-    rest_security(configuration).check(serves=serves_rest)
+    RestSecurity.of(configuration).check(serves=serves_rest)
 
 
 def network_of(

@@ -7,7 +7,7 @@ would find no file that the register names.
 from __future__ import annotations
 
 from understudy.api import own_headers
-from understudy.api.authentication import rest_security
+from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import locks_directories, register_in_storage
 from understudy.config import Configuration, options
 from understudy.errors import DataError, NotFoundError, UsageError
@@ -33,7 +33,7 @@ async def lives(
 
     # Without a held lock here, the leader may live on another host: only its answer proves it.
     meant = {own_headers.MEANT_FOR: leader.holder}
-    async with rest_security(configuration).client(ANSWER_S) as client:
+    async with RestSecurity.of(configuration).client(ANSWER_S) as client:
         try:
             answer = await client.get(f"{leader.rest}/ha/status", headers=meant)
         except httpx.HTTPError:

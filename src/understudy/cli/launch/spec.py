@@ -110,16 +110,9 @@ def new_worker(
     role: str,
     configuration: Configuration,
     cluster_id: str,
-    *,
-    run_id: str | None = None,
-    ephemeral: bool = False,
-    application: ApplicationSpec | None = None,
-    changes: Changes = NO_CHANGES,
-    events: int | None = None,
-    scratch: str = "",
-    ready: int | None = None,
+    scratch: str,
 ) -> WorkerSpec:
-    """Return the specification of a worker with a new incarnation."""
+    """Return the specification of a worker with a new incarnation, and without a run."""
     incarnation = Incarnation(uuid.uuid4().hex)
     return WorkerSpec(
         role=role,
@@ -128,13 +121,7 @@ def new_worker(
         settings=dict(configuration.settings),
         cluster_id=cluster_id,
         lock=lock_of(configuration, cluster_id, incarnation),
-        run_id=run_id,
-        ephemeral=ephemeral,
-        application=application,
-        changes=changes,
-        events=events,
         scratch=str(Path(scratch) / incarnation) if scratch else "",
-        ready=ready,
     )
 
 

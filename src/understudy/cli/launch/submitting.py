@@ -30,7 +30,6 @@ def application_spec(
     said: SparkSubmit,
     *,
     is_module: bool = False,
-    python: str | None = None,
     runs_as: RunsAs | None = None,
 ) -> ApplicationSpec:
     """Return the complete application from the command line. Raises `UsageError`.
@@ -53,7 +52,6 @@ def application_spec(
         said.py_files,
         settings,
         is_module=is_module,
-        python=python or "",
     )
     files = source_files(spec)  # Refuse now files that could not be stored later.
     found = runs_as or _runs_as(entry, files)

@@ -28,7 +28,12 @@ from understudy.process import channels
 from understudy.rpc.gateway import Network
 from understudy.rpc.messages import LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
-from understudy.taskmanager.task_manager import Identity, TaskManager, TaskManagerSettings
+from understudy.taskmanager.task_manager import (
+    Identity,
+    TaskManager,
+    TaskManagerContext,
+    TaskManagerSettings,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +56,7 @@ async def run(parts: Parts) -> int:
         endpoint.url if endpoint else "",
     )
     settings = TaskManagerSettings(
-        _pool(configuration, parts.services.storage.url, Path(spec.scratch)),
+        _pool(configuration, parts.services.storage.url, Path(spec.scratch), spec.name),
         parts.services.locations.cluster,
         configuration.get(options.ORPHAN_TIMEOUT),
         configuration.get(options.HEARTBEAT_INTERVAL),
@@ -66,13 +71,15 @@ async def run(parts: Parts) -> int:
     manager = TaskManager(
         me,
         settings,
-        parts.processes,
-        network,
-        parts.services.storage.blocking,
-        parts.clock,
-        parts.guardian,
-        parts.reporter,
-        leaders,
+        TaskManagerContext(
+            parts.processes,
+            network,
+            parts.services.storage.blocking,
+            parts.clock,
+            parts.guardian,
+            parts.reporter,
+            leaders,
+        ),
     )
     parts.reporter.event(
         "taskmanager-started",
@@ -90,7 +97,7 @@ async def run(parts: Parts) -> int:
                 parts.guardian.released()
 
 
-def _pool(configuration: Configuration, storage: str, scratch: Path) -> PoolSettings:
+def _pool(configuration: Configuration, storage: str, scratch: Path, name: str) -> PoolSettings:
     return PoolSettings(
         configuration.get(options.DRIVER_KIND),
         configuration.get(options.SLOTS),
@@ -105,6 +112,7 @@ def _pool(configuration: Configuration, storage: str, scratch: Path) -> PoolSett
         configuration.get(options.DRIVER_REUSE),
         configuration.get(options.REDACTED_KEYS),
         _class_data(configuration),
+        name,
     )
 
 

@@ -83,7 +83,7 @@ def assemble(spec: WorkerSpec) -> Parts:
         locks = LivenessLocks(Path(spec.lock).parent, *others)
     guardian = GuardianLink.from_environment()
     if isinstance(services.backend, Releasable):
-        services.backend.on_release(lambda what: guardian.release_by(what.argv, what.told))
+        services.backend.on_release(lambda what: guardian.release_by(what.argv, what.input))
     logs = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
     # In a cluster of run-application, the launcher hears and posts all events.
     posts: Notifier | NoNotifier = NoNotifier()

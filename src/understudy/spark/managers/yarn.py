@@ -84,7 +84,7 @@ class Yarn:
         try:
             self._asked().getYarnClusterMetrics()
         except Py4JError as error:
-            _log.warning("YARN does not answer: %s", _said(error))
+            _log.warning("YARN does not answer: %s", _message(error))
             return False
         return True
 
@@ -124,7 +124,7 @@ class Yarn:
                 if (tag := read(one.getApplicationTags()))
             ]
         except Py4JError as error:
-            _log.warning("YARN does not say which applications it runs: %s", _said(error))
+            _log.warning("YARN does not say which applications it runs: %s", _message(error))
             return []
 
     def end(self, application_id: str) -> None:
@@ -137,7 +137,7 @@ class Yarn:
             self._asked().killApplication(which, "ended by Understudy: it has no driver")
             self._remove_staged(application_id)
         except Py4JError as error:
-            _log.warning("YARN does not end %s: %s", application_id, _said(error))
+            _log.warning("YARN does not end %s: %s", application_id, _message(error))
 
     def may_start_again(self, error: Py4JError) -> bool:
         """See `ClusterManager.may_start_again`."""
@@ -223,7 +223,7 @@ class Yarn:
         return of_nodes.getAbsoluteMaxCapacity(), taken
 
 
-def _said(error: Py4JError) -> str:
+def _message(error: Py4JError) -> str:
     """Return the Java error's first line, without the stack trace."""
     java = getattr(error, "java_exception", None)
     return str(java.toString() if java is not None else error).partition("\n")[0]

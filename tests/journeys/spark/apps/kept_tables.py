@@ -52,7 +52,7 @@ class Register:
         self.taken += numbered
         return tuple(one.number for one in numbered)
 
-    def tell(self, *taken: Checkpoint) -> None:
+    def report(self, *taken: Checkpoint) -> None:
         raise NotImplementedError
 
     def failed(self, one: Checkpoint) -> None:

@@ -44,7 +44,7 @@ class Farewell:
         if self._closing.ident is not None:
             self._closing.join(max(0.0, until - time.monotonic()))
 
-    def say(self) -> None:
+    def send(self) -> None:
         """Close the session; wait for `CLOSE_S` at most."""
         self.begin()
         self.finish(time.monotonic() + CLOSE_S)
@@ -59,7 +59,7 @@ _owed: set[Farewell] = set()
 
 
 @atexit.register
-def _say_all() -> None:
+def _send_all() -> None:
     owed = tuple(_owed)
     for farewell in owed:
         farewell.begin()

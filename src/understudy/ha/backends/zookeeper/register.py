@@ -154,7 +154,7 @@ class ZooKeeperRegister:
         """Return the contenders in order, by the names of their nodes."""
         return [contender(node) for node in await nodes_in_line(self._session, self._line_path)]
 
-    def on_release(self, tell: Callable[[Release], None]) -> None:
+    def on_release(self, notify: Callable[[Release], None]) -> None:
         """Notify of a program that closes the session, whenever the session changes."""
         settings = self._session.settings
         argv = (sys.executable, "-I", "-S", zookeeper_release.__file__)
@@ -167,7 +167,7 @@ class ZooKeeperRegister:
                 "timeout_ms": int(identity.timeout_s * 1000),
                 "tls": settings.tls,
             }
-            tell(Release(argv, json.dumps(what)))
+            notify(Release(argv, json.dumps(what)))
 
         self._session.on_identity(granted)
 

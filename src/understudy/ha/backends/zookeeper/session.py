@@ -130,16 +130,16 @@ class Session:
         """Return the address of the connected server, empty if there is none."""
         return self._client.wire.peer() if self._client and self.connected else ""
 
-    def on_identity(self, tell: Callable[[SessionIdentity], None]) -> None:
-        """Call ``tell`` for each granted session in a kazoo thread, and now for the present one."""
-        self._on_identity = tell
+    def on_identity(self, notify: Callable[[SessionIdentity], None]) -> None:
+        """Call ``notify`` in a kazoo thread: for the present session, and each later one."""
+        self._on_identity = notify
         if self.connected:
             self._heard(KazooState.CONNECTED)
 
     def close(self) -> None:
         """End the session for good, if there is one; its ephemeral nodes disappear at once."""
         if self._farewell:
-            self._farewell.say()
+            self._farewell.send()
 
     @contextlib.contextmanager
     def bell(self) -> Iterator[Bell]:
@@ -175,13 +175,13 @@ class Session:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Any] = loop.create_future()
 
-        def tell(answer: Any) -> None:
+        def notify(answer: Any) -> None:
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
                 loop.call_soon_threadsafe(_settle, answered, overdue, answer)
 
         # Not cancelled with the caller: the server is silent even if the caller gives up early.
         overdue = loop.call_later(self.session_s / 4, client.wire.drop)
-        request(client).rawlink(tell)
+        request(client).rawlink(notify)
         try:
             return await answered
         except exceptions.KazooException as error:

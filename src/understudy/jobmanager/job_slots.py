@@ -1,0 +1,74 @@
+"""The jobs of one application as tenant of slots: what runs, and what is lost, on TaskManagers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from understudy.core import job, recovery
+from understudy.core.recovery import Inventory
+from understudy.jobmanager.application_jobs import ApplicationJobs
+from understudy.jobmanager.resource_manager import JobInbox
+from understudy.model import Failure, Incarnation, JobId
+from understudy.rpc import messages
+
+_log = logging.getLogger(__name__)
+
+
+class JobSlots:
+    """The `Tenant` of the ResourceManager."""
+
+    def __init__(self, jobs: ApplicationJobs) -> None:
+        self._jobs = jobs
+        self._context = jobs.context
+        self._without_drivers: set[Incarnation] = set()
+
+    @property
+    def inboxes(self) -> Mapping[JobId, JobInbox]:
+        """Return the JobMasters, which read the messages about their jobs."""
+        return self._jobs.masters
+
+    def wanted(self) -> messages.Prepare | None:
+        """Return the message that prepares drivers for this application."""
+        return messages.Prepare(
+            application_id=self._context.record.application_id,
+            run_id=self._context.record.run_id,
+            cluster=self._context.incarnation,
+            directory=self._context.directory,
+            profile=self._context.record.profile,
+            artifacts=self._context.record.artifacts,
+        )
+
+    def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
+        """Compare the reported attempts with the stored ones; stop the unknown ones."""
+        verdict = recovery.judge(taskmanager, reported, self._jobs.entries)
+        for job_id in verdict.running:
+            master = self._jobs.masters[job_id]
+            if master.state.placement:
+                self._context.resources.occupy(job_id, master.state.placement)
+            master.enqueue(job.Running(self._jobs.entries[job_id].attempt))
+        for job_id in verdict.lost:
+            attempt = self._jobs.entries[job_id].attempt
+            lost = job.Lost(attempt, "its TaskManager does not have it", 0.0)
+            self._jobs.masters[job_id].enqueue(lost)
+        for item in verdict.foreign:
+            stop = messages.StopAttempt(job_id=item.job_id, attempt=item.attempt)
+            self._context.resources.send(taskmanager, stop)
+
+    def cannot_start(self, taskmanager: Incarnation, reason: str) -> None:
+        """Fail the application once no TaskManager can start a driver."""
+        self._without_drivers.add(taskmanager)
+        for other, view in self._context.resources.taskmanagers.items():
+            if other not in self._without_drivers or any(
+                driver.state in {"warm", "busy"} for driver in view.drivers
+            ):
+                _log.warning("TaskManager %s cannot start drivers: %s", taskmanager[:8], reason)
+                return
+        self._jobs.broken(Failure(type="DriverStartError", message=reason))
+
+    def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
+        """Report every attempt on the TaskManager as lost."""
+        for master in self._jobs.masters.values():
+            place = master.state.placement
+            if place and place.taskmanager == taskmanager:
+                master.enqueue(job.Lost(master.state.attempt, reason, master.ran_s()))
