@@ -340,6 +340,8 @@ class JobEntry(Record, frozen=True):
     restarts: Restarts = Restarts()
     limits: Limits = Limits()
     """The limits that the job was submitted with, as its plan was."""
+    arguments: dict[str, str] = {}
+    """Short digests of the plan's arguments by name (``core.arguments``)."""
     displaced: bool = False
     """The job gave way to another one that ``main`` reached first after a failover."""
     cancel_requested: bool = False

@@ -13,6 +13,8 @@ import pytest
 import understudy
 from understudy.application.environment import Environment, current
 from understudy.application.job_client import JobClient, JobExecutionResult
+from understudy.core import arguments
+from understudy.core.ids import job_id
 from understudy.core.matching import Assignment
 from understudy.errors import JobStopped, SubmissionError
 from understudy.ha.format import digest
@@ -29,13 +31,16 @@ class Accepting:
 
     execution = 1
     value = b"1"
+    arguments: dict[str, str] | None = None
+    """Digests that the job had before; None: those that it is submitted with."""
 
     def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
         """See `MainLink.request`."""
         asked = message(1)
         if isinstance(asked, messages.Submit):
             self.submitted = asked
-            return messages.Accepted(request=1, past={})
+            known = asked.arguments if self.arguments is None else self.arguments
+            return messages.Accepted(request=1, arguments={asked.job_id: known})
         return messages.JobDone(
             request=1,
             status=JobStatus.FINISHED,
@@ -152,6 +157,70 @@ def test_a_warning_names_the_line_of_main_that_submits(submit: Submit) -> None:
     line = inspect.getsourcelines(submit)[1] + LINES[submit]
 
     assert [(__file__, line)] == [(one.filename, one.lineno) for one in told]
+
+
+def load(ctx: Any, path: str, *parts: int, mode: str = "append", **options: object) -> int:
+    return 1
+
+
+def loaded(env: Environment, *args: Any, **kwargs: Any) -> object:
+    return env.execute(load, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "named"),
+    [
+        (("x", 1), {"since": "now"}, ""),
+        (("x", 1), {"mode": "append", "since": "now"}, ""),
+        (("x", 2), {"mode": "overwrite", "since": "now"}, "`parts[0]`, `mode`"),
+        (("x", 1), {"since": "later"}, "`since`"),
+        (("y", 1, 2), {"since": "now"}, "`path`, `parts[1]`"),
+        (("x", object()), {"since": object()}, ""),
+    ],
+)
+def test_arguments_that_differ_from_those_of_an_earlier_execution_are_named_at_the_line(
+    args: tuple[Any, ...], kwargs: dict[str, Any], named: str
+) -> None:
+    first = Accepting()
+    loaded(Environment(first, Assignment("a" * 32)), "x", 1, since="now")
+    again = Accepting()
+    again.arguments = first.submitted.arguments
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loaded(Environment(again, Assignment("a" * 32)), *args, **kwargs)
+    line = inspect.getsourcelines(loaded)[1] + 1
+    expected = f"job 'load': this execution of main passes another value of {named} than an earlier"
+
+    assert ([(__file__, line)] if named else []) == [(one.filename, one.lineno) for one in told]
+    assert all(str(one.message).startswith(expected) for one in told)
+
+
+def test_a_job_whose_result_is_known_already_is_compared_too() -> None:
+    class Knowing(Accepting):
+        def request(self, message: Callable[[int], MainMessage]) -> MainMessage:
+            accepted, asked = super().request(message), message(1)
+            if not isinstance(asked, messages.Submit):
+                return accepted
+            done = super().request(lambda _: messages.AwaitJob(request=1, job_id=asked.job_id))
+            assert isinstance(done, messages.JobDone)
+            ids = [job_id(asked_of, "load", number) for number in (0, 1)]
+            known = arguments.digests({"path": "old"})
+            return messages.Accepted(
+                request=1, past=dict.fromkeys(ids, done), arguments=dict.fromkeys(ids, known)
+            )
+
+    asked_of = "a" * 32
+    env = Environment(Knowing(), Assignment(asked_of))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            env.execute(one_path, "new", name="load")
+
+    assert 2 == sum("another value of `path`" in str(one.message) for one in told)
+
+
+def one_path(ctx: Any, path: str) -> int:
+    return 1
 
 
 class BrokenError(Exception):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import zipfile
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from understudy.cli.launch.compose import open_services
+from understudy.cli.launch.redeploying import AskedStart, changes_of
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.cli.launch.submitting import application_spec, submission_of, unconverted
-from understudy.config import Configuration
+from understudy.config import Configuration, options
+from understudy.errors import UsageError
+from understudy.jobmanager.redeployment import NO_CHANGES
+from understudy.model import RunId
 
+CLUSTER = "nightly"
 PLAIN = "import helper\nprint('\\d')\n"
 CONVERTED = "import understudy\n"
 
@@ -98,3 +105,45 @@ def test_a_job_gets_the_settings_that_the_script_writes_down_unless_the_command_
     spec = application_spec(Configuration({}), str(app), (), said, runs_as=runs_as)
 
     assert {"spark.app.name": "app", "spark.a": "given", **expected} == spec.conf
+
+
+@pytest.fixture
+def unfinished(app: Path, tmp_path: Path) -> Configuration:
+    """Return the configuration of a cluster whose run is unfinished, and runs as one job."""
+    configuration = Configuration({options.STORAGE_DIR.key: str(tmp_path / "storage")})
+    services = open_services(configuration, CLUSTER, as_jobmanager=True)
+
+    async def put() -> None:
+        directory = services.applications.new_directory()
+        submission = submission_of(spec_of(app), configuration)
+        record = submission.store(services, RunId("monday"), directory, 100.0)
+        await services.registry.claim(1, ephemeral=False)
+        await services.applications.put(1, record, directory)
+
+    asyncio.run(put())
+    return configuration
+
+
+@pytest.mark.parametrize("said", [None, RunsAs.JOB])
+def test_an_unfinished_run_is_continued_as_it_runs(
+    app: Path, unfinished: Configuration, said: RunsAs | None
+) -> None:
+    start = AskedStart("monday", spec_of(app, runs_as=said))
+
+    assert NO_CHANGES == changes_of(unfinished, CLUSTER, start)
+
+
+def test_a_restart_does_not_change_as_what_an_unfinished_run_runs(
+    app: Path, unfinished: Configuration
+) -> None:
+    start = AskedStart("monday", spec_of(app, runs_as=RunsAs.MAIN))
+
+    with pytest.raises(UsageError, match="--as main: run monday is unfinished and runs as job"):
+        changes_of(unfinished, CLUSTER, start)
+
+
+def test_other_code_may_run_as_something_else(app: Path, unfinished: Configuration) -> None:
+    app.write_text(CONVERTED)
+    start = AskedStart("monday", spec_of(app, runs_as=RunsAs.MAIN))
+
+    assert ("app.py",) == changes_of(unfinished, CLUSTER, start).files

@@ -157,6 +157,10 @@ class Slow:
         """See `Jobs.kept`."""
         return "", ""
 
+    def arguments(self, job_id: JobId) -> dict[str, str]:
+        """See `Jobs.arguments`."""
+        return {}
+
     def result_delivered(self, job_id: JobId) -> None:
         """See `Jobs.result_delivered`."""
         self.delivered.append(job_id)

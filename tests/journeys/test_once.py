@@ -23,6 +23,8 @@ def test_each_execution_of_main_gets_the_values_of_the_first(start: Start) -> No
     assert ["x"] == run.lines("computed.txt")
     assert 1 == len(set(run.lines("values.txt")))
     assert "True" == run.lines("result.txt")[-1]
+    assert 2 >= run.log.read_text().count("another value of `pid` than an earlier one did") > 0
+    assert "`run`" not in run.log.read_text()
 
 
 def test_plain_python_computes_values_once_too_and_refuses_what_is_too_large(place: Path) -> None:

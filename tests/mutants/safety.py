@@ -57,13 +57,19 @@ SAFETY = (
         "the limits of a job are forgotten", 7, "jobmanager/job_master.py",
         "retries=self.entry.limits.retries",
         "retries=None",
-        "tests/jobmanager/test_limits.py",
+        "tests/jobmanager/test_submitted_with.py",
     ),
     mutant(
         "the limits of the code before stay", 7, "jobmanager/job_requests.py",
-        "deployment=deployment, limits=limits)",
-        "deployment=deployment)",
-        "tests/jobmanager/test_limits.py",
+        "                limits=request.limits,\n",
+        "",
+        "tests/jobmanager/test_submitted_with.py",
+    ),
+    mutant(
+        "arguments are compared with those of the code before", 7, "jobmanager/job_requests.py",
+        "entry.arguments if entry.deployment == self._context.deployment else {}",
+        "entry.arguments",
+        "tests/jobmanager/test_submitted_with.py",
     ),
     mutant(
         "a long attempt resets a limit of the job", 3, "core/restart.py",

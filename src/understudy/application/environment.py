@@ -18,11 +18,11 @@ from typing import Any, NoReturn, TypeVar
 
 from understudy.application.calls import Calls
 from understudy.application.job_client import JobClient, MainLink, expect
-from understudy.application.job_function import check_arguments, check_function, declared
+from understudy.application.job_function import bind_arguments, check_function, declared
 from understudy.application.parallel import ParallelJobs
 from understudy.application.settings import JobSettings, whole_job
 from understudy.clock import SystemClock
-from understudy.core import matching
+from understudy.core import arguments, matching
 from understudy.core.matching import Assigned, Assignment
 from understudy.core.values import ONCE_BYTES_MAX, decode_value, encode_value
 from understudy.errors import SubmissionError
@@ -35,7 +35,7 @@ from understudy.rpc.messages import MainMessage
 T = TypeVar("T")
 
 _TO_MAIN = 4
-"""Frames from a warning in `Environment._assign` to the calling line of ``main``."""
+"""Frames from a warning in a method that `Environment._begin` calls to the line of ``main``."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +49,8 @@ class Environment(Calls):
         self._submitting = threading.Lock()
         self._process = os.getpid()
         self._past: dict[JobId, messages.JobDone] = {}
+        self._stored: dict[JobId, dict[str, str]] = {}
+        """Digests of the arguments that jobs have."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the environment belongs to main, a job gets a JobContext instead")
@@ -126,22 +128,25 @@ class Environment(Calls):
         self._check_caller()
         settings = settings.over(declared(function))
         check_function(function)
-        check_arguments(function, args, kwargs)
+        digests = arguments.digests(bind_arguments(function, args, kwargs))
         with self._submitting:
             assigned = self._assign(matching.name_of(function, settings.name))
             done = self._past.pop(assigned.job_id, None)
             if done:
                 self._come_by(assigned)
+                self._compare(assigned, digests)
                 return JobClient(self._link, assigned.job_id, assigned.name, done)
             pointer = None
             if self._link.execution == 1:
                 pointer = self._put_plan(assigned, function, args, kwargs, settings)
-            answer = self._submit(assigned, pointer, settings.limits)
+            answer = self._submit(assigned, pointer, settings.limits, digests)
             if isinstance(answer, messages.NeedPlan):
                 pointer = self._put_plan(assigned, function, args, kwargs, settings)
-                answer = self._submit(assigned, pointer, settings.limits)
-            self._past = dict(expect(answer, messages.Accepted).past)
+                answer = self._submit(assigned, pointer, settings.limits, digests)
+            accepted = expect(answer, messages.Accepted)
+            self._past, self._stored = dict(accepted.past), accepted.arguments
             done = self._past.pop(assigned.job_id, None)
+            self._compare(assigned, digests)
         return JobClient(self._link, assigned.job_id, assigned.name, done)
 
     def _check_caller(self) -> None:
@@ -163,6 +168,18 @@ class Environment(Calls):
             )
         return assigned
 
+    def _compare(self, assigned: Assigned, digests: dict[str, str]) -> None:
+        """Warn of arguments that differ from those that the job has, and keeps."""
+        stored = self._stored.get(assigned.job_id, {})
+        if found := arguments.different(stored, digests):
+            warnings.warn(
+                f"job {assigned.name!r}: this execution of main passes another value of "
+                f"{', '.join(f'`{one}`' for one in found)} than an earlier one did, which the job "
+                "keeps; main must pass the same values each time: get the time, random numbers and "
+                "the like from env.once or env.now (docs/convert.md)",
+                stacklevel=_TO_MAIN,
+            )
+
     def _put_plan(
         self,
         assigned: Assigned,
@@ -181,7 +198,9 @@ class Environment(Calls):
         )
         self._link.send(skipped)
 
-    def _submit(self, assigned: Assigned, plan: Pointer | None, limits: Limits) -> MainMessage:
+    def _submit(
+        self, assigned: Assigned, plan: Pointer | None, limits: Limits, digests: dict[str, str]
+    ) -> MainMessage:
         return self._link.request(
             lambda number: messages.Submit(
                 request=number,
@@ -190,6 +209,7 @@ class Environment(Calls):
                 occurrence=assigned.occurrence,
                 plan=plan,
                 limits=limits,
+                arguments=digests,
             )
         )
 

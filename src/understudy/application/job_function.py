@@ -67,17 +67,21 @@ def check_function(function: object) -> None:
         )
 
 
-def check_arguments(
+def bind_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    """Raise `SubmissionError` where the function cannot be called with its arguments."""
+) -> dict[str, object]:
+    """Return the arguments by the names of their parameters, defaults included.
+
+    Raises `SubmissionError` where the function cannot be called with them.
+    """
     try:
         # The signature of what is called: a decorator may add arguments to those of the function.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return  # Nobody knows it.
+    except (TypeError, ValueError):  # Nobody knows it.
+        placed = {f"argument {number}": one for number, one in enumerate(args, 1)}
+        return {**placed, **dict(sorted(kwargs.items()))}
     try:
-        signature.bind(None, *args, **kwargs)
+        bound = signature.bind(None, *args, **kwargs)
     except TypeError as error:
         called = getattr(_without_partials(function), "__name__", type(function).__name__)
         options = [one for one in kwargs if one in OWN and one not in signature.parameters]
@@ -86,6 +90,23 @@ def check_arguments(
             f"`{called}` cannot be called with these arguments: {error}{way}. A job is called as "
             f"{called}(ctx, …), with a JobContext before the arguments that are given here"
         ) from None
+    bound.apply_defaults()
+    return _by_name(bound)
+
+
+def _by_name(bound: inspect.BoundArguments) -> dict[str, object]:
+    """Return bound arguments without the context; those of ``*args`` and ``**kwargs`` apart."""
+    found: dict[str, object] = {}
+    for place, (name, value) in enumerate(bound.arguments.items()):
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            items = value[1:] if place == 0 else value  # Here, ``*args`` take the context.
+            found |= {f"{name}[{number}]": item for number, item in enumerate(items)}
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            found |= dict(sorted(value.items()))
+        elif place > 0:
+            found[name] = value
+    return found
 
 
 def declared(function: object) -> JobSettings:

@@ -17,7 +17,7 @@ from understudy.core import job, recovery
 from understudy.errors import DataError, LostDataError, NotFoundError, StorageError
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.jobmanager.application_jobs import ApplicationJobs
-from understudy.model import JobEntry, JobId, JobStatus, Limits, Outcome, Pointer
+from understudy.model import JobEntry, JobId, JobStatus, Outcome, Pointer
 from understudy.process.persist import persist
 from understudy.rpc.messages import Submit
 
@@ -44,7 +44,7 @@ class JobRequests:
             if entry is None:
                 entry = await self._add(request, request.plan)
             else:
-                entry = await self._bring_up_to_date(entry, request.plan, request.limits)
+                entry = await self._bring_up_to_date(entry, request, request.plan)
         if entry.result:
             self._jobs.skip(entry.job_id)
             return True
@@ -61,12 +61,13 @@ class JobRequests:
             submitted_at=self._context.clock.wall(),
             deployment=self._context.deployment,
             limits=request.limits,
+            arguments=request.arguments,
         )
         await _write("store a job", lambda: plans.add(term, entry))
         self._jobs.employ(job.submitted(entry.job_id), entry)
         return entry
 
-    async def _bring_up_to_date(self, entry: JobEntry, plan: Pointer, limits: Limits) -> JobEntry:
+    async def _bring_up_to_date(self, entry: JobEntry, request: Submit, plan: Pointer) -> JobEntry:
         """Point the job's next attempt to the plan and limits that this deployment has submitted.
 
         The old plan goes with the application's directory: an attempt may still be reading it.
@@ -76,7 +77,13 @@ class JobRequests:
         def change(entry: JobEntry) -> JobEntry:
             if entry.result:
                 return entry
-            return replace(entry, plan=plan, deployment=deployment, limits=limits)
+            return replace(
+                entry,
+                plan=plan,
+                deployment=deployment,
+                limits=request.limits,
+                arguments=request.arguments,
+            )
 
         return await _write(
             "store the new plan of a job", lambda: plans.update(term, entry.job_id, change)
@@ -119,6 +126,11 @@ class JobRequests:
         """Return the paths of the retained checkpoint and of the savepoint; empty without them."""
         result = self._jobs.entry(job_id).result
         return (result.checkpoint, result.savepoint) if result else ("", "")
+
+    def arguments(self, job_id: JobId) -> dict[str, str]:
+        """Return the digests of the job's arguments; empty where other code has stored them."""
+        entry = self._jobs.entry(job_id)
+        return entry.arguments if entry.deployment == self._context.deployment else {}
 
     def result_delivered(self, job_id: JobId) -> None:
         """Enqueue the delivery for the application."""

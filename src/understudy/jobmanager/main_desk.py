@@ -58,6 +58,10 @@ class Jobs(Protocol):
         """Return the paths of a job's retained checkpoint and last savepoint; empty without one."""
         ...
 
+    def arguments(self, job_id: JobId) -> dict[str, str]:
+        """Return the digests of a job's arguments; empty if this deployment has not stored them."""
+        ...
+
     def result_delivered(self, job_id: JobId) -> None:
         """``main`` has received the job's outcome."""
         ...
@@ -137,7 +141,14 @@ class MainDesk:
                 job_id: _done(request.request, one, self._jobs.kept(job_id))
                 for job_id, one in outcomes.items()
             }
-            self._link.send(messages.Accepted(request=request.request, past=past))
+            arguments = {
+                job_id: found
+                for job_id in (request.job_id, *past)
+                if (found := self._jobs.arguments(job_id))
+            }
+            self._link.send(
+                messages.Accepted(request=request.request, past=past, arguments=arguments)
+            )
         else:
             self._link.send(messages.NeedPlan(request=request.request))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import importlib.util
 import linecache
@@ -10,11 +12,15 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from understudy.config.secrets import WithoutSecrets
 
 T = TypeVar("T")
+
+_OF_A_LOOP = "asyncio"
+"""What asyncio names the pool of an event loop; its threads have a number behind that."""
 
 
 def run_script(source: bytes, script: str, args: tuple[str, ...]) -> None:
@@ -64,31 +70,56 @@ def run_module(name: str, args: tuple[str, ...]) -> None:
 
 
 def join_threads() -> None:
-    """Wait for the threads that the entry point has left, as Python does at its end."""
+    """Wait for the threads that the entry point has left, as Python does at its end.
+
+    A pool of threads ends once its work is done. The pools of event loops stay: storage may use
+    them after the entry point.
+    """
+    for pool in [one for one in gc.get_objects() if issubclass(type(one), ThreadPoolExecutor)]:
+        if pool._thread_name_prefix != _OF_A_LOOP:
+            pool.shutdown(wait=False)
     for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.main_thread():
+        of_a_loop = thread.name.startswith(f"{_OF_A_LOOP}_")
+        if not (thread.daemon or of_a_loop or thread is threading.main_thread()):
             thread.join()
 
 
 def script_job(_: object, source: bytes, script: str, args: tuple[str, ...]) -> None:
     """Execute a script as the function of a job; the context is not handed on."""
-    _leave_logging_alone()
-    run_script(source, script, args)
-    join_threads()
+    _as_by_python(lambda: run_script(source, script, args))
 
 
 def module_job(_: object, name: str, args: tuple[str, ...]) -> None:
     """Execute ``-m module`` as the function of a job; the context is not handed on."""
-    _leave_logging_alone()
-    run_module(name, args)
-    join_threads()
+    _as_by_python(lambda: run_module(name, args))
 
 
 def function_job(_: object, target: str, args: tuple[str, ...]) -> None:
     """Execute ``module:function`` as the function of a job; the context is not handed on."""
+    _as_by_python(lambda: run_function(target, args))
+
+
+def _as_by_python(execute: Callable[[], None]) -> None:
+    """Execute an entry point with the beginning and the end that Python gives to a script.
+
+    The handlers of ``atexit`` that were there before belong to the process, which does not run
+    them: it leaves by ``os._exit``, as each forked process does. An interrupted script ends without
+    its handlers, as by a signal.
+    """
     _leave_logging_alone()
-    run_function(target, args)
+    atexit._clear()
+    try:
+        execute()
+    except (Exception, SystemExit):
+        _end()
+        raise
+    _end()
+
+
+def _end() -> None:
+    """Do what Python does at the end of a script; there is no public way to run the handlers."""
     join_threads()
+    atexit._run_exitfuncs()
 
 
 def call_job(_: object, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:

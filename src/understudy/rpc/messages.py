@@ -353,6 +353,8 @@ class Submit(Message, frozen=True, kw_only=True):
     occurrence: int
     plan: Pointer | None = None
     limits: Limits = Limits()
+    arguments: dict[str, str] = {}
+    """Short digests of the job's arguments by name (``core.arguments``)."""
 
 
 class ComeBy(Message, frozen=True, kw_only=True):
@@ -420,6 +422,8 @@ class Accepted(Message, frozen=True, kw_only=True):
     request: int
     past: dict[JobId, JobDone] = {}
     """The results of this job and the next ones that have finished: ``main`` need not ask."""
+    arguments: dict[JobId, dict[str, str]] = {}
+    """The digests of the arguments that these jobs have; none of an earlier deployment."""
 
 
 class JobDone(Message, frozen=True, kw_only=True):

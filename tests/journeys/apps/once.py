@@ -1,6 +1,7 @@
-"""A main that computes values once, and a job that waits for ``go``."""
+"""A main that computes values once, and one that it does not, and a job that waits for ``go``."""
 
 import json
+import os
 import time
 import uuid
 from pathlib import Path
@@ -21,7 +22,7 @@ def fresh() -> str:
     return uuid.uuid4().hex
 
 
-def job(ctx: Any, run: str) -> str:
+def job(ctx: Any, run: str, pid: int) -> str:
     while not Path("go").exists():
         time.sleep(0.02)
     return run
@@ -29,7 +30,7 @@ def job(ctx: Any, run: str) -> str:
 
 values = [env.once("id", fresh), env.now().isoformat()]
 note("values.txt", json.dumps(values))
-note("result.txt", str(env.execute(job, values[0]).value == values[0]))
+note("result.txt", str(env.execute(job, values[0], os.getpid()).value == values[0]))
 if Path("large").exists():
     env.once("large", lambda: "x" * 60_000)
     try:

@@ -1,4 +1,4 @@
-"""The limits of a job are stored with it: the next leader has them, other code changes them."""
+"""What a job is submitted with is stored with it, for the next leader; other code changes it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ OTHERS = Limits(retries=0)
 JOB = job_id(ground.APPLICATION, "load", 0)
 
 
-def submit(limits: Limits) -> Submit:
-    plan = Pointer(path="plan", digest="", size=0)
-    return Submit(request=1, job_id=JOB, name="load", occurrence=0, plan=plan, limits=limits)
+def submit(limits: Limits, arguments: dict[str, str] | None = None) -> Submit:
+    return Submit(
+        request=1,
+        job_id=JOB,
+        name="load",
+        occurrence=0,
+        plan=Pointer(path="plan", digest="", size=0),
+        limits=limits,
+        arguments=arguments or {},
+    )
 
 
 def jobs_in(shared: JobMasterContext, begun: list[asyncio.Task[Any]]) -> ApplicationJobs:
@@ -67,3 +74,36 @@ def test_limits_outlive_the_leader_and_change_with_the_code() -> None:
         return found
 
     assert [LIMITS, 1, LIMITS, OTHERS, 0] == run_virtual(main())
+
+
+def test_arguments_outlive_the_leader_and_change_with_the_code() -> None:
+    async def main() -> list[dict[str, str]]:
+        durable = Durable()
+        stores = ground.services(durable)
+        await ground.opened(stores)
+        begun: list[asyncio.Task[Any]] = []
+        found = []
+        for term, digest in ((2, "first"), (3, "again")):
+            stored, _ = await ground.taken_over(stores, term)
+            shared = context(stores, stored, term)
+            await shared.plans.claim(term)
+            jobs = jobs_in(shared, begun)
+            jobs.recover()
+            requests = JobRequests(jobs)
+            await requests.submit(submit(LIMITS, {"path": digest}))
+            found.append(requests.arguments(JOB))
+
+        redeployed = jobs_in(dataclasses.replace(shared, deployment=2), begun)
+        redeployed.recover()
+        requests = JobRequests(redeployed)
+        found.append(requests.arguments(JOB))
+        await requests.submit(submit(LIMITS, {"path": "other code"}))
+        found.append(requests.arguments(JOB))
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+        return found
+
+    expected = [{"path": "first"}, {"path": "first"}, {}, {"path": "other code"}]
+
+    assert expected == run_virtual(main())
