@@ -66,7 +66,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
         (["-D", "high-availability.type=pigeon", "app.py"], "high-availability.type is 'pigeon'"),
         (["--slots", "0", "app.py"], "--slots"),
         (["--colour", "app.py"], "--colour"),
-        ([], "app"),
+        ([], "give APP"),
     ],
 )
 def test_bad_usage_is_told_and_nothing_is_started(
@@ -154,7 +154,7 @@ def test_storage_is_read_when_nobody_leads(start: Start, place: Path) -> None:
         command(place, "check", *harness.SESSION_LESS, *NAMED, "--json", "three.py").stdout
     )
 
-    assert ("RUNNING", None) == (listed["status"], listed["leader"])
+    assert ("INTERRUPTED", None) == (listed["status"], listed["leader"])
     assert ["FINISHED", "RECONCILING"] == [job["state"] for job in info["jobs"]]
     unfinished = {"run": listed["run-id"], "kept": ["first job"], "to do": ["second job"]}
     assert [unfinished] == checked["unfinished"]

@@ -32,6 +32,9 @@ DELAY_S = 0.4
 ALONE = ("--jobmanagers", "1", "--slots", "1")
 """No standby, so that it is quick, and so that the only JobManager must live."""
 
+AS_MAIN = ("--as", "main")
+"""A script without Understudy would run as one job."""
+
 MAINS = {
     "cannot be imported": (NOTE + "import no_such_module\n", 1, "No module named 'no_such_module'"),
     "compiles nonsense": ("exec('def (:')\n", 0, "SyntaxError"),
@@ -77,7 +80,7 @@ def test_a_main_that_always(
     begin: Callable[..., Run], tmp_path: Path, nothing_left: Callable[[], None], how: str
 ) -> None:
     text, executions, why = MAINS[how]
-    run = begin(text, *TWICE)
+    run = begin(text, *TWICE, *AS_MAIN)
     code = run.finish()
     times = [float(line) for line in run.lines("main.txt")]
 
@@ -94,7 +97,7 @@ def test_a_main_that_always(
 
 def test_why_main_failed_is_said_and_can_be_asked_for(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(NOTE + "os._exit(3)\n")
-    named = ("-D", "high-availability.cluster-id=loop", *SESSION_LESS, *ALONE)
+    named = ("-D", "high-availability.cluster-id=loop", *SESSION_LESS, *ALONE, *AS_MAIN)
     said = command(tmp_path, "run-application", *named, "app.py", code=1).stderr
     [application] = json.loads(command(tmp_path, "list", "--json").stdout)["applications"]
     shown = command(tmp_path, "info", application["id"])
@@ -184,7 +187,7 @@ def test_a_jobmanager_lives_on_when_main_has_failed_for_good(tmp_path: Path) -> 
             env=harness.environment(tmp_path),
             stderr=subprocess.DEVNULL,
         )
-        for role, app in ((["taskmanager"], []), (["jobmanager"], ["app.py"]))
+        for role, app in ((["taskmanager"], []), (["jobmanager"], [*AS_MAIN, "app.py"]))
     ]
     try:
         failed = _until_failed(tmp_path)

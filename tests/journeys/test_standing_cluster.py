@@ -298,7 +298,7 @@ def test_files_that_were_given_are_there_for_a_jobmanager_that_never_had_them(
     script.write_text(READS)
     data.write_text("data")
     without = begin("jobmanager")
-    leader = begin("jobmanager", "--files", data.name, str(script))
+    leader = begin("jobmanager", "--as", "main", "--files", data.name, str(script))
     until(lambda: len(lines(place, "main.txt")) == 1)
     script.unlink()
     data.unlink()
