@@ -332,24 +332,55 @@ def application_named(wanted: str) -> Ask:
     return ask
 
 
-def application_or_job(wanted: str) -> Ask:
-    """Return a query for an application or a job, by id, run id, prefix or the job's name."""
+def application_or_job(wanted: str, *, strict: bool = False) -> Ask:
+    """Return a query for an application or a job.
+
+    The id of an application or a run comes first, then the id or name of a job, then beginnings of
+    ids. ``strict``: the query raises `UsageError` where an application that runs and one of its
+    jobs could both be meant.
+    """
 
     async def ask(client: ClusterClient) -> JsonObject:
+        application: JsonObject | None = None
+        missing: NotFoundError | None = None
         try:
-            found_application: JsonObject = await application_named(wanted)(client)
-            return found_application
-        except NotFoundError as missing:
-            try:
-                jobs = (await client.get("/jobs/overview"))["jobs"]
-            except NoLeaderError:
-                jobs = await client.stored_jobs()
-            found = job_named(wanted, jobs)
-            if found is None:
-                raise missing from None
-            return found
+            application = await application_named(wanted)(client)
+        except NotFoundError as error:
+            missing = error
+        exact = application is not None and wanted in {application["id"], application["run-id"]}
+        if application and exact and not strict:
+            return application
+        jobs = await _jobs(client)
+        called = [one for one in jobs if wanted in {one["jid"], one["name"]}]
+        if application and (exact or not called):
+            begun = [one for one in jobs if len(wanted) >= 4 and one["jid"].startswith(wanted)]
+            if strict:
+                _refuse_both(wanted, application, called if exact else begun)
+            return application
+        found = job_named(wanted, jobs)
+        if found is None:
+            raise missing or NotFoundError(f"there is no {printable(wanted)!r} here")
+        return found
 
     return ask
+
+
+async def _jobs(client: ClusterClient) -> list[JsonObject]:
+    try:
+        found: list[JsonObject] = (await client.get("/jobs/overview"))["jobs"]
+    except NoLeaderError:
+        found = await client.stored_jobs()
+    return found
+
+
+def _refuse_both(wanted: str, application: JsonObject, jobs: Iterable[JsonObject]) -> None:
+    """Raise `UsageError` if a job that runs could be meant as well as its application."""
+    running = [one for one in jobs if one["state"] not in ENDED]
+    if running and application["status"] not in {*ENDED, INTERRUPTED}:
+        raise UsageError(
+            f"{printable(wanted)!r} is run {application['run-id']} ({application['id']}) and job "
+            f"{printable(running[0]['name'])!r} ({running[0]['jid']}): give the id of one"
+        )
 
 
 def _with_application(wanted: str) -> Ask:
