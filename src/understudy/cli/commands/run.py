@@ -220,12 +220,12 @@ def _joined(
     layout.cluster_directory(cluster_id)
     registry = asyncio.run(read_registry(configuration, cluster_id)) if named else None
     changes = changes_of(configuration, named, asked)
-    run_id, ephemeral, joins = asked.run_id, named is None, False
+    run_id, ephemeral = asked.run_id, named is None
     if registry:
         answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
         run_id, ephemeral = continued_run(registry, run_id, resume=asked.resume), registry.ephemeral
         joins = follows(configuration, cluster_id, run_id)
-        if run_id != asked.run_id and not joins:
+        if not joins and run_id != asked.run_id:
             tell_continued(run_id)
     return ClusterPlan(
         configuration,
@@ -236,7 +236,6 @@ def _joined(
         _jobmanagers(configuration, jobmanagers),
         taskmanagers,
         changes,
-        joins,
     )
 
 

@@ -32,6 +32,7 @@ from understudy.cli.launch.compose import (
     open_services,
     scratch_base,
 )
+from understudy.cli.launch.shared_storage import lives_elsewhere
 from understudy.cli.launch.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.launch.standalone import remove_leftovers
 from understudy.cli.launch.story import Event, Story
@@ -105,8 +106,6 @@ class ClusterPlan:
     taskmanagers: int
     changes: Changes
     """Changes that this start makes to the unfinished run."""
-    follows: bool = False
-    """Another start executes the run: Ctrl-C ends this start only."""
 
 
 @dataclass
@@ -297,13 +296,28 @@ class LocalCluster:
 
     def _on_signal(self, number: int) -> None:
         self._ending.signals.append(number)
-        if self.closed_by or self._finished.is_set() or self._plan.follows:
+        if self.closed_by or self._finished.is_set():
             self._ending.asked.set()
         else:
-            self.log("ending the run; press Ctrl-C again to stop at once and keep the data")
             self._spawn(self._interrupt())
 
+    async def continues_elsewhere(self) -> bool:
+        """Return whether a JobManager that this command did not start lives."""
+        plan = self._plan
+        if plan.configuration.is_standalone:
+            return False
+        return await lives_elsewhere(plan.configuration, plan.cluster_id, self._started)
+
     async def _interrupt(self) -> None:
+        """End this start only, if other JobManagers continue the run; otherwise end the run."""
+        if await self.continues_elsewhere():
+            self.log("ending this start only: other JobManagers of this cluster live")
+            self._ending.asked.set()
+            return
+        self.log("ending the run; press Ctrl-C again to stop at once and keep the data")
+        await self._cancel()
+
+    async def _cancel(self) -> None:
         """Cancel the application, or close the cluster if the application has recorded checkpoints.
 
         The leader decides, since only it knows of every checkpoint. Repeats until one answers.
