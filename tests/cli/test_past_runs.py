@@ -11,6 +11,7 @@ from msgspec import Raw
 from understudy.api.past_runs import PastRun
 from understudy.cli.launch import past_runs
 from understudy.config import Configuration
+from understudy.errors import ConfigurationError
 from understudy.model import (
     ApplicationId,
     ApplicationResult,
@@ -118,3 +119,19 @@ def test_a_damaged_summary_is_passed_over_and_a_forgotten_one_is_gone(state: Pat
     assert str(state / "run-2.json") == past_runs.forget("run-2")
     assert "" == past_runs.forget("run-2")
     assert {} == past_runs.known(HERE)
+
+
+def test_a_user_without_a_home_directory_knows_no_past_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+
+    assert {} == past_runs.known(HERE)
+    assert past_runs.of_cluster(HERE, "run-1") is None
+    assert "" == past_runs.forget("run-1")
+    with pytest.raises(ConfigurationError, match="set HOME, or XDG_STATE_HOME"):
+        past_runs.keep(HERE, run(1))

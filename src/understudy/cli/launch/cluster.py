@@ -39,7 +39,7 @@ from understudy.cli.launch.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.config.secrets import masked
 from understudy.core.ids import application_id
-from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
+from understudy.errors import Conflict, DataError, UnderstudyError
 from understudy.ha.latch import HasLatch
 from understudy.ha.register import Entry
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
@@ -392,7 +392,7 @@ class LocalCluster:
                     file=file,
                 )
                 await asyncio.to_thread(past_runs.keep, plan.configuration, past)
-        except (OSError, TimeoutError, DataError, NotFoundError) as error:
+        except (OSError, TimeoutError, UnderstudyError) as error:
             self.log(f"no summary of the run is kept: {error}")
 
     async def _clear_register(self) -> None:
