@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from understudy.cli.launch.cluster import CANCEL_RETRY_S, ClusterPlan, LocalCluster
@@ -100,3 +101,26 @@ def test_a_start_that_outlives_the_other_one_says_how_to_resume(tmp_path: Path) 
 
     assert while_it_lives
     assert not asyncio.run(launcher.continues_elsewhere())
+
+
+@pytest.mark.parametrize(("status", "closes"), [("RUNNING", True), ("FINISHED", False)])
+def test_a_run_that_cannot_be_cancelled_just_now_is_closed_and_kept(
+    status: str, closes: bool, tmp_path: Path
+) -> None:
+    configuration = Configuration({options.STORAGE_DIR.key: str(tmp_path / "state")})
+    plan = ClusterPlan(configuration, CLUSTER, False, "run", NOT_NEEDED, 1, 1, changes=NOT_NEEDED)
+    said: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"status": status})
+
+    async def refused() -> bool:
+        launcher = LocalCluster(plan, Story(time.time), lambda event: said.append(str(event)))
+        launcher._story.rest, launcher._story.application_id = "http://leader", "a" * 32
+        refusal = httpx.Response(409, json={"errors": ["it needs attention"]})
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            await launcher._keep_unless_ended(client, refusal)
+        return launcher._ending.asked.is_set()
+
+    assert closes == asyncio.run(refused())
+    assert closes == any("it needs attention" in line for line in said)

@@ -27,6 +27,7 @@ from understudy.api.authentication import RestSecurity
 from understudy.api.past_runs import PastRun
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import (
+    EXIT_CODES,
     directory_of,
     locks_directories,
     open_services,
@@ -328,15 +329,27 @@ class LocalCluster:
             while not self._finished.is_set():
                 if self._story.rest and self._story.application_id:
                     url = f"{self._story.rest}/applications/{self._story.application_id}/cancel"
-                    with contextlib.suppress(httpx.HTTPError):
+                    with contextlib.suppress(httpx.HTTPError, ValueError):
                         answer = await client.post(url + query)
                         if answer.status_code == HTTPStatus.PRECONDITION_FAILED:
                             self.log("its checkpoints are kept: the run can be resumed")
                             self._ending.asked.set()
                             return
+                        if answer.status_code == HTTPStatus.CONFLICT:
+                            await self._keep_unless_ended(client, answer)
                         if answer.status_code in {202, 404, 409}:
                             return
                 await asyncio.sleep(CANCEL_RETRY_S)
+
+    async def _keep_unless_ended(self, client: httpx.AsyncClient, refusal: httpx.Response) -> None:
+        """Close the cluster if the leader cannot cancel an application that has not ended."""
+        one = f"{self._story.rest}/applications/{self._story.application_id}"
+        status = (await client.get(one)).json().get("status")
+        if status not in {ended.value for ended in EXIT_CODES}:
+            self.log(
+                f"the run is not cancelled, and its data is kept: {refusal.json()['errors'][0]}"
+            )
+            self._ending.asked.set()
 
     async def _until_over(self) -> None:
         waits = [
