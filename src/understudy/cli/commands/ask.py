@@ -45,6 +45,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.ha.register import ListsClusters
+from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
 from understudy.process.attempt_news import on_one_line
@@ -411,16 +412,17 @@ def job_named(wanted: str, jobs: Iterable[JsonObject]) -> JsonObject | None:
 
 async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
     """Run a query against one cluster."""
-    client = _client(configuration, cluster_id)
+    client = await _client(configuration, cluster_id)
     try:
         return await ask(client)
     finally:
         await client.close()
 
 
-def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
+async def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
     services = open_services(configuration, cluster_id)
-    if past := past_runs.of_cluster(configuration, cluster_id):
+    past = past_runs.of_cluster(configuration, cluster_id)
+    if past and not await _has_registry(services):
         return PastClient(services, past)
 
     async def lives() -> bool:
@@ -435,6 +437,14 @@ def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
         notify=lambda words: typer.echo(f"understudy: {words}", err=True),
         lives=lives,
     )
+
+
+async def _has_registry(services: HighAvailabilityServices) -> bool:
+    """Return whether the cluster of a past run has been started again, as far as is known."""
+    try:
+        return await services.registry.read() is not None
+    except (OSError, TimeoutError, DataError):
+        return True  # The query itself says what is wrong.
 
 
 async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:

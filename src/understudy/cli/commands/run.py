@@ -29,6 +29,7 @@ from understudy.cli.commands.restoring import (
     Restore,
     restored_spec,
 )
+from understudy.cli.launch import past_runs
 from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import (
     EXIT_CODES,
@@ -79,7 +80,7 @@ from understudy.errors import (
 from understudy.ha import layout
 from understudy.jobmanager.redeployment import NO_CHANGES
 from understudy.jobmanager.retention import read_tombstone
-from understudy.model import RegistryBody, TombstoneFile
+from understudy.model import RegistryBody, Tombstone, TombstoneFile
 from understudy.process import processes
 from understudy.process.given_files import check_storable
 
@@ -219,6 +220,8 @@ def _joined(
     cluster_id = named or f"run-{uuid.uuid4().hex[:12]}"
     layout.cluster_directory(cluster_id)
     registry = asyncio.run(read_registry(configuration, cluster_id)) if named else None
+    if named and registry is None:
+        answer_past_run(configuration, cluster_id, asked.run_id, as_json=as_json)
     changes = changes_of(configuration, named, asked)
     run_id, ephemeral = asked.run_id, named is None
     if registry:
@@ -427,6 +430,28 @@ def answer_ended_run(
         file = asyncio.run(read_tombstone(open_services(configuration, cluster_id), stone))
     except (DataError, NotFoundError) as error:
         damage = str(error)
+    _exit_as_ended(configuration, stone, file, damage, as_json=as_json)
+
+
+def answer_past_run(
+    configuration: Configuration, cluster_id: str, run_id: str | None, *, as_json: bool
+) -> None:
+    """Exit with the result of a run of which only a summary on this host is left."""
+    past = past_runs.of_cluster(configuration, cluster_id)
+    if past and past.tombstone.run_id == run_id:
+        _exit_as_ended(configuration, past.tombstone, past.file, "", as_json=as_json)
+
+
+def _exit_as_ended(
+    configuration: Configuration,
+    stone: Tombstone,
+    file: TombstoneFile | None,
+    damage: str,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Show the result of an ended run; ``damage``: why nothing is known of its jobs."""
+    run_id = str(stone.run_id)
     story = Story(time.time)
 
     def say(text: str) -> None:
