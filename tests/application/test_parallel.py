@@ -80,6 +80,19 @@ class Jobs:
         return Pointer(path="plan", digest="", size=len(plan))
 
 
+class Slow(Jobs):
+    """A link on which a submission lasts until the test lets it go on."""
+
+    begun: threading.Event
+    go_on: threading.Event
+
+    def put_plan(self, job_id: JobId, plan: bytes) -> Pointer:
+        """See `MainLink.put_plan`."""
+        self.begun.set()
+        assert self.go_on.wait(END_S)
+        return super().put_plan(job_id, plan)
+
+
 def a(ctx: Any) -> str: ...  # type: ignore[empty-body]
 def b(ctx: Any) -> str: ...  # type: ignore[empty-body]
 def c(ctx: Any) -> str: ...  # type: ignore[empty-body]
@@ -192,3 +205,38 @@ def test_nothing_is_submitted_after_the_end_of_a_block() -> None:
         pass
     with pytest.raises(SubmissionError, match="within its block only"):
         jobs.submit(a)
+
+
+def test_the_end_of_a_block_waits_for_what_another_thread_submits() -> None:
+    link, begun, go_on = Slow(), threading.Event(), threading.Event()
+    link.begun, link.go_on = begun, go_on
+    for name in ("a", "b"):
+        link.end(name, JobStatus.FINISHED)
+    jobs = block(link)
+
+    def in_time() -> None:
+        with jobs:
+            thread = threading.Thread(target=jobs.submit, args=(b,), daemon=True)
+            thread.start()
+            assert begun.wait(END_S)
+
+    ending = threading.Thread(target=in_time, daemon=True)
+    ending.start()
+    assert begun.wait(END_S)
+    while jobs._open and ending.is_alive():  # Until the block ends.
+        threading.Event().wait(0.001)
+    with pytest.raises(SubmissionError, match="within its block only"):
+        jobs.submit(a)
+    assert ending.is_alive()
+    go_on.set()
+    ending.join(END_S)
+
+    assert not ending.is_alive()
+    assert ["b"] == [result.value for result in jobs.results()]
+
+
+def test_a_submission_that_is_refused_keeps_no_block_from_its_end() -> None:
+    with block(Jobs()) as jobs, pytest.raises(SubmissionError):
+        jobs.options(name="x" * 10_000).submit(a)
+
+    assert [] == jobs.results()

@@ -88,6 +88,13 @@ def test_each_shell_gets_its_format(shell: str, line: str) -> None:
     assert f"{line}\n" == told.output
 
 
+def test_bash_gets_words_that_it_reads_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "offers", lambda line: [("load $(x) y", ""), ("monday", "")])
+    told = CliRunner().invoke(app, ["completion", "bash", "--line", "understudy info "])
+
+    assert "'load $(x) y'\nmonday\n" == told.output
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_each_script_asks_the_command(shell: str) -> None:
     told = CliRunner().invoke(app, ["completion", shell])

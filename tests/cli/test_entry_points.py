@@ -195,3 +195,34 @@ def test_a_module_beside_that_cannot_be_read_is_refused(
 
     with pytest.raises(UsageError, match=r"secret.py lies beside app.py and cannot be read"):
         _checked("app.py")
+
+
+def test_a_plain_directory_does_not_hide_a_package_further_along_the_path(
+    place: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    _put(elsewhere, hidden__in____init__=MAIN, hidden__in__sub=MAIN)
+    (place / "hidden").mkdir()
+    monkeypatch.syspath_prepend(elsewhere)
+
+    assert "main" == _checked("hidden:main").title
+    assert "sub" == _checked("hidden.sub", is_module=True).title
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"# coding: latin-1\nname = '\xe9'\n"])
+def test_a_module_may_have_any_encoding_of_python(place: Path, start: bytes) -> None:
+    (place / "encoded.py").write_bytes(start + MAIN.encode())
+
+    assert "main" == _checked("encoded:main").title
+    with pytest.raises(UsageError, match="has no 'other'"):
+        _checked("encoded:other")
+
+
+def test_a_script_at_a_url_is_there_until_it_is_read(place: Path) -> None:
+    _put(place, app=MAIN)
+    local = _checked("app.py").files[0]
+    remote = _checked(f"simplecache::file://{place / 'app.py'}").files[0]
+    (place / "app.py").unlink()
+
+    assert not local.is_there()
+    assert remote.is_there()

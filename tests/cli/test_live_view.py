@@ -404,3 +404,12 @@ def test_a_new_leader_tells_no_failed_attempt_again() -> None:
     assert story.hear({**FAILED}) is not None
     assert story.hear({**FAILED}) is None
     assert story.hear({**FAILED, "attempt": 2}) is not None
+
+
+def test_a_run_starts_when_its_story_begins() -> None:
+    """The monotonic clock counts from the start of the machine."""
+    story = Story(lambda: 0.0, lambda: 7500.0)
+    console = Console(record=True, width=120, file=io.StringIO())
+    console.print(StatusPanel(story))
+
+    assert "starting for 0 s" in console.export_text()

@@ -13,7 +13,12 @@ from understudy.cli.launch.compose import open_services
 from understudy.cli.launch.redeploying import AskedStart, changes_of
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import ApplicationSpec, RunsAs
-from understudy.cli.launch.submitting import application_spec, submission_of, unconverted
+from understudy.cli.launch.submitting import (
+    adopted_settings,
+    application_spec,
+    submission_of,
+    unconverted,
+)
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.jobmanager.redeployment import NO_CHANGES
@@ -105,6 +110,25 @@ def test_a_job_gets_the_settings_that_the_script_writes_down_unless_the_command_
     spec = application_spec(Configuration({}), str(app), (), said, runs_as=runs_as)
 
     assert {"spark.app.name": "app", "spark.a": "given", **expected} == spec.conf
+
+
+def test_the_settings_that_drivers_take_from_a_script_are_said(app: Path) -> None:
+    app.write_text("b.config('spark.ui.port', '1').config('spark.app.password', 'hunter22')")
+    told = adopted_settings(spec_of(app))
+
+    assert "these settings of app.py" in told
+    assert "spark.ui.port=1" in told
+    assert "hunter22" not in told
+    assert "" == adopted_settings(spec_of(app, runs_as=RunsAs.MAIN))
+
+
+def test_the_function_that_is_called_may_write_settings_down(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(app.parent)
+    (app.parent / "called.py").write_text("def run(): b.config('spark.ui.port', '1')")
+
+    assert ("spark.ui.port",) == spec_of("called:run").adopted
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ PLAIN = b"from pyspark.sql import SparkSession\nspark = SparkSession.builder.get
         b"from understudy.errors import JobFailed",
         b"if True:\n    def f():\n        import understudy",
         b"import importlib\nu = importlib.import_module('understudy')",
+        b"import runpy\nrunpy.run_module('understudy')",
         b"# coding: latin-1\nx = '\xe9'\nimport understudy",
     ],
 )
@@ -57,6 +58,8 @@ def test_a_script_that_does_not_import_it_is_not_converted(source: bytes) -> Non
         (b"import a.b", {"a": b"", "a.b": b"from .c import d", "a.c": b"import understudy"}),
         (b"import a.x.y", {"a.c": b"import understudy", "a.x.y": b"from ..c import d"}),
         (b"import importlib\nimportlib.import_module('jobs')", {"jobs": b"import understudy"}),
+        (b"import runpy\nrunpy.run_path('./a/b.py')", {"a.b": b"import understudy"}),
+        (b"exec(open('jobs.py').read())", {"jobs": b"import understudy"}),
     ],
 )
 def test_modules_that_a_script_imports_count(script: bytes, others: dict[str, bytes]) -> None:
@@ -65,6 +68,18 @@ def test_modules_that_a_script_imports_count(script: bytes, others: dict[str, by
 
 def test_a_script_beside_that_is_not_imported_does_not_count() -> None:
     assert not imports_understudy("app", {"app": PLAIN, "converted": b"import understudy"})
+
+
+def test_a_name_in_a_string_imports_nothing() -> None:
+    """A table may have the name of a module beside."""
+    script = b"spark.table('orders').show()"
+
+    assert not imports_understudy("app", {"app": script, "orders": b"import understudy"})
+
+
+@pytest.mark.parametrize("entry", ["pkg.main", "pkg.__main__"])
+def test_the_packages_around_an_entry_count(entry: str) -> None:
+    assert imports_understudy(entry, {"pkg": b"import understudy", entry: PLAIN})
 
 
 def test_modules_that_import_each_other_end_the_search() -> None:
@@ -101,3 +116,32 @@ def test_a_setting_with_two_values_is_left_out() -> None:
 
     assert {"spark.b": "1"} == builder_settings(source)
     assert {} == builder_settings(b"def broken(:")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"if os.environ.get('LOCAL'): b.master('local')\nelse: b.master('local')",
+        b"b = b.master('local') if local else b",
+        b"try:\n    import x\nexcept ImportError:\n    b.master('local')",
+        b"match where:\n    case 'here': b.master('local')",
+        b"def for_tests():\n    return b.master('local')",
+        b"if here:\n    for_tests()\ndef for_tests():\n    return b.master('local')",
+    ],
+)
+def test_settings_that_are_set_on_a_condition_do_not_count(source: bytes) -> None:
+    assert {} == builder_settings(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "function"),
+    [
+        (b"if __name__ == '__main__':\n    b.master('local')", ""),
+        (b"try:\n    b.master('local')\nfinally:\n    pass", ""),
+        (b"def f():\n    g()\ndef g():\n    b.master('local')\n    f()\nf()", ""),
+        (b"class App:\n    def f(self):\n        b.master('local')\nApp().f()", ""),
+        (b"def f():\n    b.master('local')\nif __name__ == '__main__':\n    b.master('x')", "f"),
+    ],
+)
+def test_settings_that_are_executed_count(source: bytes, function: str) -> None:
+    assert {"spark.master": "local"} == builder_settings(source, function)

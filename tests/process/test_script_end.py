@@ -35,8 +35,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 pool, loop = ThreadPoolExecutor(2), asyncio.new_event_loop()
 print(pool.submit(len, "abc").result())
-pool.submit(lambda: print("in a pool", flush=True))
-print(loop.run_until_complete(loop.run_in_executor(None, len, "of a loop")))
+pool.submit(lambda: print("in a pool\\n", end="", flush=True))
+print(f'{loop.run_until_complete(loop.run_in_executor(None, len, "of a loop"))}\\n', end="")
 """
 
 
@@ -70,3 +70,9 @@ def test_a_script_ends_once_the_work_of_its_pools_is_done(tmp_path: Path) -> Non
 
     assert (0, "") == (code, errors)
     assert ["3", "9", "in a pool", "returned"] == sorted(printed)
+
+
+def test_a_script_is_compiled_without_the_futures_of_this_package(tmp_path: Path) -> None:
+    script = "def f(x: int): ...\nprint(f.__annotations__['x'] is int)"
+
+    assert "True" in ran(tmp_path, script)[1]

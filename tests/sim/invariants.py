@@ -57,6 +57,8 @@ class Watch:
     contenders: dict[int, set[Incarnation | None]] = field(default_factory=dict)
     """Who believes to hold a term that was minted twice, since its record was removed, and under
     which nobody has written yet."""
+    outdone: dict[int, set[Incarnation | None]] = field(default_factory=dict)
+    """Who had such a term, until another one wrote under it first."""
     released: set[int] = field(default_factory=set)
     serving: int = 0
     """The newest term that has recovered all there was, and published its addresses."""
@@ -178,6 +180,8 @@ class Watch:
             self.world.tell(f"{process.name} mints term {record.term} once more")
             written = max((known.term for known in self.documents.values()), default=0)
             known = self.world.overdue or REGISTRY_KEY in self.world.person.spoilt
+            # It renews until it reads the registry, and finds that another one holds its term.
+            known = known or record.holder in self.outdone.get(record.term, ())
             self.demand(known or record.term > written, f"term {record.term} after {written}")
             if record.term > written:  # Nobody has written under it: who does so first holds it.
                 before = self.contenders.get(record.term, {self.holders.get(record.term)})
@@ -206,8 +210,10 @@ class Watch:
             late = term < self.serving and not self.world.person.spoilt and kind != "checkpoints"
             told = f"{process.name}: term {term} writes {key}, {self.serving} serves"
             self.demand(not late, told)
-        if process.incarnation in self.contenders.pop(term, ()):
+        contenders = self.contenders.pop(term, set())
+        if process.incarnation in contenders:
             self.holders[term] = process.incarnation
+            self.outdone[term] = contenders - {process.incarnation}
         holder = self.holders.get(term)
         self.demand(holder == process.incarnation, f"{process.name} writes under {holder}'s {term}")
         if key in self.removed_keys and self.world.overdue:

@@ -28,8 +28,10 @@ class ParallelJobs:
     def __init__(self, begin: Submitter) -> None:
         self._begin = begin
         self._clients: list[JobClient[Any]] = []
-        self._turn = threading.Lock()
+        self._turn = threading.Condition()
         self._open = False
+        self._submitting = 0
+        """Threads inside `submit`: their jobs belong to the block, too."""
 
     def submit(
         self,
@@ -42,8 +44,7 @@ class ParallelJobs:
 
         Raises `SubmissionError` where the job is refused, or the block has ended.
         """
-        self._demand_open()
-        return self._added(self._begin(function, args, kwargs, JobSettings()))
+        return self._submitted(lambda: self._begin(function, args, kwargs, JobSettings()))
 
     def options(
         self,
@@ -61,7 +62,9 @@ class ParallelJobs:
 
         Raises as `JobClient.result` does.
         """
-        return [client.result() for client in self._clients]
+        with self._turn:
+            clients = list(self._clients)
+        return [client.result() for client in clients]
 
     def __enter__(self) -> ParallelJobs:
         """Begin the block."""
@@ -75,26 +78,42 @@ class ParallelJobs:
         traceback: TracebackType | None,
     ) -> None:
         """Wait for all jobs; raise the first failure, after the other jobs are cancelled."""
-        self._open = False
         if error is None:
-            _wait(self._clients)
-            _raise_failure(self._clients)
+            clients = self._closed()
+            _wait(clients)
+            _raise_failure(clients)
         elif isinstance(error, Exception) and not isinstance(error, JobStopped):
-            _cancel(self._clients)
+            clients = self._closed()
+            _cancel(clients)
             with contextlib.suppress(UnderstudyError):  # The error of the block counts.
-                _wait(self._clients, cancelled=True)
+                _wait(clients, cancelled=True)
         # A signal, or sys.exit, ends this execution of main: that is no reason to end its jobs.
+        self._open = False
 
-    def _demand_open(self) -> None:
-        if not self._open:
-            raise SubmissionError(
-                "jobs.submit works within its block only: with env.parallel() as jobs: …"
-            )
-
-    def _added(self, client: JobClient[Any]) -> JobClient[Any]:
+    def _closed(self) -> list[JobClient[Any]]:
+        """Refuse further jobs; return all jobs of the block once no thread is inside `submit`."""
         with self._turn:
-            self._clients.append(client)
-        return client
+            self._open = False
+            self._turn.wait_for(lambda: not self._submitting)
+            return list(self._clients)
+
+    def _submitted(self, begin: Callable[[], JobClient[R]]) -> JobClient[R]:
+        with self._turn:
+            if not self._open:
+                raise SubmissionError(
+                    "jobs.submit works within its block only: with env.parallel() as jobs: …"
+                )
+            self._submitting += 1
+        client: JobClient[R] | None = None
+        try:
+            client = begin()
+            return client
+        finally:
+            with self._turn:
+                if client:
+                    self._clients.append(client)
+                self._submitting -= 1
+                self._turn.notify_all()
 
 
 class ParallelOptions:
@@ -113,8 +132,7 @@ class ParallelOptions:
     ) -> JobClient[R]:
         """Submit a job and return at once; see `ParallelJobs.submit`."""
         jobs = self._jobs
-        jobs._demand_open()
-        return jobs._added(jobs._begin(function, args, kwargs, self._settings))
+        return jobs._submitted(lambda: jobs._begin(function, args, kwargs, self._settings))
 
 
 def _wait(clients: list[JobClient[Any]], *, cancelled: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 PACKAGE = "understudy"
 
@@ -17,11 +17,12 @@ def imports_understudy(entry: str, sources: Mapping[str, bytes]) -> bool:
     """Return whether the module ``entry`` imports Understudy, itself or through other ``sources``.
 
     ``sources`` holds the stored modules by their dotted names; a package has the name of its
-    directory. A module that is named in a string counts as imported, for ``import_module("name")``.
-    What Python cannot compile imports nothing.
+    directory, and is executed before its modules. A string names a module in a call such as
+    ``import_module("name")``, and where it ends in ``.py``. What Python cannot compile imports
+    nothing.
     """
     seen: set[str] = set()
-    waiting = [entry]
+    waiting = [*_with_packages(entry)]
     while waiting:
         name = waiting.pop()
         if name in seen or name not in sources:
@@ -42,12 +43,15 @@ def module_name(path: str) -> str:
     return stem.removesuffix("/__init__").replace("/", ".")
 
 
-def builder_settings(source: bytes) -> dict[str, str]:
+def builder_settings(source: bytes, function: str = "") -> dict[str, str]:
     """Return the Spark settings that a script writes down as ``.config("spark.…", "…")`` and
     ``.master("…")``; a setting with several values is left out.
+
+    What is executed on a condition does not count, nor do functions that nothing refers to.
+    ``function`` is the one that is called from outside: then the module is not ``__main__``.
     """
     found: dict[str, set[str]] = {}
-    for node in _nodes(source):
+    for node in _executed(source, function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             values = [one.value for one in node.args if isinstance(one, ast.Constant)]
             if node.func.attr == "master" and len(values) == 1:
@@ -61,18 +65,54 @@ def builder_settings(source: bytes) -> dict[str, str]:
     return {key: texts.pop() for key, texts in found.items() if len(texts) == 1}
 
 
-def _nodes(source: bytes) -> Iterator[ast.AST]:
+def _parsed(source: bytes) -> ast.Module:
     try:
         with warnings.catch_warnings(action="ignore"):  # They are shown when the code runs.
-            tree = ast.parse(source)
+            return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    yield from ast.walk(tree)
+        return ast.Module([], [])
+
+
+def _executed(source: bytes, function: str) -> Iterator[ast.AST]:
+    """Yield the nodes of a module that are executed on no condition."""
+    tree = _parsed(source)
+    functions: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.setdefault(node.name, []).extend(node.body)
+    waiting: list[ast.AST] = [*tree.body, *functions.pop(function.rpartition(".")[2], ())]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(_unconditional(node, is_main=not function))
+        name = getattr(node, "id", getattr(node, "attr", None))
+        if isinstance(name, str):  # Each function once: it may call itself.
+            waiting.extend(functions.pop(name, ()))
+
+
+def _unconditional(node: ast.AST, *, is_main: bool) -> Iterable[ast.AST]:
+    """Return the parts of a node that are executed whenever it is."""
+    match node:
+        case ast.If(test=test, body=body):
+            asks_for_main = ast.unparse(test) in _MAIN
+            return body if asks_for_main and is_main else [test]
+        case ast.IfExp(test=test):
+            return [test]
+        case ast.Match(subject=subject):
+            return [subject]
+        case ast.Try() | ast.TryStar():
+            return [*node.body, *node.orelse, *node.finalbody]
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+            return []
+    return ast.iter_child_nodes(node)
+
+
+_MAIN = {"__name__ == '__main__'", "'__main__' == __name__"}
 
 
 def _named(name: str, source: bytes) -> Iterator[str]:
     """Yield the dotted names that a module imports, or names in a string."""
-    for node in _nodes(source):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -82,13 +122,13 @@ def _named(name: str, source: bytes) -> Iterator[str]:
         elif isinstance(node, ast.Call):
             yield from _imported_by_call(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # ``spark.table("understudy.events")`` imports nothing.
-            yield "" if node.value.partition(".")[0] == PACKAGE else node.value
+            # ``spark.table("orders")`` imports nothing; ``exec(open("orders.py").read())`` does.
+            yield module_name(node.value.removeprefix("./"))
 
 
 def _imported_by_call(call: ast.Call) -> Iterator[str]:
     called = getattr(call.func, "attr", getattr(call.func, "id", ""))
-    if called in {"import_module", "__import__"}:
+    if called in {"import_module", "__import__", "run_module", "run_path"}:
         names = (one.value for one in call.args[:1] if isinstance(one, ast.Constant))
         yield from (name for name in names if isinstance(name, str))
 

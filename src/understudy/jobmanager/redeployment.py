@@ -62,7 +62,7 @@ async def deploy(
     if body.record.digest != changes.over:
         _log.info("run %s has been deployed again since this process was started", body.run_id)
         return False
-    gone = [str(file.path) for file in submission.files if not file.path.is_file()]
+    gone = [str(file.path) for file in submission.files if not file.is_there()]
     if gone:  # The stored code still works: failing here would fail every leader.
         _log.error("other code cannot be deployed, %s is gone: the run's is used", ", ".join(gone))
         return False

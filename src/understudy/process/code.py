@@ -62,6 +62,10 @@ class SourceFile:
         """Return what is stored of the file."""
         return self.path.read_bytes()
 
+    def is_there(self) -> bool:
+        """Return whether the file may still be read."""
+        return self.path.is_file()
+
 
 def beside(script: Path, root: Path | None = None) -> list[SourceFile]:
     """Return the script and the modules beside it, or all those below ``root``.

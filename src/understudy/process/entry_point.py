@@ -32,7 +32,8 @@ def run_script(source: bytes, script: str, args: tuple[str, ...]) -> None:
     # Tracebacks show the stored text, even if the file has changed since.
     linecache.cache[script] = (len(text), None, text.splitlines(keepends=True), script)
     sys.argv = [script, *args]
-    exec(compile(source, script, "exec"), module.__dict__)  # noqa: S102 -- this is the job
+    compiled = compile(source, script, "exec", dont_inherit=True)
+    exec(compiled, module.__dict__)  # noqa: S102 -- this is the job
 
 
 def run_function(target: str, args: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import TextIO
 
 
 def flush_output() -> None:
@@ -11,3 +12,8 @@ def flush_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person sees a stream; it is None where the process began without it."""
+    return stream is not None and stream.isatty()

@@ -50,6 +50,7 @@ from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
 from understudy.process.attempt_news import on_one_line
 from understudy.process.liveness_lock import LivenessLocks
+from understudy.process.printed import is_terminal
 from understudy.process.reporter import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -552,7 +553,7 @@ def _is_cluster(storage: LocalStorage, name: str) -> bool:
 
 def print_json(value: object) -> None:
     """Print one line of JSON."""
-    json.dump(value, sys.stdout, ensure_ascii=False)
+    json.dump(value, sys.stdout)  # In ASCII, which every terminal and pipe can take.
     sys.stdout.write("\n")
 
 
@@ -561,7 +562,7 @@ def _result_line(one: JsonObject) -> str:
     if answer is None:
         return "  (continues)"
     status = answer["application-status"].replace("SUCCEEDED", "FINISHED")
-    text = json.dumps(answer.get("value"), ensure_ascii=False)
+    text = json.dumps(answer.get("value"))
     if "failure-cause" in answer:
         cause = answer["failure-cause"]
         text = f"{cause['class']}: {cause['message']}"
@@ -578,7 +579,7 @@ def console() -> Console:
     """Return the console for tables: as wide as they are, unless a terminal limits them."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
+    return Console() if is_terminal(sys.stdout) else Console(width=PIPED_WIDTH)
 
 
 def cell(text: str) -> Text:

@@ -108,7 +108,7 @@ def _formatted(shell: Shell, text: str, meaning: str) -> str:
     meaning = " ".join(meaning.split())
     match shell:
         case Shell.BASH:
-            return text
+            return shlex.quote(text)
         case Shell.ZSH:
             escaped = text.replace(":", "\\:")
             return f"{escaped}:{meaning}" if meaning else escaped

@@ -27,6 +27,7 @@ from understudy.errors import UnderstudyError, UsageError
 from understudy.ha import layout
 from understudy.jobmanager.destruction import Destruction, Holdings, look
 from understudy.process.liveness_lock import LivenessLocks
+from understudy.process.printed import is_terminal
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -101,7 +102,7 @@ def _locks(configuration: Configuration, cluster_id: str) -> LivenessLocks | Non
 
 def _confirm(cluster_id: str, storage_dir: str, found: Holdings) -> None:
     """Ask on a terminal; require ``--yes`` elsewhere, where nobody could answer."""
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise UsageError("destroy removes all data of a cluster: confirm with --yes")
     typer.echo(f"cluster {cluster_id!r} in {storage_dir}:", err=True)
     for run in found.unfinished:

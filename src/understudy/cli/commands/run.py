@@ -66,7 +66,7 @@ from understudy.cli.launch.spec import (
 )
 from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
 from understudy.cli.launch.story import Story, reason_of
-from understudy.cli.launch.submitting import application_spec, unconverted
+from understudy.cli.launch.submitting import adopted_settings, application_spec, unconverted
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
@@ -428,9 +428,10 @@ async def read_registry(configuration: Configuration, cluster_id: str) -> Regist
 
 
 def say_how_it_runs(spec: ApplicationSpec) -> None:
-    """Tell the person if all of an application runs as one job."""
-    if told := unconverted(spec):
-        typer.echo(told, err=True)
+    """Tell the person if all of an application runs as one job, and with which of its settings."""
+    for told in (unconverted(spec), adopted_settings(spec)):
+        if told:
+            typer.echo(told, err=True)
 
 
 def answer_ended_run(

@@ -40,6 +40,11 @@ class EntryPoint:
     """The file that is executed first; None where it is built into Python."""
     files: tuple[SourceFile, ...]
 
+    @property
+    def function(self) -> str:
+        """The function's name in its module; empty for a script and for a module."""
+        return "" if self.script else self.target.partition(":")[2]
+
 
 @dataclass(frozen=True)
 class ScriptFile(SourceFile):
@@ -55,6 +60,10 @@ class ScriptFile(SourceFile):
             body = self.path.read_bytes()
         is_notebook = self.path.suffix == notebooks.SUFFIX
         return notebooks.as_script(body, self.path.name) if is_notebook else body
+
+    def is_there(self) -> bool:
+        """Return whether the file may still be read; the store decides, as the script is read."""
+        return bool(self.url) or super().is_there()
 
 
 def _remote_files() -> ModuleType:
@@ -106,7 +115,7 @@ def check(entry: EntryPoint) -> None:
         return  # Built into Python, or compiled.
     place = entry.script or str(file.path)
     body = _compiled(file, place)
-    function = "" if entry.script else entry.target.partition(":")[2].partition(".")[0]
+    function = entry.function.partition(".")[0]
     if function and (problem := module_names.problem_of(body, place, function)):
         raise UsageError(f"{entry.target}: {place} {problem}")
 
@@ -176,7 +185,8 @@ def _found(shown: str, name: str, cwd: str) -> ModuleSpec:
     """Return where a module is. Raises `UsageError`."""
     importlib.invalidate_caches()
     top, *inner = name.split(".")
-    found = PathFinder.find_spec(top, [cwd])
+    # One search: a plain directory counts only if no package of that name is further along.
+    found = PathFinder.find_spec(top, [cwd, *sys.path])
     if found is None:
         try:
             found = importlib.util.find_spec(top)

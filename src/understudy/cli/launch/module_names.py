@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import symtable
+from importlib.util import decode_source
 
 DYNAMIC = {"globals", "vars", "exec", "eval", "setattr", "modules", "__getattr__"}
 """Names with which a module may bind others in ways that its source does not show."""
@@ -15,7 +16,7 @@ def problem_of(source: bytes, place: str, name: str) -> str:
     Raises ``SyntaxError`` or ``ValueError`` for what Python cannot compile.
     """
     tree = ast.parse(source, place)
-    if not _is_bound(symtable.symtable(source.decode(), place, "exec"), name):
+    if not _is_bound(symtable.symtable(decode_source(source), place, "exec"), name):
         known = [one.name for one in tree.body if isinstance(one, ast.FunctionDef)]
         if not _is_dynamic(tree):
             return f"has no {name!r}; its functions: {', '.join(known) or 'none'}"

@@ -18,12 +18,13 @@ from understudy.cli.launch.show import LiveView, PlainView
 from understudy.cli.launch.story import Event, Story
 from understudy.config import options
 from understudy.model import ApplicationStatus
+from understudy.process.printed import is_terminal
 
 
 def run_cluster(plan: ClusterPlan, *, as_json: bool) -> int:
     """Run a cluster until its application has ended or a person ends it; return the exit code."""
     story = Story(time.time)
-    live = LiveView(story) if sys.stderr.isatty() and not as_json else None
+    live = LiveView(story) if is_terminal(sys.stderr) and not as_json else None
     view = live or PlainView(sys.stdout if as_json else None)
 
     def show(event: Event) -> None:

@@ -56,6 +56,8 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     runs_as: RunsAs = RunsAs.MAIN
     overruled: bool = False
     """A person said how it runs."""
+    adopted: tuple[str, ...] = ()
+    """Keys of ``conf`` whose values the script itself writes down."""
 
 
 def check_handed_on(

@@ -150,8 +150,8 @@ class Story:
     run_id: str = ""
     status: str = ""
     jobs: dict[str, JobLine] = field(default_factory=dict)
-    since: float = 0.0
-    """When the application entered its status."""
+    since: float = field(init=False)
+    """When the application entered its status, or when the story began."""
     takeovers: int = 0
     last_takeover: Event | None = None
     """Only the last, because a takeover event names every job."""
@@ -159,6 +159,10 @@ class Story:
     taking_over: bool = False
     """A new leader has not yet reported the outcome of its takeover."""
     _told: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Begin the story."""
+        self.since = self.now()
 
     def hear(self, event: Event) -> Event | None:
         """Process an event; return it numbered and timed, None if it is a repetition."""

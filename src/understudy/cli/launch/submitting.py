@@ -12,12 +12,14 @@ from understudy.cli.launch.entry_points import EntryPoint, check, entry_point, f
 from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, quoted
+from understudy.config.secrets import masked
 from understudy.core.converted import builder_settings, imports_understudy, module_name
 from understudy.core.matching import NAME_BYTES_MAX
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
 from understudy.process import code, given_files
 from understudy.process.code import SourceFile
+from understudy.process.reporter import printable
 
 if TYPE_CHECKING:
     from understudy.cli.launch.spark_submit import SparkSubmit
@@ -57,10 +59,22 @@ def application_spec(
     found = runs_as or _runs_as(entry, files)
     if found is RunsAs.JOB and entry.begins:
         # Drivers are started before the script runs: what it asks for then would come too late.
-        written = builder_settings(entry.begins.read())
+        written = builder_settings(entry.begins.read(), entry.function)
         learn_secrets(written, configuration.get(options.REDACTED_KEYS))
-        spec = replace(spec, conf={**written, **spec.conf})
+        adopted = {key: value for key, value in written.items() if key not in spec.conf}
+        spec = replace(spec, conf={**adopted, **spec.conf}, adopted=tuple(sorted(adopted)))
     return replace(spec, runs_as=found, overruled=runs_as is not None)
+
+
+def adopted_settings(spec: ApplicationSpec) -> str:
+    """Return what to tell of the settings that drivers take from the script; empty for none."""
+    if not spec.adopted:
+        return ""
+    told = masked(", ".join(f"{key}={spec.conf[key]}" for key in spec.adopted))
+    return (
+        f"understudy: drivers start with these settings of {target_of(spec)}, which --conf "
+        f"overrules: {printable(told)}"
+    )
 
 
 def unconverted(spec: ApplicationSpec) -> str:

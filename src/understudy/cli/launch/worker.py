@@ -37,6 +37,7 @@ from understudy.ha.register import Releasable
 from understudy.ha.services import HighAvailabilityServices
 from understudy.process.closing import Closing
 from understudy.process.liveness_lock import LivenessLocks, NoLocks
+from understudy.process.printed import is_terminal
 from understudy.process.processes import GuardedProcesses
 from understudy.process.reporter import LogFiles, Reporter, ThreadedReporter, to_console, to_pipe
 from understudy.process.worker import GuardianLink
@@ -115,7 +116,7 @@ def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
     """
     story = Story(time.time)
 
-    in_terminal = sys.stderr.isatty()
+    in_terminal = is_terminal(sys.stderr)
 
     def tell(event: Event) -> None:
         if not in_terminal:
@@ -162,7 +163,8 @@ def main(role: Role) -> None:
     configuration = Configuration(spec.settings)
     _learn_secrets(spec, configuration)
     level = configuration.get(options.LOG_LEVEL).upper()
-    if spec.events is None and sys.stderr.isatty() and options.LOG_LEVEL.key not in spec.settings:
+    is_read = spec.events is None and is_terminal(sys.stderr)
+    if is_read and options.LOG_LEVEL.key not in spec.settings:
         level = "WARNING"  # A person reads the events.
     logging.basicConfig(
         level={"WARN": "WARNING"}.get(level, level),
