@@ -36,7 +36,7 @@ from understudy.driver.driver_session import DriverSession, open_session
 from understudy.driver.executor_watch import ExecutorWatch
 from understudy.driver.fork_server import Child, ForkServer
 from understudy.driver.interrupts import Interrupts
-from understudy.driver.job_line import Attach, Beat, GiveUp, Line, line_over
+from understudy.driver.job_line import Attach, Beat, Decided, GiveUp, Line, line_over
 from understudy.driver.job_session import job_session
 from understudy.driver.surroundings import left_behind
 from understudy.driver.time_limit import TimeLimit
@@ -203,8 +203,9 @@ class DriverProcess:
                             job_id=entered.job_id, attempt=entered.attempt, spark=facts
                         )
                     )
-                case messages.AttemptEnded() as reported:
+                case Decided():
                     limit.end()
+                case messages.AttemptEnded() as reported:
                     ended = reported
                     self._report(reported)
                 case messages.CheckpointsTaken() as taken:
@@ -212,6 +213,7 @@ class DriverProcess:
         with self._turn:
             self._line = None
         child.ended.wait()  # As long as it is heard of.
+        self._pulse.forget(_JOB)  # Before what may wait for storage: the dead are not heard of.
         limit.end()
         child.line.close()
         if ended is None and limit.exceeded and not attempt.is_staged():
@@ -220,7 +222,6 @@ class DriverProcess:
             self._report(ended)
         if ended is None:
             fork_server.end_like(child.status)
-        self._pulse.forget(_JOB)
         return ended
 
     def _why_retired(self, ended: messages.AttemptEnded) -> list[str]:
