@@ -191,12 +191,14 @@ class DriverProcess:
                 line.send(Attach(handover=handover))
             line.send(order)
         ended: messages.AttemptEnded | None = None
+        has_entered = False
         while (envelope := line.receive()) is not None:
             match envelope.message:
                 case Beat() as beat:
                     self._pulse.expect(_JOB, beat.until)
                 case messages.Entered() as entered:
                     limit.begin()
+                    has_entered = True
                     facts = self._session.facts()
                     self._report(
                         messages.Entered(
@@ -218,10 +220,26 @@ class DriverProcess:
             attempt.failed(limit.exceeded)
             ended = attempt.stage()
             self._report(ended)
+        own_exit = ended is None and has_entered and self._has_exited(deploy, child.status)
+        if own_exit and not attempt.is_staged():
+            attempt.exited(os.WEXITSTATUS(child.status))
+            ended = attempt.stage()
+            self._report(ended)
         if ended is None:
             fork_server.end_like(child.status)
         self._pulse.forget(_JOB)
         return ended
+
+    def _has_exited(self, deploy: Deploy, status: int) -> bool:
+        """Return whether a script has ended its own process: that is no loss of its driver.
+
+        A script may exit since it has lost its JVM, whose end is then about to be noticed.
+        """
+        if not deploy.whole or not os.WIFEXITED(status) or self._interrupts.has(deploy):
+            return False
+        if os.WEXITSTATUS(status) in {JVM_LOST, APPLICATION_LOST}:
+            return False
+        return not self._session.is_lost(EOFError("the process of the job has exited"))
 
     def _why_retired(self, ended: messages.AttemptEnded) -> list[str]:
         if isinstance(self._given_up, ExecutorsUnavailable):
