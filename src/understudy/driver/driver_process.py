@@ -216,13 +216,12 @@ class DriverProcess:
         child.ended.wait()  # As long as it is heard of.
         limit.end()
         child.line.close()
-        if ended is None and limit.exceeded and not attempt.is_staged():
-            attempt.failed(limit.exceeded)
-            ended = attempt.stage()
-            self._report(ended)
         own_exit = ended is None and has_entered and self._has_exited(deploy, child.status)
-        if own_exit and not attempt.is_staged():
-            attempt.exited(os.WEXITSTATUS(child.status))
+        if ended is None and (limit.exceeded or own_exit) and not attempt.is_staged():
+            if limit.exceeded:
+                attempt.failed(limit.exceeded)
+            else:
+                attempt.exited(os.WEXITSTATUS(child.status))
             ended = attempt.stage()
             self._report(ended)
         if ended is None:
