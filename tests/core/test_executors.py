@@ -107,6 +107,8 @@ def test_a_cluster_without_workers_carries_one_job_which_then_says_what_it_waits
         (TIGHT, {"spark.executor.memory": "512m"}, 4),
         (TIGHT, {"spark.executor.memory": "512"}, 4),
         (TIGHT, {"spark.executor.memory": "1025m"}, 1),
+        (TIGHT, {"spark.executor.memory": "1073741824b"}, 2),
+        (TIGHT, {"spark.executor.memory": "1024mb"}, 2),
         (TIGHT, {"spark.executor.memory": "1tb"}, 1),
         (TIGHT, {"spark.executor.memory": "nonsense"}, 2),
         (workers((2, 1024), (0, 99_999)), {}, 1),

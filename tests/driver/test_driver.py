@@ -14,7 +14,7 @@ from tests.support.memory_storage import MemoryStorage
 from understudy.clock import SystemClock
 from understudy.driver.attempt import Attempt, is_retryable
 from understudy.driver.driver import JobProcess
-from understudy.driver.job_line import Beat, GiveUp, line_over
+from understudy.driver.job_line import Beat, GiveUp, LineMessage, line_over
 from understudy.driver.job_session import NoJobSession
 from understudy.errors import (
     CheckpointError,
@@ -313,3 +313,27 @@ def test_a_child_may_neither_stage_nor_speak() -> None:
 
     assert len(said) == 3
     assert said[2].startswith(f"ctx.save was called in process {child}, which process ")
+
+
+def test_what_an_attempt_has_decided_it_says_before_it_stores_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its timeout is that of the function, not of the storage."""
+    done: list[str] = []
+
+    class Noted(MemoryStorage):
+        def publish(self, path: str, data: bytes) -> None:
+            super().publish(path, data)
+            done.append(path)
+
+    scene = Scene(Noted())
+    report = scene.process._report
+
+    def noted(message: LineMessage) -> None:
+        done.append(type(message).__name__)
+        report(message)
+
+    monkeypatch.setattr(scene.process, "_report", noted)
+    scene.run(lambda _: 7)
+
+    assert ["Entered", "Decided", STAGED, "AttemptEnded"] == done

@@ -12,10 +12,11 @@ import pytest
 
 from understudy.clock import SystemClock
 from understudy.driver import driver_process, fork_server
+from understudy.driver.attempt import Attempt
 from understudy.driver.driver_process import DriverProcess
 from understudy.driver.driver_session import NoSession
 from understudy.driver.fork_server import Child
-from understudy.driver.job_line import GiveUp, line_over
+from understudy.driver.job_line import Decided, GiveUp, line_over
 from understudy.ha.storage import open_storage
 from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Pointer, RunId
 from understudy.process import channels
@@ -142,7 +143,6 @@ class Stuck(Child):
         mine, theirs = socket.socketpair()
         super().__init__(mine)
         self.peer = line_over(theirs, "job")
-        self.peer.send(messages.Entered(job_id=JobId("job"), attempt=1))
 
     def kill(self) -> None:
         self.status = 9
@@ -164,11 +164,14 @@ def ends_like(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follow_until_killed(place: Path, child: Stuck) -> messages.AttemptEnded:
     """Have a driver follow an attempt that exceeds its timeout; return what the driver stores."""
-    return follow(place, child, NoSession(), timeout_s=0.01)
+    child.peer.send(messages.Entered(job_id=JobId("job"), attempt=1))
+    return follow(place, child, timeout_s=0.01)
 
 
-def follow(place: Path, child: Child, session: NoSession, **given: Any) -> messages.AttemptEnded:
-    """Have a driver follow an attempt; return what the driver stores."""
+def follow(
+    place: Path, child: Child, session: NoSession | None = None, **given: Any
+) -> messages.AttemptEnded:
+    """Have a driver follow an attempt; return how that ended."""
     mine, theirs = socket.socketpair()
     deploy = Deploy(
         application_id=ApplicationId("application"),
@@ -184,7 +187,7 @@ def follow(place: Path, child: Child, session: NoSession, **given: Any) -> messa
         **given,
     )
     with mine, theirs:
-        driver = driver_over(mine, session, storage=str(place), cancel_grace_s=0.01)
+        driver = driver_over(mine, session or NoSession(), storage=str(place), cancel_grace_s=0.01)
         driver._running, driver._attempt = "job", 1
         return driver._follow(RunAttempt(deploy=deploy, term=1), None, child)
 
@@ -209,6 +212,55 @@ def test_what_a_job_has_stored_just_before_it_was_killed_stays(tmp_path: Path) -
     assert b"it was finished" == open_storage(str(tmp_path)).read("staged")
 
 
+@pytest.mark.usefixtures("ends_like")
+def test_a_job_that_was_killed_is_not_held_to_be_heard_of_while_its_end_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storage may take longer than the dead job's deadline, and the guardian must not mind."""
+    done: list[str] = []
+
+    def looks(attempt: Attempt) -> bool:
+        done.append("looks into storage")
+        return False
+
+    monkeypatch.setattr(Pulse, "forget", lambda pulse, name: done.append(f"forgets the {name}"))
+    monkeypatch.setattr(Attempt, "is_staged", looks)
+    follow_until_killed(tmp_path, Stuck())
+
+    assert ["forgets the job", "looks into storage"] == done
+
+
+@pytest.mark.usefixtures("ends_like")
+def test_storing_how_an_attempt_ended_takes_no_time_of_its_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    class Limit:
+        exceeded = None
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def begin(self) -> None:
+            done.append("begins")
+
+        def end(self) -> None:
+            done.append("ends")
+
+    monkeypatch.setattr(driver_process, "TimeLimit", Limit)
+    child = Stuck()
+    child.peer.send(messages.Entered(job_id=JobId("job"), attempt=1))
+    child.peer.send(Decided())
+    child.peer._end.close()
+    child.status = 9
+    child.ended.set()
+    with pytest.raises(LostError):
+        follow(tmp_path, child)
+
+    assert ["begins", "ends", "ends"] == done, "by what it said, and by its death"
+
+
 # --- a script that ends its own process -----------------------------------------------------------
 
 
@@ -217,6 +269,7 @@ class Gone(Stuck):
 
     def __init__(self, status: int) -> None:
         super().__init__()
+        self.peer.send(messages.Entered(job_id=JobId("job"), attempt=1))
         self.status = status
         self.ended.set()
         self.line.shutdown(socket.SHUT_RD)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from understudy.core.handover import Handover
-from understudy.driver.job_line import Attach, Beat, GiveUp, LineMessage, line_over
+from understudy.driver.job_line import Attach, Beat, Decided, GiveUp, LineMessage, line_over
 from understudy.errors import UsageError
 from understudy.model import (
     ApplicationId,
@@ -71,6 +71,7 @@ SAID: tuple[LineMessage, ...] = (
     GiveUp(job_id=JOB, attempt=2, reason="no executors"),
     GiveUp(job_id=JOB, attempt=2, reason="too long", timed_out=True),
     Beat(until=1.5),
+    Decided(),
     messages.Entered(job_id=JOB, attempt=2),
     messages.CheckpointsTaken(job_id=JOB, attempt=2, sequence=1, checkpoints=(KEPT,)),
     messages.CheckpointsRecorded(job_id=JOB, attempt=2, sequence=1, numbers=(1,)),

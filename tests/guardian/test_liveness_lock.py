@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from understudy.model import Incarnation
+from understudy.process import guardian, strays
 from understudy.process.guardian import take_lock
 from understudy.process.liveness_lock import DeathNote, LivenessLocks
 
@@ -70,6 +72,49 @@ def test_a_lock_that_is_not_there_yet_is_looked_for_anew_by_the_next(tmp_path: P
         assert DeathNote(None) == note
 
     asyncio.run(main())
+
+
+def test_a_proof_that_fails_is_tried_again_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(incarnation: Incarnation) -> bool:
+        raise ValueError("of a kind that nobody expects")
+
+    async def main() -> None:
+        os.close(hold(tmp_path))
+        locks = LivenessLocks(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(strays, "end", fail)
+            first = asyncio.create_task(locks.dead(HELD))
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.sleep(0)
+                while locks._waits:
+                    await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_S):
+            note = await locks.dead(HELD)
+        proved = first.done()
+        first.cancel()
+
+        assert DeathNote(None) == note
+        assert not proved
+
+    asyncio.run(main())
+
+    assert "of a kind that nobody expects" in caplog.text
+
+
+def test_strays_that_cannot_be_looked_for_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(incarnation: Incarnation) -> bool:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    here = guardian.identity(os.getpid())
+    (tmp_path / HELD).write_text(json.dumps({"worker": [here[0], here[1], here[2] + 1]}))
+    monkeypatch.setattr(strays, "end", fail)
+    asyncio.run(LivenessLocks(tmp_path).end_strays(HELD))
+
+    assert "Too many open files" in caplog.text
 
 
 def made_and_removed(path: Path) -> Iterator[None]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import json
 import os
+import resource
+import select
+import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +23,9 @@ from tests.guardian.ground import PATIENCE_S, Guard, alive, lock_is_free, murder
 from understudy.model import Incarnation
 from understudy.process import guardian, strays
 from understudy.process.liveness_lock import LivenessLocks
+
+SELECT_MAX = 1024
+"""``select`` takes descriptors below that."""
 
 LOOKS = 300
 """So many looks at a process that does nothing but begin programs meet one that begins."""
@@ -116,3 +125,107 @@ def test_a_stray_that_just_begins_a_program_is_found(
         stray.wait()
 
     assert {(stray.pid,)} == seen
+
+
+@pytest.fixture
+def two(
+    monkeypatch: pytest.MonkeyPatch, name: Incarnation
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Return two strays."""
+    monkeypatch.setenv(guardian.GUARDED, name)
+    both = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    yield both
+    for stray in both:
+        stray.kill()
+        stray.wait()
+
+
+class NobodyDies:
+    """What `select.poll` returns, of processes whose disk hangs."""
+
+    def register(self, handle: int, events: int) -> None:
+        """Wait for one more."""
+
+    def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
+        """Return nothing, as after the timeout."""
+        return []
+
+
+def test_a_stray_that_does_not_die_saves_no_other(
+    two: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, name: Incarnation
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(select, "poll", NobodyDies)
+        ended = strays.end(name)
+
+    assert not ended
+    assert [-signal.SIGKILL] * 2 == [stray.wait(PATIENCE_S) for stray in two]
+
+
+def test_a_process_with_many_open_files_ends_strays(
+    two: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, name: Incarnation
+) -> None:
+    """Its descriptors have numbers that ``select`` does not take."""
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    pidfd_open = os.pidfd_open
+
+    def high(pid: int) -> int:
+        handle = pidfd_open(pid)
+        try:
+            return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, SELECT_MAX)
+        finally:
+            os.close(handle)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2 * SELECT_MAX), most))
+    try:
+        monkeypatch.setattr(os, "pidfd_open", high)
+        ended = strays.end(name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
+
+    assert ended
+    assert [-signal.SIGKILL] * 2 == [stray.wait(PATIENCE_S) for stray in two]
+
+
+def test_one_look_that_finds_nobody_proves_nothing(
+    two: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, name: Incarnation
+) -> None:
+    """A stray may have forked behind the look, and ended before it was looked at."""
+    listed = os.listdir
+    missed = [str(stray.pid) for stray in two]
+
+    def behind(path: str) -> list[str]:
+        found = [one for one in listed(path) if one not in missed]
+        missed.clear()
+        return found
+
+    monkeypatch.setattr(os, "listdir", behind)
+
+    assert strays.end(name)
+    assert [-signal.SIGKILL] * 2 == [stray.wait(PATIENCE_S) for stray in two]
+
+
+def test_a_process_that_shows_no_environment_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch, name: Incarnation
+) -> None:
+    """It may be a stray that takes long to begin a program."""
+    monkeypatch.setattr(strays, "EXEC_S", 0.0)
+    monkeypatch.setattr(strays, "_read", lambda pid: b"")
+    monkeypatch.setattr(strays, "_end_of_environment", lambda pid: 0)
+
+    assert not strays.end(name)
+
+
+def test_what_cannot_be_read_is_not_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch, name: Incarnation
+) -> None:
+    def out_of_files(*_: object) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(guardian, "open", out_of_files, raising=False)
+    monkeypatch.setattr(strays, "open", out_of_files, raising=False)
+
+    with pytest.raises(OSError, match="Too many"):
+        guardian.identity(os.getpid())
+    assert not strays.end(name)
+    assert 0 == guardian.parent_of(os.getpid()), "a guardian looks again"

@@ -11,7 +11,7 @@ import pytest
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.core.recovery import Inventory
 from understudy.jobmanager.resource_manager import JobInbox, ResourceManager
-from understudy.model import Incarnation, JobId
+from understudy.model import Incarnation, JobId, JobStatus, Pointer
 from understudy.process.liveness_lock import DeathNote, Locks
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
@@ -51,11 +51,17 @@ class Tenant:
 
     lost: list[tuple[Incarnation, str]] = field(default_factory=list)
     taken_in: list[Incarnation] = field(default_factory=list)
+    settled: bool = False
+    """What is said of every end."""
 
     @property
     def inboxes(self) -> dict[JobId, JobInbox]:
         """See `Tenant.inboxes`."""
         return {}
+
+    def is_settled(self, message: messages.AttemptEnded) -> bool:
+        """See `Tenant.is_settled`."""
+        return self.settled
 
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
         """See `Tenant.registered`."""
@@ -163,6 +169,39 @@ def test_a_taskmanager_that_registers_again_has_one_link_and_is_not_lost() -> No
         assert [] == scene.tenant.lost
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_end_is_forgotten_by_what_is_stored_not_for_want_of_an_inbox(settled: bool) -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.tenant.settled = settled
+        scene.resources.serve(scene.tenant)
+        link = await scene.call()
+        link.send(ended())
+        await asyncio.sleep(0.01)
+        link.send(messages.Heartbeat(number=1))
+        told = [await link.receive() for _ in range(3 if settled else 2)]
+        kinds = [type(envelope.message) for envelope in told if envelope]
+        last = [messages.HeartbeatAnswer]
+
+        assert [messages.Welcome, *([messages.Forget] if settled else []), *last] == kinds
+
+    run_virtual(main())
+
+
+def ended() -> messages.AttemptEnded:
+    """Return the end of an attempt."""
+    return messages.AttemptEnded(
+        job_id=JobId("1"),
+        attempt=1,
+        status=JobStatus.FINISHED,
+        retryable=False,
+        source=Pointer(path="staged", digest="", size=0),
+        ran_s=1.0,
+        start_time=1.0,
+        end_time=2.0,
+    )
 
 
 def test_a_link_that_breaks_is_no_death() -> None:

@@ -27,7 +27,7 @@ DYNAMIC_MAX = "spark.dynamicAllocation.maxExecutors"
 
 TAG_PREFIX = "understudy:"
 
-MIB = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
+MIB = {"b": 1 / 1024**2, "k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
 """Spark's units of memory."""
 
 SIZES = "see spark.executor.memory and .cores"
@@ -283,5 +283,6 @@ def _number(conf: Mapping[str, str], key: str) -> int | None:
 
 def _memory_mib(conf: Mapping[str, str]) -> int:
     """Return ``spark.executor.memory``; its default if that is nothing which Spark understands."""
-    match = re.fullmatch(r"(\d+)([kmgtp]?)b?", conf.get(EXECUTOR_MEMORY, "").strip().lower())
+    text = conf.get(EXECUTOR_MEMORY, "").strip().lower()
+    match = re.fullmatch(r"(\d+)(b|[kmgtp]?)(?:(?<=[kmgtp])b)?", text)
     return max(1, int(int(match[1]) * MIB[match[2]])) if match else EXECUTOR_MIB

@@ -22,7 +22,7 @@ from understudy.core.handover import Handover
 from understudy.driver.attempt import Attempt, Interrupted
 from understudy.driver.checkpointing import LinkRecorder
 from understudy.driver.interrupts import Interrupts
-from understudy.driver.job_line import Attach, Beat, GiveUp, Line, LineMessage
+from understudy.driver.job_line import Attach, Beat, Decided, GiveUp, Line, LineMessage
 from understudy.driver.job_session import JobSession
 from understudy.errors import SessionLost, UnderstudyError, UnreachableError
 from understudy.ha.storage import BlockingStorage
@@ -96,6 +96,7 @@ class JobProcess:
                 attempt.failed(error)
         # Apart from the user's code: while it is not known whether the end is stored, it has no
         # other one.
+        self._report(Decided())
         ended = attempt.stage()
         flush_output()
         self._report(ended)

@@ -36,7 +36,7 @@ from understudy.driver.driver_session import DriverSession, open_session
 from understudy.driver.executor_watch import ExecutorWatch
 from understudy.driver.fork_server import Child, ForkServer
 from understudy.driver.interrupts import Interrupts
-from understudy.driver.job_line import Attach, Beat, GiveUp, Line, line_over
+from understudy.driver.job_line import Attach, Beat, Decided, GiveUp, Line, line_over
 from understudy.driver.job_session import job_session
 from understudy.driver.surroundings import left_behind
 from understudy.driver.time_limit import TimeLimit
@@ -191,22 +191,24 @@ class DriverProcess:
                 line.send(Attach(handover=handover))
             line.send(order)
         ended: messages.AttemptEnded | None = None
-        has_entered = False
+        in_function = False
         while (envelope := line.receive()) is not None:
             match envelope.message:
                 case Beat() as beat:
                     self._pulse.expect(_JOB, beat.until)
                 case messages.Entered() as entered:
                     limit.begin()
-                    has_entered = True
+                    in_function = True
                     facts = self._session.facts()
                     self._report(
                         messages.Entered(
                             job_id=entered.job_id, attempt=entered.attempt, spark=facts
                         )
                     )
-                case messages.AttemptEnded() as reported:
+                case Decided():
                     limit.end()
+                    in_function = False
+                case messages.AttemptEnded() as reported:
                     ended = reported
                     self._report(reported)
                 case messages.CheckpointsTaken() as taken:
@@ -214,9 +216,10 @@ class DriverProcess:
         with self._turn:
             self._line = None
         child.ended.wait()  # As long as it is heard of.
+        self._pulse.forget(_JOB)  # Before what may wait for storage: the dead are not heard of.
         limit.end()
         child.line.close()
-        own_exit = ended is None and has_entered and self._has_exited(deploy, child.status)
+        own_exit = ended is None and in_function and self._has_exited(deploy, child.status)
         if ended is None and (limit.exceeded or own_exit) and not attempt.is_staged():
             if limit.exceeded:
                 attempt.failed(limit.exceeded)
@@ -226,7 +229,6 @@ class DriverProcess:
             self._report(ended)
         if ended is None:
             fork_server.end_like(child.status)
-        self._pulse.forget(_JOB)
         return ended
 
     def _has_exited(self, deploy: Deploy, status: int) -> bool:

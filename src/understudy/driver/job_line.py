@@ -43,10 +43,15 @@ class Beat(Message, frozen=True, kw_only=True):
     until: float
 
 
+class Decided(Message, frozen=True, kw_only=True):
+    """How the attempt ended is decided: storing that takes no time of the job's timeout."""
+
+
 LineMessage = (
     Attach
     | GiveUp
     | Beat
+    | Decided
     | messages.RunAttempt
     | messages.Interrupt
     | messages.CheckpointsRecorded

@@ -44,7 +44,7 @@ class TimeLimit:
             ).start()
 
     def end(self) -> None:
-        """The attempt has ended: interrupt and kill nothing any more."""
+        """How the attempt ended is decided: interrupt and kill nothing any more."""
         self._ended.set()
 
     def _watch(self, timeout_s: float) -> None:

@@ -131,6 +131,8 @@ class Application:
         try:
             async with self._group:
                 self._recover()
+                # Not before: what TaskManagers tell of a job is for its JobMaster.
+                self.context.resources.serve(self.slots)
                 self.enqueue(life.Execute())
                 while not self._state.ended:
                     event = await self._inbox.get()

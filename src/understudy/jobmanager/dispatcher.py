@@ -362,7 +362,6 @@ class Dispatcher:
             self._leadership.lost_at,
         )
         self.application = application
-        self._resources.serve(application.slots)
         published = asyncio.Event()
 
         async def publish_and_note() -> None:

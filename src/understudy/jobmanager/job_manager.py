@@ -183,7 +183,6 @@ class JobManager:
         )
         dispatcher = Dispatcher(self.around, self._binding, leadership, resources)
         self.term = LeadingTerm(leadership, resources, dispatcher)
-        silence = asyncio.create_task(resources.give_up_the_silent())
 
         async def publish() -> None:
             await leadership.publish(self.me.rest, self.me.rpc)
@@ -196,11 +195,13 @@ class JobManager:
             )
 
         try:
-            self.ended = await dispatcher.run(publish)
+            async with asyncio.TaskGroup() as tasks:
+                silence = tasks.create_task(resources.give_up_the_silent())
+                self.ended = await dispatcher.run(publish)
+                silence.cancel()
         except BaseExceptionGroup as group:
             raise _first(group) from group
         finally:
-            silence.cancel()
             with Closing("this term") as closing, closing.step("its links"):
                 resources.close()
             self.term = None

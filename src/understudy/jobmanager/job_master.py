@@ -370,7 +370,10 @@ class JobMaster:
                 entry, attempt=attempt, intent=intent, restarts=restarts, displaced=False
             )
 
+        before = self.entry.intent
         await self._update("store an intent", change)
+        if before:
+            self._forget(before)
         await self.checkpoints.begin(attempt)
 
     def _deploy(self, attempt: int, place: Placement) -> None:
@@ -520,9 +523,13 @@ class JobMaster:
         except NotFoundError as error:  # The job did run: only its value is lost.
             _log.error("job %r has a result without a file: %s", self.name, error)
         if intent := self.entry.intent:
-            forget = messages.Forget(job_id=self.job_id, attempt=intent.attempt)
-            self._context.resources.send(intent.taskmanager, forget)
+            self._forget(intent)
         _log.info("job %r: %s in attempt %d", self.name, command.status.value, result.attempt)
+
+    def _forget(self, intent: Intent) -> None:
+        """Let a TaskManager keep no end of an attempt, which is recorded or followed by another."""
+        forget = messages.Forget(job_id=self.job_id, attempt=intent.attempt)
+        self._context.resources.send(intent.taskmanager, forget)
 
     async def _stage(self, command: job.RecordResult) -> Pointer:
         """Stage the outcome of a job for which no attempt has: cancelled, stopped, or lost."""

@@ -39,6 +39,11 @@ class JobSlots:
             artifacts=self._context.record.artifacts,
         )
 
+    def is_settled(self, message: messages.AttemptEnded) -> bool:
+        """Return whether the job is gone or has its result, or a later attempt is intended."""
+        entry = self._jobs.entries.get(message.job_id)
+        return entry is None or entry.result is not None or message.attempt < entry.attempt
+
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
         """Compare the reported attempts with the stored ones; stop the unknown ones."""
         verdict = recovery.judge(taskmanager, reported, self._jobs.entries)

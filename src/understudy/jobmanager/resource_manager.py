@@ -60,6 +60,10 @@ class Tenant(Protocol):
         """Return the inboxes of its unfinished jobs."""
         ...
 
+    def is_settled(self, message: messages.AttemptEnded) -> bool:
+        """Return whether the end is recorded, or of no further use, by what is stored."""
+        ...
+
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
         """A TaskManager has registered, with these attempts."""
         ...
@@ -239,12 +243,13 @@ class ResourceManager:
                 self._deliver(view.incarnation, message)
 
     def _deliver(self, taskmanager: Incarnation, message: AttemptMessage) -> None:
-        """Put a message into the inbox of its job."""
-        inbox = self._tenant.inboxes.get(message.job_id) if self._tenant else None
+        """Put a message into the inbox of its job; let a settled end be kept no longer."""
+        if self._tenant is None:
+            return
+        inbox = self._tenant.inboxes.get(message.job_id)
         if inbox:
             inbox.receive(taskmanager, message)
-        elif self._tenant and isinstance(message, messages.AttemptEnded):
-            # An earlier leader has recorded the end.
+        if isinstance(message, messages.AttemptEnded) and self._tenant.is_settled(message):
             forget = messages.Forget(job_id=message.job_id, attempt=message.attempt)
             self.send(taskmanager, forget)
 

@@ -131,23 +131,30 @@ def descendants() -> list[int]:
 def stat_of(pid: int) -> list[bytes]:
     """Return what the kernel tells of a process, from its state on; empty if there is none.
 
-    The name, in parentheses, may hold anything: the fields begin behind its end.
+    Raises ``OSError`` if the kernel cannot tell, which proves no death. The name, in parentheses,
+    may hold anything: the fields begin behind its end.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent's pid; 0 if there is no such process."""
-    stat = stat_of(pid)
+    """Return the parent's pid; 0 if there is no such process, or the kernel cannot tell."""
+    try:
+        stat = stat_of(pid)
+    except OSError:
+        return 0
     return int(stat[1]) if stat else 0
 
 
 def start_ticks(pid: int) -> int:
-    """Return a live process's start, in clock ticks since the boot; 0 if there is no such one."""
+    """Return a live process's start, in clock ticks since the boot; 0 if there is no such one.
+
+    Raises ``OSError`` if the kernel cannot tell.
+    """
     stat = stat_of(pid)
     return int(stat[19]) if stat and stat[0] not in {b"Z", b"X"} else 0
 
@@ -172,7 +179,10 @@ def kill(pid: int) -> None:
 
 
 def identity(pid: int) -> list[int]:
-    """Return what is true of one live process only: pid, PID namespace, start; all 0 if dead."""
+    """Return what is true of one live process only: pid, PID namespace, start; all 0 if dead.
+
+    Raises ``OSError`` if the kernel cannot tell.
+    """
     start = start_ticks(pid)
     return [pid, os.stat("/proc/self/ns/pid").st_ino, start] if start else [0, 0, 0]  # noqa: PTH116
 

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import shutil
 import threading
@@ -37,6 +38,8 @@ _LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PROOF_S = 60.0
 """A self-test takes milliseconds; an older file belongs to a dead process."""
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class DeathNote:
@@ -53,7 +56,10 @@ class Locks(Deaths, Protocol):
         ...
 
     async def end_strays(self, incarnation: Incarnation) -> None:
-        """Kill what is left of a process whose guardian died with it; nothing if it lives."""
+        """Kill what is left of a process whose guardian died with it; nothing if it lives.
+
+        What cannot be looked for, or killed, is logged.
+        """
         ...
 
     async def sweep(self, keep: frozenset[Incarnation]) -> None:
@@ -108,8 +114,8 @@ class LivenessLocks:
                 found = _read_note(descriptor)
                 if found.at is not None or strays.end(incarnation):
                     note = found
-            except OSError:
-                pass  # No proof: the next caller tries again.
+            except Exception:  # No proof: the next caller tries again.
+                _log.warning("the death of %s is not proved", incarnation[:8], exc_info=True)
             finally:
                 os.close(descriptor)
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
@@ -130,6 +136,8 @@ class LivenessLocks:
         def end() -> None:
             try:
                 _end_strays(incarnation, descriptor)
+            except OSError:
+                _log.warning("what %s left is not looked for", incarnation[:8], exc_info=True)
             finally:
                 os.close(descriptor)
 

@@ -8,6 +8,7 @@ used twice, so whoever finds a stray may kill it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -22,6 +23,9 @@ END_S = 5.0
 EXEC_S = 1.0
 """How long a process may be within ``execve``. The kernel needs microseconds of processor time."""
 
+EMPTY_LOOKS = 2
+"""So many looks in a row must find nothing: one misses a stray that forks behind it and ends."""
+
 STATE, FLAGS, ENV_END = 0, 6, 48
 """Places in ``/proc/PID/stat`` behind the name of the program (proc(5), counted from its state)."""
 
@@ -33,18 +37,34 @@ _MARK = f"{guardian.GUARDED}=".encode()
 
 def of(incarnation: Incarnation) -> list[int]:
     """Return the living processes that descend from a guarded process; itself included."""
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return [pid for pid in pids if _is_of(pid, incarnation)]
+    return _look(incarnation)[0]
 
 
 def end(incarnation: Incarnation) -> bool:
-    """Kill the strays of a process that is dead; return whether none is left. Blocks."""
+    """Kill the strays of a process that is dead; return whether surely none is left. Blocks.
+
+    Raises ``OSError`` if the processes cannot be listed.
+    """
     deadline = time.monotonic() + END_S
-    while found := of(incarnation):  # Meanwhile they may have forked.
-        for pid in found:
-            if not _killed(pid, incarnation, deadline):
-                return False
+    empty = 0
+    while empty < EMPTY_LOOKS:
+        found, complete = _look(incarnation)
+        if not _killed(found, incarnation, deadline) or not complete:
+            return False
+        empty = 0 if found else empty + 1
     return True
+
+
+def _look(incarnation: Incarnation) -> tuple[list[int], bool]:
+    """Return the strays that are found, and whether every process could be looked at."""
+    found, complete = [], True
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            if _is_of(pid, incarnation):
+                found.append(pid)
+        except OSError:
+            complete = False
+    return found, complete
 
 
 def _is_of(pid: int, incarnation: Incarnation) -> bool:
@@ -56,7 +76,8 @@ def _is_of(pid: int, incarnation: Incarnation) -> bool:
 def _variables(pid: int) -> list[bytes]:
     """Return the environment of a process; empty if it is dead or another user's.
 
-    The kernel shows none while the process is within ``execve``. Then it is read again.
+    The kernel shows none while the process is within ``execve``. Then it is read again. Raises
+    ``OSError`` if it cannot be read, and ``TimeoutError`` if that takes longer than `EXEC_S`.
     """
     deadline = time.monotonic() + EXEC_S
     before = None
@@ -64,11 +85,13 @@ def _variables(pid: int) -> list[bytes]:
         while not (found := _read(pid)):
             after = _end_of_environment(pid)
             # The same end before and after a read: no ``execve`` began or ended meanwhile.
-            if after is None or (after and after == before) or time.monotonic() > deadline:
+            if after is None or (after and after == before):
                 break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"process {pid} has shown no environment for {EXEC_S:g} s")
             before = after
             os.sched_yield()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
     return found.split(b"\0")
 
@@ -86,20 +109,30 @@ def _end_of_environment(pid: int) -> int | None:
     return int(stat[ENV_END])
 
 
-def _killed(pid: int, incarnation: Incarnation, deadline: float) -> bool:
-    """Kill a stray and wait for its death; never a foreign process that has got its pid."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        if not _is_of(pid, incarnation):
-            return True
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-        # Ready once all threads of the process are dead.
-        dead, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
-        return bool(dead)
-    except ProcessLookupError:
-        return True
-    finally:
-        os.close(handle)
+def _killed(pids: list[int], incarnation: Incarnation, deadline: float) -> bool:
+    """Kill strays, all before any is waited for; return whether all died before the deadline."""
+    with contextlib.ExitStack() as stack:
+        waiting = select.poll()  # It takes descriptors of any number.
+        left, complete = 0, True
+        for pid in pids:
+            try:
+                handle = os.pidfd_open(pid)
+                stack.callback(os.close, handle)
+                # Never a foreign process that has got its pid.
+                if _is_of(pid, incarnation):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    waiting.register(handle, select.POLLIN)
+                    left += 1
+            except ProcessLookupError:
+                continue
+            except OSError:
+                complete = False
+        while left:
+            # Ready once all threads of the process are dead.
+            dead = waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not dead:
+                return False
+            for handle, _ in dead:
+                waiting.unregister(handle)
+                left -= 1
+    return complete
