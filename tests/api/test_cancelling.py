@@ -27,7 +27,8 @@ class Led:
     ) -> None:
         self.cancelled = 0
         self._status = status
-        running = SimpleNamespace(cancel=self._cancel, has_recorded=recorded) if executed else None
+        running = SimpleNamespace(cancel=self._cancel) if executed else None
+        self._recorded = recorded
         self.term = SimpleNamespace(dispatcher=SimpleNamespace(application=running, attention={}))
 
     async def application(self, wanted: str) -> Any:
@@ -40,8 +41,11 @@ class Led:
         """See `Leading.json`."""
         return answers.as_json(body, 1, status)
 
-    async def _cancel(self) -> None:
+    async def _cancel(self, *, unless_recorded: bool) -> bool:
+        if unless_recorded and self._recorded:
+            return False
         self.cancelled += 1
+        return True
 
 
 def asked(led: Led, application: str = ONE, query: str = "") -> int:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
 
-from understudy.api.past_runs import PastRun
+from understudy.api.client import ClusterClient
+from understudy.api.past_runs import PastClient, PastRun
+from understudy.cli.commands.ask import with_client
+from understudy.cli.commands.run import answer_past_run
 from understudy.cli.launch import past_runs
+from understudy.cli.launch.compose import open_services
 from understudy.config import Configuration
+from understudy.errors import ConfigurationError
 from understudy.model import (
     ApplicationId,
     ApplicationResult,
@@ -118,3 +124,50 @@ def test_a_damaged_summary_is_passed_over_and_a_forgotten_one_is_gone(state: Pat
     assert str(state / "run-2.json") == past_runs.forget("run-2")
     assert "" == past_runs.forget("run-2")
     assert {} == past_runs.known(HERE)
+
+
+def test_a_user_without_a_home_directory_knows_no_past_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+
+    assert {} == past_runs.known(HERE)
+    assert past_runs.of_cluster(HERE, "run-1") is None
+    assert "" == past_runs.forget("run-1")
+    with pytest.raises(ConfigurationError, match="set HOME, or XDG_STATE_HOME"):
+        past_runs.keep(HERE, run(1))
+
+
+def test_a_past_run_is_answered_and_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    past_runs.keep(HERE, run(1))
+    answer_past_run(HERE, "run-1", "another", as_json=False)
+    with pytest.raises(SystemExit) as ended:
+        answer_past_run(HERE, "run-1", "r1", as_json=False)
+
+    assert 0 == ended.value.code
+    assert "run r1 has ended: FINISHED" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("started_again", [False, True])
+def test_a_summary_is_shown_only_while_its_cluster_has_no_registry(
+    started_again: bool, tmp_path: Path
+) -> None:
+    here = Configuration({"high-availability.storageDir": str(tmp_path / "ha")})
+    past_runs.keep(here, run(1, storage=here.storage_dir))
+
+    async def clients() -> type:
+        if started_again:
+            services = open_services(here, "run-1", as_jobmanager=True)
+            await services.registry.claim(1, ephemeral=True)
+
+        async def kind(client: ClusterClient) -> type:
+            return type(client)
+
+        found: type = await with_client(here, "run-1", kind)
+        return found
+
+    assert (ClusterClient if started_again else PastClient) is asyncio.run(clients())

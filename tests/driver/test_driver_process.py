@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -164,11 +165,13 @@ def ends_like(monkeypatch: pytest.MonkeyPatch) -> None:
 def follow_until_killed(place: Path, child: Stuck) -> messages.AttemptEnded:
     """Have a driver follow an attempt that exceeds its timeout; return what the driver stores."""
     child.peer.send(messages.Entered(job_id=JobId("job"), attempt=1))
-    return follow(place, child)
+    return follow(place, child, timeout_s=0.01)
 
 
-def follow(place: Path, child: Child) -> messages.AttemptEnded:
-    """Have a driver follow an attempt with a tiny timeout; return how that ended."""
+def follow(
+    place: Path, child: Child, session: NoSession | None = None, **given: Any
+) -> messages.AttemptEnded:
+    """Have a driver follow an attempt; return how that ended."""
     mine, theirs = socket.socketpair()
     deploy = Deploy(
         application_id=ApplicationId("application"),
@@ -181,10 +184,10 @@ def follow(place: Path, child: Child) -> messages.AttemptEnded:
         staged="staged",
         writer="",
         result_size_max=1 << 20,
-        timeout_s=0.01,
+        **given,
     )
     with mine, theirs:
-        driver = driver_over(mine, NoSession(), storage=str(place), cancel_grace_s=0.01)
+        driver = driver_over(mine, session or NoSession(), storage=str(place), cancel_grace_s=0.01)
         driver._running, driver._attempt = "job", 1
         return driver._follow(RunAttempt(deploy=deploy, term=1), None, child)
 
@@ -256,3 +259,63 @@ def test_storing_how_an_attempt_ended_takes_no_time_of_its_timeout(
         follow(tmp_path, child)
 
     assert ["begins", "ends", "ends"] == done, "by what it said, and by its death"
+
+
+# --- a script that ends its own process -----------------------------------------------------------
+
+
+class Gone(Stuck):
+    """The process of a job that has ended already, after it has entered its function."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.peer.send(messages.Entered(job_id=JobId("job"), attempt=1))
+        self.status = status
+        self.ended.set()
+        self.line.shutdown(socket.SHUT_RD)
+
+
+class LostJvm(NoSession):
+    """A session whose JVM has ended."""
+
+    def is_lost(self, error: BaseException | None) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("ends_like")
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_script_that_ends_its_process_fails_for_good(tmp_path: Path, code: int) -> None:
+    """Another attempt would append again what this one has appended."""
+    ended = follow(tmp_path, Gone(code << 8), NoSession(), whole=True)
+    staged = open_storage(str(tmp_path)).read("staged")
+
+    assert (ended.status, ended.retryable) == (JobStatus.FAILED, False)
+    assert f"the script's process exited with {code} before".encode() in staged
+
+
+@pytest.mark.usefixtures("ends_like")
+@pytest.mark.parametrize(
+    ("status", "whole", "session"),
+    [
+        (signal.SIGKILL, True, NoSession()),
+        (channels.JVM_LOST << 8, True, NoSession()),
+        (1 << 8, True, LostJvm()),
+        (1 << 8, False, NoSession()),
+    ],
+)
+def test_a_process_that_is_lost_is_a_loss(
+    tmp_path: Path, status: int, whole: bool, session: NoSession
+) -> None:
+    with pytest.raises(LostError):
+        follow(tmp_path, Gone(status), session, whole=whole)
+
+    assert not open_storage(str(tmp_path)).exists("staged")
+
+
+@pytest.mark.usefixtures("ends_like")
+def test_what_a_script_has_stored_before_it_ended_its_process_stays(tmp_path: Path) -> None:
+    open_storage(str(tmp_path)).publish("staged", b"it was finished")
+    with pytest.raises(LostError):
+        follow(tmp_path, Gone(0), NoSession(), whole=True)
+
+    assert b"it was finished" == open_storage(str(tmp_path)).read("staged")

@@ -63,6 +63,7 @@ ENDS = [
     (("--code", "0"), 0, ""),
     (("--code", "3"), 1, "SystemExit: the function called sys.exit(3)"),
     (("--text", "no rows"), 1, "ValueError: no rows"),
+    (("--exit", "5"), 1, "SystemExit: the script's process exited with 5 before the script's end"),
 ]
 """Its arguments, the exit code of the command, and what failed."""
 

@@ -9,7 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy.api import checkpoints, ended, views
 from understudy.api.checkpoints import CheckpointFacts
@@ -47,6 +47,8 @@ from understudy.model import (
 
 if TYPE_CHECKING:
     from understudy.jobmanager.application import Application
+
+T = TypeVar("T")
 
 
 class Directory:
@@ -261,14 +263,15 @@ class Directory:
 def find_application(
     wanted: str, facts: list[ApplicationFacts], tombstones: Iterable[Tombstone]
 ) -> ApplicationFacts | Tombstone:
-    """Return the application with this id or run id (or the beginning of one).
+    """Return the application with this id or run id, else the one of which it is the beginning.
 
     Raises `NotFoundError`, also if several match.
     """
-    found: list[ApplicationFacts | Tombstone] = [
-        one for one in facts if _matches(wanted, one.body.application_id, one.body.run_id)
+    known: list[tuple[ApplicationFacts | Tombstone, tuple[str, str]]] = [
+        (one, (one.body.application_id, one.body.run_id)) for one in facts
     ]
-    found += [stone for stone in tombstones if _matches(wanted, stone.application_id, stone.run_id)]
+    known += [(stone, (stone.application_id, stone.run_id)) for stone in tombstones]
+    found = _nearest(wanted, known)
     if len(found) == 1:
         return found[0]
     if not found:
@@ -289,8 +292,8 @@ def unreadable(
 
 
 def find_unreadable(wanted: str, found: list[Json]) -> Json | None:
-    """Return the application among these with this id or run id."""
-    matching = [one for one in found if _matches(wanted, one["id"], one["run-id"])]
+    """Return the application among these with this id or run id, or the beginning of one."""
+    matching = _nearest(wanted, [(one, (one["id"], one["run-id"])) for one in found])
     return {**matching[0], "jobs": []} if len(matching) == 1 else None
 
 
@@ -332,5 +335,11 @@ def overview(
     }
 
 
-def _matches(wanted: str, *ids: str) -> bool:
-    return any(wanted == one or (len(wanted) >= 4 and one.startswith(wanted)) for one in ids)
+def _nearest(wanted: str, known: Iterable[tuple[T, Iterable[str]]]) -> list[T]:
+    """Return what has this id; if nothing has, what has an id that begins so."""
+    known = [*known]
+    if exact := [one for one, ids in known if wanted in ids]:
+        return exact
+    if len(wanted) < 4:
+        return []
+    return [one for one, ids in known if any(some.startswith(wanted) for some in ids)]

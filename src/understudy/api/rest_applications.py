@@ -69,9 +69,8 @@ class ApplicationRoutes:
         unless = request.query_params.get(UNLESS, "")
         if unless not in {"", RECORDED}:
             return answers.error(400, f"{UNLESS}={unless}: expected {UNLESS}={RECORDED}")
-        if unless and dispatcher.application.has_recorded:
+        if not await dispatcher.application.cancel(unless_recorded=bool(unless)):
             return answers.error(412, "The application has recorded checkpoints.")
-        await dispatcher.application.cancel()
         return self._leading.json({}, 202)
 
     async def _exceptions(self, request: Request) -> Response:

@@ -298,9 +298,17 @@ def quoted(text: str) -> str:
 
 
 def state_home(variables: Mapping[str, str] = os.environ) -> Path:
-    """Return Understudy's state directory, below $XDG_STATE_HOME or ~/.local/state."""
-    base = variables.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "understudy"
+    """Return Understudy's state directory, below $XDG_STATE_HOME or ~/.local/state.
+
+    Raises `ConfigurationError` for a user without a home directory.
+    """
+    base = variables.get("XDG_STATE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".local" / "state") / "understudy"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"this user (uid {os.getuid()}) has no home directory: set HOME, or XDG_STATE_HOME"
+        ) from error
 
 
 def cache_home() -> Path:

@@ -179,6 +179,21 @@ class Attempt:
             )
         self._decide(JobStatus.FAILED, NULL, failure, retryable=is_retryable(error, self._no_retry))
 
+    def exited(self, code: int) -> None:
+        """Decide that the function ended its own process, as by ``os._exit``: a failure for good.
+
+        Another attempt would repeat what this one has written. Nobody knows whether the function
+        was done, so code 0 is no success.
+        """
+        way_out = ": end it with sys.exit" if code == 0 else ""
+        failure = Failure(
+            type="SystemExit",
+            message=f"the script's process exited with {code} before the script's end{way_out}",
+            traceback="",
+            time=self._clock.wall(),
+        )
+        self._decide(JobStatus.FAILED, NULL, failure, retryable=False)
+
     def interrupted(self) -> None:
         """Decide that the attempt ended since it was told to."""
         self._decide(JobStatus.CANCELED, NULL, None, retryable=False)

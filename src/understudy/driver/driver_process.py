@@ -191,12 +191,14 @@ class DriverProcess:
                 line.send(Attach(handover=handover))
             line.send(order)
         ended: messages.AttemptEnded | None = None
+        in_function = False
         while (envelope := line.receive()) is not None:
             match envelope.message:
                 case Beat() as beat:
                     self._pulse.expect(_JOB, beat.until)
                 case messages.Entered() as entered:
                     limit.begin()
+                    in_function = True
                     facts = self._session.facts()
                     self._report(
                         messages.Entered(
@@ -205,6 +207,7 @@ class DriverProcess:
                     )
                 case Decided():
                     limit.end()
+                    in_function = False
                 case messages.AttemptEnded() as reported:
                     ended = reported
                     self._report(reported)
@@ -216,13 +219,28 @@ class DriverProcess:
         self._pulse.forget(_JOB)  # Before what may wait for storage: the dead are not heard of.
         limit.end()
         child.line.close()
-        if ended is None and limit.exceeded and not attempt.is_staged():
-            attempt.failed(limit.exceeded)
+        own_exit = ended is None and in_function and self._has_exited(deploy, child.status)
+        if ended is None and (limit.exceeded or own_exit) and not attempt.is_staged():
+            if limit.exceeded:
+                attempt.failed(limit.exceeded)
+            else:
+                attempt.exited(os.WEXITSTATUS(child.status))
             ended = attempt.stage()
             self._report(ended)
         if ended is None:
             fork_server.end_like(child.status)
         return ended
+
+    def _has_exited(self, deploy: Deploy, status: int) -> bool:
+        """Return whether a script has ended its own process: that is no loss of its driver.
+
+        A script may exit since it has lost its JVM, whose end is then about to be noticed.
+        """
+        if not deploy.whole or not os.WIFEXITED(status) or self._interrupts.has(deploy):
+            return False
+        if os.WEXITSTATUS(status) in {JVM_LOST, APPLICATION_LOST}:
+            return False
+        return not self._session.is_lost(EOFError("the process of the job has exited"))
 
     def _why_retired(self, ended: messages.AttemptEnded) -> list[str]:
         if isinstance(self._given_up, ExecutorsUnavailable):

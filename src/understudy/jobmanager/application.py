@@ -360,15 +360,25 @@ class Application:
         )
         self._report_status()
 
-    async def cancel(self) -> None:
-        """Cancel the application, durably."""
-        await persist(
+    async def cancel(self, *, unless_recorded: bool = False) -> bool:
+        """Cancel the application, durably; return whether it is cancelled.
+
+        ``unless_recorded``: an application with recorded checkpoints is not cancelled. The look is
+        part of the update, as a checkpoint may be recorded while the update waits for its turn.
+        """
+
+        def change(body: ApplicationDocument) -> ApplicationDocument:
+            if unless_recorded and self.has_recorded:
+                return body
+            return replace(body, cancel_requested=True)
+
+        body = await persist(
             "note that the application is to be cancelled",
-            lambda: self.stored.update(
-                self.context.term, lambda body: replace(body, cancel_requested=True)
-            ),
+            lambda: self.stored.update(self.context.term, change),
         )
-        self.enqueue(life.CancelRequested())
+        if body.cancel_requested:
+            self.enqueue(life.CancelRequested())
+        return body.cancel_requested
 
     def _report_status(self) -> None:
         self._reporter.event(

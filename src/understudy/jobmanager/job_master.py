@@ -404,6 +404,7 @@ class JobMaster:
                 lost_driver=self._lost_driver,
                 no_retry=self._context.no_retry,
                 timeout_s=entry.limits.timeout_s,
+                whole=entry.limits.whole,
             ),
         )
         if not sent:

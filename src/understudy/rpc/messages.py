@@ -229,6 +229,8 @@ class Deploy(Message, frozen=True, kw_only=True):
     """Exceptions that another attempt would raise again, unless the plan has a list of its own."""
     timeout_s: float | None = None
     """Longest run of the function; None: no limit."""
+    whole: bool = False
+    """The function was not written as a job: it may end its own process, as a script does."""
 
 
 class StopAttempt(Message, frozen=True, kw_only=True):

@@ -17,11 +17,14 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("--code", type=int)
     parser.add_argument("--text")
+    parser.add_argument("--exit", type=int)
     arguments = parser.parse_args()
     append(arguments.target, f"first of {Path(sys.argv[0]).name} {Path(__file__).name}")
     append("pid.txt", str(os.getpid()))
     if arguments.code is not None:
         sys.exit(arguments.code)
+    if arguments.exit is not None:
+        os._exit(arguments.exit)
     if arguments.text:
         raise ValueError(arguments.text)
     logging.info("it waits")

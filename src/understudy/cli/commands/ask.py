@@ -45,6 +45,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.ha.register import ListsClusters
+from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
 from understudy.process.attempt_news import on_one_line
@@ -333,24 +334,55 @@ def application_named(wanted: str) -> Ask:
     return ask
 
 
-def application_or_job(wanted: str) -> Ask:
-    """Return a query for an application or a job, by id, run id, prefix or the job's name."""
+def application_or_job(wanted: str, *, strict: bool = False) -> Ask:
+    """Return a query for an application or a job.
+
+    The id of an application or a run comes first, then the id or name of a job, then beginnings of
+    ids. ``strict``: the query raises `UsageError` where an application that runs and one of its
+    jobs could both be meant.
+    """
 
     async def ask(client: ClusterClient) -> JsonObject:
+        application: JsonObject | None = None
+        missing: NotFoundError | None = None
         try:
-            found_application: JsonObject = await application_named(wanted)(client)
-            return found_application
-        except NotFoundError as missing:
-            try:
-                jobs = (await client.get("/jobs/overview"))["jobs"]
-            except NoLeaderError:
-                jobs = await client.stored_jobs()
-            found = job_named(wanted, jobs)
-            if found is None:
-                raise missing from None
-            return found
+            application = await application_named(wanted)(client)
+        except NotFoundError as error:
+            missing = error
+        exact = application is not None and wanted in {application["id"], application["run-id"]}
+        if application and exact and not strict:
+            return application
+        jobs = await _jobs(client)
+        called = [one for one in jobs if wanted in {one["jid"], one["name"]}]
+        if application and (exact or not called):
+            begun = [one for one in jobs if len(wanted) >= 4 and one["jid"].startswith(wanted)]
+            if strict:
+                _refuse_both(wanted, application, called if exact else begun)
+            return application
+        found = job_named(wanted, jobs)
+        if found is None:
+            raise missing or NotFoundError(f"there is no {printable(wanted)!r} here")
+        return found
 
     return ask
+
+
+async def _jobs(client: ClusterClient) -> list[JsonObject]:
+    try:
+        found: list[JsonObject] = (await client.get("/jobs/overview"))["jobs"]
+    except NoLeaderError:
+        found = await client.stored_jobs()
+    return found
+
+
+def _refuse_both(wanted: str, application: JsonObject, jobs: Iterable[JsonObject]) -> None:
+    """Raise `UsageError` if a job that runs could be meant as well as its application."""
+    running = [one for one in jobs if one["state"] not in ENDED]
+    if running and application["status"] not in {*ENDED, INTERRUPTED}:
+        raise UsageError(
+            f"{printable(wanted)!r} is run {application['run-id']} ({application['id']}) and job "
+            f"{printable(running[0]['name'])!r} ({running[0]['jid']}): give the id of one"
+        )
 
 
 def _with_application(wanted: str) -> Ask:
@@ -381,16 +413,17 @@ def job_named(wanted: str, jobs: Iterable[JsonObject]) -> JsonObject | None:
 
 async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -> Any:
     """Run a query against one cluster."""
-    client = _client(configuration, cluster_id)
+    client = await _client(configuration, cluster_id)
     try:
         return await ask(client)
     finally:
         await client.close()
 
 
-def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
+async def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
     services = open_services(configuration, cluster_id)
-    if past := past_runs.of_cluster(configuration, cluster_id):
+    past = past_runs.of_cluster(configuration, cluster_id)
+    if past and not await _has_registry(services):
         return PastClient(services, past)
 
     async def lives() -> bool:
@@ -405,6 +438,14 @@ def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
         notify=lambda words: typer.echo(f"understudy: {words}", err=True),
         lives=lives,
     )
+
+
+async def _has_registry(services: HighAvailabilityServices) -> bool:
+    """Return whether the cluster of a past run has been started again, as far as is known."""
+    try:
+        return await services.registry.read() is not None
+    except (OSError, TimeoutError, DataError):
+        return True  # The query itself says what is wrong.
 
 
 async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import typer
 
@@ -44,7 +45,7 @@ def cancel(
     Exit code: 0 it is cancelled or being cancelled, 1 it has ended otherwise.
     """
     configuration = configured(config_dir, overrides)
-    cluster_id, found = find_one(configuration, wanted, application_or_job)
+    cluster_id, found = find_one(configuration, wanted, partial(application_or_job, strict=True))
     identity = found.get("jid") or found["id"]
     status = str(found.get("status") or found["state"])
     if "jid" in found and status not in ENDED:

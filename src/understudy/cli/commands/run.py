@@ -29,6 +29,7 @@ from understudy.cli.commands.restoring import (
     Restore,
     restored_spec,
 )
+from understudy.cli.launch import past_runs
 from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import (
     EXIT_CODES,
@@ -79,7 +80,7 @@ from understudy.errors import (
 from understudy.ha import layout
 from understudy.jobmanager.redeployment import NO_CHANGES
 from understudy.jobmanager.retention import read_tombstone
-from understudy.model import RegistryBody, TombstoneFile
+from understudy.model import RegistryBody, Tombstone, TombstoneFile
 from understudy.process import processes
 from understudy.process.given_files import check_storable
 
@@ -172,7 +173,9 @@ def run_application(
     configuration = configured(config_dir, settings)
     run_id = checked_run_id(run_id)
     spec, conf = None, {}
+    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
     if resume:
+        _refuse_with_resume(said, restore, {"APP": app, "-m": is_module, "--as": runs_as})
         stored = stored_run(configuration, cluster_id_of(configuration), run_id)
         configuration, conf = stored.configuration, stored.conf
         check_drivers_fit(configuration, taskmanagers)
@@ -197,13 +200,30 @@ def run_application(
     check_drivers_start(configuration)
     check_master_answers(configuration, conf)
     if spec:
-        restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
         spec = restored_spec(spec, restore, configuration, cluster_id_of(configuration))
         check_first_job_id(configuration, plan.cluster_id, plan.run_id)
     check_startable_here(configuration, plan.cluster_id, jobmanagers=plan.jobmanagers)
     if spec:
         say_how_it_runs(spec)
     sys.exit(run_cluster(replace(plan, application=spec), as_json=as_json))
+
+
+def _refuse_with_resume(said: SparkSubmit, restore: Restore, given: dict[str, object]) -> None:
+    """Raise `UsageError` for what is typed beside --resume, as the stored run keeps its own."""
+    given = {
+        **given,
+        "--from-savepoint": restore.paths,
+        "--allow-non-restored-state": restore.allow_non_restored,
+        "--claim-mode": restore.claim,
+        "--name": said.name,
+        "--py-files": said.py_files,
+        **{f"{key} (--conf or its own flag)": True for key in said.conf},
+    }
+    if named := [name for name, value in given.items() if value]:
+        raise UsageError(
+            f"--resume continues a run with its own code, arguments and settings: leave out "
+            f"{', '.join(named)}"
+        )
 
 
 def _joined(
@@ -219,13 +239,18 @@ def _joined(
     cluster_id = named or f"run-{uuid.uuid4().hex[:12]}"
     layout.cluster_directory(cluster_id)
     registry = asyncio.run(read_registry(configuration, cluster_id)) if named else None
+    if named and registry is None:
+        answer_past_run(configuration, cluster_id, asked.run_id, as_json=as_json)
     changes = changes_of(configuration, named, asked)
-    run_id, ephemeral, joins = asked.run_id, named is None, False
+    run_id, ephemeral = asked.run_id, named is None
     if registry:
         answer_ended_run(configuration, cluster_id, registry, run_id, as_json=as_json)
-        run_id, ephemeral = continued_run(registry, run_id, resume=asked.resume), registry.ephemeral
+        run_id, ephemeral = (
+            continued_run(configuration, registry, run_id, resume=asked.resume),
+            registry.ephemeral,
+        )
         joins = follows(configuration, cluster_id, run_id)
-        if run_id != asked.run_id and not joins:
+        if not joins and run_id != asked.run_id:
             tell_continued(run_id)
     return ClusterPlan(
         configuration,
@@ -236,7 +261,6 @@ def _joined(
         _jobmanagers(configuration, jobmanagers),
         taskmanagers,
         changes,
-        joins,
     )
 
 
@@ -429,6 +453,28 @@ def answer_ended_run(
         file = asyncio.run(read_tombstone(open_services(configuration, cluster_id), stone))
     except (DataError, NotFoundError) as error:
         damage = str(error)
+    _exit_as_ended(configuration, stone, file, damage, as_json=as_json)
+
+
+def answer_past_run(
+    configuration: Configuration, cluster_id: str, run_id: str | None, *, as_json: bool
+) -> None:
+    """Exit with the result of a run of which only a summary on this host is left."""
+    past = past_runs.of_cluster(configuration, cluster_id)
+    if past and past.tombstone.run_id == run_id:
+        _exit_as_ended(configuration, past.tombstone, past.file, "", as_json=as_json)
+
+
+def _exit_as_ended(
+    configuration: Configuration,
+    stone: Tombstone,
+    file: TombstoneFile | None,
+    damage: str,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Show the result of an ended run; ``damage``: why nothing is known of its jobs."""
+    run_id = str(stone.run_id)
     story = Story(time.time)
 
     def say(text: str) -> None:
@@ -477,7 +523,9 @@ def _answer_bygone(registry: RegistryBody, run_id: str | None, *, as_json: bool)
     sys.exit(EXIT_CODES[status])
 
 
-def continued_run(registry: RegistryBody, run_id: str | None, *, resume: bool) -> str | None:
+def continued_run(
+    configuration: Configuration, registry: RegistryBody, run_id: str | None, *, resume: bool
+) -> str | None:
     """Return the run to execute: an unfinished run comes before a new one.
 
     Raises `UsageError` for another run id than that of the unfinished run.
@@ -487,7 +535,7 @@ def continued_run(registry: RegistryBody, run_id: str | None, *, resume: bool) -
         return run_id
     if run_id and not resume:  # Where the record of the unfinished run is unreadable.
         differs = f"the run id is {run_id}, not {unfinished[0]}"
-        raise UsageError(refusal(registry.cluster_id, unfinished[0], [differs]))
+        raise UsageError(refusal(configuration, registry.cluster_id, unfinished[0], [differs]))
     return unfinished[0]
 
 

@@ -209,7 +209,7 @@ def _continued(standing: StandingCluster, asked: AskedStart) -> tuple[str | None
     changes = changes_of(configuration, standing.cluster_id, asked)
     if registry:
         answer_ended_run(configuration, standing.cluster_id, registry, run_id, as_json=False)
-        run_id = continued_run(registry, run_id, resume=asked.resume)
+        run_id = continued_run(configuration, registry, run_id, resume=asked.resume)
         if run_id != asked.run_id:
             tell_continued(run_id)
     return run_id, changes

@@ -23,6 +23,7 @@ from understudy.cli.launch.preflight import (
     check_drivers_start,
     check_master_answers,
 )
+from understudy.cli.launch.redeploying import AskedStart, changed_files, unfinished_run
 from understudy.cli.launch.spark_submit import check_configured
 from understudy.cli.launch.spec import ApplicationSpec, check_handed_on
 from understudy.cli.launch.standalone import check_places
@@ -91,6 +92,8 @@ def check_start(
     if cluster_id and not configuration.is_standalone:
         with checked.step():
             checked.plan["unfinished"] = asyncio.run(_unfinished(configuration, cluster_id))
+        with checked.step():
+            asyncio.run(_refuse_another(configuration, cluster_id, spec))
 
 
 def _check_places(
@@ -150,6 +153,16 @@ async def _unfinished(configuration: Configuration, cluster_id: str) -> list[dic
     registry = await patiently(configuration, directory.registry)
     stored = await directory.stored(registry) if registry else []
     return [_run(facts) for facts in stored if facts.body.result is None]
+
+
+async def _refuse_another(
+    configuration: Configuration, cluster_id: str, spec: ApplicationSpec | None
+) -> None:
+    """Raise `UsageError` if the application is not what the unfinished run executes."""
+    services = open_services(configuration, cluster_id)
+    unfinished = await unfinished_run(services, None)
+    if unfinished:
+        await changed_files(configuration, services, unfinished, AskedStart(None, spec))
 
 
 def _run(facts: ApplicationFacts) -> dict[str, Any]:

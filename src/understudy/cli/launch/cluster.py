@@ -27,18 +27,20 @@ from understudy.api.authentication import RestSecurity
 from understudy.api.past_runs import PastRun
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import (
+    EXIT_CODES,
     directory_of,
     locks_directories,
     open_services,
     scratch_base,
 )
+from understudy.cli.launch.shared_storage import lives_elsewhere
 from understudy.cli.launch.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.launch.standalone import remove_leftovers
 from understudy.cli.launch.story import Event, Story
 from understudy.config import Configuration, options
 from understudy.config.secrets import masked
 from understudy.core.ids import application_id
-from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
+from understudy.errors import Conflict, DataError, UnderstudyError
 from understudy.ha.latch import HasLatch
 from understudy.ha.register import Entry
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
@@ -105,8 +107,6 @@ class ClusterPlan:
     taskmanagers: int
     changes: Changes
     """Changes that this start makes to the unfinished run."""
-    follows: bool = False
-    """Another start executes the run: Ctrl-C ends this start only."""
 
 
 @dataclass
@@ -297,13 +297,28 @@ class LocalCluster:
 
     def _on_signal(self, number: int) -> None:
         self._ending.signals.append(number)
-        if self.closed_by or self._finished.is_set() or self._plan.follows:
+        if self.closed_by or self._finished.is_set():
             self._ending.asked.set()
         else:
-            self.log("ending the run; press Ctrl-C again to stop at once and keep the data")
             self._spawn(self._interrupt())
 
+    async def continues_elsewhere(self) -> bool:
+        """Return whether a JobManager that this command did not start lives."""
+        plan = self._plan
+        if plan.configuration.is_standalone:
+            return False
+        return await lives_elsewhere(plan.configuration, plan.cluster_id, self._started)
+
     async def _interrupt(self) -> None:
+        """End this start only, if other JobManagers continue the run; otherwise end the run."""
+        if await self.continues_elsewhere():
+            self.log("ending this start only: other JobManagers of this cluster live")
+            self._ending.asked.set()
+            return
+        self.log("ending the run; press Ctrl-C again to stop at once and keep the data")
+        await self._cancel()
+
+    async def _cancel(self) -> None:
         """Cancel the application, or close the cluster if the application has recorded checkpoints.
 
         The leader decides, since only it knows of every checkpoint. Repeats until one answers.
@@ -314,15 +329,27 @@ class LocalCluster:
             while not self._finished.is_set():
                 if self._story.rest and self._story.application_id:
                     url = f"{self._story.rest}/applications/{self._story.application_id}/cancel"
-                    with contextlib.suppress(httpx.HTTPError):
+                    with contextlib.suppress(httpx.HTTPError, ValueError):
                         answer = await client.post(url + query)
                         if answer.status_code == HTTPStatus.PRECONDITION_FAILED:
                             self.log("its checkpoints are kept: the run can be resumed")
                             self._ending.asked.set()
                             return
+                        if answer.status_code == HTTPStatus.CONFLICT:
+                            await self._keep_unless_ended(client, answer)
                         if answer.status_code in {202, 404, 409}:
                             return
                 await asyncio.sleep(CANCEL_RETRY_S)
+
+    async def _keep_unless_ended(self, client: httpx.AsyncClient, refusal: httpx.Response) -> None:
+        """Close the cluster if the leader cannot cancel an application that has not ended."""
+        one = f"{self._story.rest}/applications/{self._story.application_id}"
+        status = (await client.get(one)).json().get("status")
+        if status not in {ended.value for ended in EXIT_CODES}:
+            self.log(
+                f"the run is not cancelled, and its data is kept: {refusal.json()['errors'][0]}"
+            )
+            self._ending.asked.set()
 
     async def _until_over(self) -> None:
         waits = [
@@ -378,7 +405,7 @@ class LocalCluster:
                     file=file,
                 )
                 await asyncio.to_thread(past_runs.keep, plan.configuration, past)
-        except (OSError, TimeoutError, DataError, NotFoundError) as error:
+        except (OSError, TimeoutError, UnderstudyError) as error:
             self.log(f"no summary of the run is kept: {error}")
 
     async def _clear_register(self) -> None:

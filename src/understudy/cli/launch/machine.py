@@ -18,6 +18,7 @@ import msgspec
 from understudy.cli.launch.spec import WORKER, WorkerSpec
 from understudy.config import options
 from understudy.config.configuration import state_home
+from understudy.errors import ConfigurationError
 from understudy.process import guardian
 from understudy.process.channels import INCARNATION
 
@@ -100,7 +101,10 @@ def _spec(variables: Mapping[str, str]) -> WorkerSpec | None:
         spec = msgspec.json.decode(variables.get(WORKER, ""), type=WorkerSpec)
     except msgspec.DecodeError:
         return None
-    usual = {options.STORAGE_DIR.key: str(state_home(variables) / "ha")}
+    try:
+        usual = {options.STORAGE_DIR.key: str(state_home(variables) / "ha")}
+    except ConfigurationError:  # Its own settings name its storage, or it could not have started.
+        usual = {}
     return msgspec.structs.replace(spec, settings={**usual, **spec.settings})
 
 

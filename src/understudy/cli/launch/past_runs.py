@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from understudy.api.past_runs import PastRun, past_runs
 from understudy.config import Configuration, options
 from understudy.config.configuration import state_home
-from understudy.errors import DataError
+from understudy.errors import ConfigurationError, DataError
 from understudy.ha.drafts import published
 from understudy.model import NULL
 
@@ -32,7 +32,7 @@ _SUFFIX = ".json"
 def keep(configuration: Configuration, past: PastRun) -> None:
     """Write the summary of a run, and remove those that are too many or too old.
 
-    Raises ``OSError``.
+    Raises ``OSError``, and `ConfigurationError` for a user without a home directory.
     """
     data = past_runs.dump(past, pretty=True)
     if len(data) > PAST_RUN_BYTES_MAX:
@@ -58,13 +58,17 @@ def known(configuration: Configuration) -> dict[str, PastRun]:
 
 def of_cluster(configuration: Configuration, cluster_id: str) -> PastRun | None:
     """Return the summary of a cluster's only run; None without one."""
-    past = _read(_directory() / f"{cluster_id.strip('/')}{_SUFFIX}")
+    directory = _known_directory()
+    past = _read(directory / f"{cluster_id.strip('/')}{_SUFFIX}") if directory else None
     return past if past and past.storage == configuration.storage_dir else None
 
 
 def forget(cluster_id: str) -> str:
     """Remove a summary; return its path, empty if there is none."""
-    path = _directory() / f"{cluster_id.strip('/')}{_SUFFIX}"
+    directory = _known_directory()
+    if directory is None:
+        return ""
+    path = directory / f"{cluster_id.strip('/')}{_SUFFIX}"
     try:
         path.unlink()
     except FileNotFoundError:
@@ -94,12 +98,21 @@ def _read(path: Path) -> PastRun | None:
 
 def _newest_first() -> list[Path]:
     dated = []
-    for path in _directory().glob(f"*{_SUFFIX}"):
+    directory = _known_directory()
+    for path in directory.glob(f"*{_SUFFIX}") if directory else ():
         try:
             dated.append((path.stat().st_mtime_ns, path))
         except FileNotFoundError:  # Another command has removed it.
             continue
     return [path for _, path in sorted(dated, reverse=True)]
+
+
+def _known_directory() -> Path | None:
+    """Return where summaries are; None for a user without a home directory, who has none."""
+    try:
+        return _directory()
+    except ConfigurationError:
+        return None
 
 
 def _directory() -> Path:

@@ -7,6 +7,7 @@ may have been edited since, and nobody asked for that edit to run.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -63,14 +64,7 @@ def changes_of(configuration: Configuration, cluster_id: str | None, start: Aske
             raise UsageError(NO_RUN.format(cluster_id))
         return NO_CHANGES
     run, over = unfinished.body.run_id, ""
-    files: tuple[str, ...] = ()
-    if start.application and not start.resume:
-        record = asyncio.run(record_of(services, unfinished))
-        if record:
-            _refuse_another(services.cluster_id, record, start.run_id, start.application)
-            files = tuple(code.changed(record.artifacts, source_files(start.application)))
-            if not files:
-                _refuse_as(record, start.application)
+    files = asyncio.run(changed_files(configuration, services, unfinished, start))
     if unfinished.body.result:  # Only its cleanup is unfinished.
         if start.rerun:
             raise UsageError(_no_run(start.rerun[0], start.run_id))
@@ -94,12 +88,30 @@ def changes_of(configuration: Configuration, cluster_id: str | None, start: Aske
     return Changes(over, files, discarded)
 
 
-def _refuse_another(
-    cluster_id: str, record: ApplicationRecord, run_id: str | None, asked: ApplicationSpec
-) -> None:
-    """Raise `UsageError` if a start is not a start of the unfinished run."""
-    if found := differences(record, run_id, target_of(asked), asked.args):
-        raise UsageError(refusal(cluster_id, f"{record.run_id} of {record.name}", found))
+async def changed_files(
+    configuration: Configuration,
+    services: HighAvailabilityServices,
+    unfinished: ApplicationFacts,
+    start: AskedStart,
+) -> tuple[str, ...]:
+    """Return the files whose code differs from the unfinished run's.
+
+    Raises `UsageError` if a start is not a start of that run.
+    """
+    asked = start.application
+    if asked is None or start.resume:
+        return ()
+    record = await record_of(services, unfinished)
+    if record is None:
+        return ()
+    if found := differences(record, start.run_id, target_of(asked), asked.args):
+        run = f"{record.run_id} of {record.name}"
+        ended = unfinished.body.result is not None
+        raise UsageError(refusal(configuration, services.cluster_id, run, found, ended=ended))
+    files = tuple(code.changed(record.artifacts, source_files(asked)))
+    if not files:
+        _refuse_as(record, asked)
+    return files
 
 
 def _refuse_as(record: ApplicationRecord, asked: ApplicationSpec) -> None:
@@ -112,16 +124,40 @@ def _refuse_as(record: ApplicationRecord, asked: ApplicationSpec) -> None:
         )
 
 
-def refusal(cluster_id: str, unfinished: str, found: Iterable[str]) -> str:
-    """Return why a start of another run is refused, and the two ways out."""
+def refusal(
+    configuration: Configuration,
+    cluster_id: str,
+    unfinished: str,
+    found: Iterable[str],
+    *,
+    ended: bool = False,
+) -> str:
+    """Return why a start of another run is refused, and the ways out.
+
+    ``ended``: only the cleanup of the unfinished run is left, and nothing to cancel.
+    """
     run = unfinished.partition(" ")[0]
     lines = "".join(f"\n  {one}" for one in found)
+    place = _place(configuration, cluster_id)
+    resume = ["understudy", "run-application", "--resume", "--run-id", run, *place]
+    ways = f"To continue run {run} with its own arguments and code: {shlex.join(resume)}"
+    if ended:
+        ways = f"Run {run} has ended, and this finishes its cleanup: {shlex.join(resume)}"
+    else:
+        cancel = shlex.join(["understudy", "cancel", *place, run])
+        ways += f"\nTo end it, and drop what it has kept: {cancel}"
     return (
         f"run {unfinished} is unfinished in cluster {cluster_id!r}, and this start is another run:"
-        f"{lines}\nnothing was started. To continue run {run} with its own arguments and code, add "
-        "--resume. To end it, and drop what it has kept: understudy cancel "
-        f"-D {options.CLUSTER_ID.key}={cluster_id} {run}"
+        f"{lines}\nnothing was started. {ways}"
     )
+
+
+def _place(configuration: Configuration, cluster_id: str) -> list[str]:
+    """Return the options that name the cluster and its storage, secrets hidden."""
+    prefix = options.CLUSTER_ID.key.partition(".")[0]
+    shown = {options.CLUSTER_ID.key: cluster_id} | configuration.redacted()
+    settings = [f"{key}={text}" for key, text in shown.items() if key.startswith(prefix)]
+    return [word for setting in settings for word in ("-D", setting)]
 
 
 async def unfinished_run(

@@ -34,10 +34,11 @@ def run_cluster(plan: ClusterPlan, *, as_json: bool) -> int:
     cluster = LocalCluster(plan, story, show)
     with live or contextlib.nullcontext(), notifier(plan.configuration, cluster.log) as posts:
         asyncio.run(cluster.run())
-    if plan.follows and not story.finished:
-        typer.echo(f"understudy: run {plan.run_id} continues without this start", err=True)
-    elif not story.finished and not plan.configuration.is_standalone:
-        print_resume(plan, story, began=not cluster.is_broken)
+    if not story.finished:
+        if asyncio.run(cluster.continues_elsewhere()):
+            typer.echo(f"understudy: run {plan.run_id} continues without this start", err=True)
+        elif not plan.configuration.is_standalone:
+            print_resume(plan, story, began=not cluster.is_broken)
     if story.finished and not plan.configuration.get(options.SHUTDOWN_ON_FINISH):
         return EXIT_CODES[ApplicationStatus(story.status)]  # It ended before the cluster.
     if cluster.interrupts:

@@ -6,18 +6,27 @@ would find no file that the register names.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Collection
+
 from understudy.api import own_headers
 from understudy.api.authentication import RestSecurity
-from understudy.cli.launch.compose import locks_directories, register_in_storage
+from understudy.cli.launch import machine
+from understudy.cli.launch.compose import locks_directories, open_services, register_in_storage
 from understudy.config import Configuration, options
 from understudy.errors import DataError, NotFoundError, UsageError
 from understudy.ha.registry import application_document
+from understudy.ha.retrieval import serving_leader
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import LeaderRecord
 from understudy.process.liveness_lock import LivenessLocks
 
 ANSWER_S = 2.0
 """How long a leader on another host may take to answer."""
+
+LOOK_S = 3.0
+"""How long a command that ends looks for other JobManagers of its cluster."""
 
 
 async def lives(
@@ -40,6 +49,33 @@ async def lives(
             return False
     given_by: str | None = answer.headers.get(own_headers.GIVEN_BY)
     return given_by == leader.holder
+
+
+async def lives_elsewhere(
+    configuration: Configuration, cluster_id: str, own: Collection[str]
+) -> bool:
+    """Return whether a JobManager lives that is not among ``own``, so that the run continues.
+
+    A JobManager of which nothing can be found out in `LOOK_S` counts as dead.
+    """
+    with contextlib.suppress(OSError, TimeoutError, DataError):
+        async with asyncio.timeout(LOOK_S):
+            if locks := locks_directories(configuration, cluster_id):
+                living = {*await LivenessLocks(*locks).living()}.difference(own)
+                if living and living.difference(await asyncio.to_thread(_taskmanagers)):
+                    return True
+            services = open_services(configuration, cluster_id)
+            line = await services.line()
+            if line is not None:
+                return not {*line}.issubset(own)
+            leader = await serving_leader(services.register)
+            if leader and leader.holder not in own:
+                return await lives(configuration, services, leader)
+    return False
+
+
+def _taskmanagers() -> set[str]:
+    return {one.incarnation for one in machine.guarded() if one.kind == "taskmanager"}
 
 
 async def check_storage(
