@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -44,7 +44,8 @@ class ParallelJobs:
 
         Raises `SubmissionError` where the job is refused, or the block has ended.
         """
-        return self._submitted(lambda: self._begin(function, args, kwargs, JobSettings()))
+        with self._submission():
+            return self._added(self._begin(function, args, kwargs, JobSettings()))
 
     def options(
         self,
@@ -97,23 +98,29 @@ class ParallelJobs:
             self._turn.wait_for(lambda: not self._submitting)
             return list(self._clients)
 
-    def _submitted(self, begin: Callable[[], JobClient[R]]) -> JobClient[R]:
+    @contextlib.contextmanager
+    def _submission(self) -> Iterator[None]:
+        """Let a thread submit while the block is open; the end of the block waits for it.
+
+        A block of its own: warnings point to the line of ``main`` by the number of calls between.
+        """
         with self._turn:
             if not self._open:
                 raise SubmissionError(
                     "jobs.submit works within its block only: with env.parallel() as jobs: …"
                 )
             self._submitting += 1
-        client: JobClient[R] | None = None
         try:
-            client = begin()
-            return client
+            yield
         finally:
             with self._turn:
-                if client:
-                    self._clients.append(client)
                 self._submitting -= 1
                 self._turn.notify_all()
+
+    def _added(self, client: JobClient[R]) -> JobClient[R]:
+        with self._turn:
+            self._clients.append(client)
+        return client
 
 
 class ParallelOptions:
@@ -132,7 +139,8 @@ class ParallelOptions:
     ) -> JobClient[R]:
         """Submit a job and return at once; see `ParallelJobs.submit`."""
         jobs = self._jobs
-        return jobs._submitted(lambda: jobs._begin(function, args, kwargs, self._settings))
+        with jobs._submission():
+            return jobs._added(jobs._begin(function, args, kwargs, self._settings))
 
 
 def _wait(clients: list[JobClient[Any]], *, cancelled: bool = False) -> None:
