@@ -72,6 +72,19 @@ CHECKPOINTS = (
         ON_TASKMANAGER,
     ),
     mutant(
+        "a savepoint does not wait for what was received before", 7,
+        "jobmanager/savepoint_coordinator.py",
+        "        await self._checkpoints.drain()",
+        "        pass",
+        "tests/jobmanager/test_savepoint_coordinator.py",
+    ),
+    mutant(
+        "what comes while a coordinator ends is left in its inbox", 7, COORDINATOR,
+        "while not (ends and self._inbox.empty()):",
+        "while not ends:",
+        ON_COORDINATOR,
+    ),
+    mutant(
         "ends overtake the checkpoints before them", 7, "taskmanager/outbox.py",
         "        for taken in list(self._taken.values()):\n",
         "        for ended in self.ended.values():\n            self.send(ended)\n"
