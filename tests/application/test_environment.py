@@ -136,11 +136,20 @@ def with_options(env: Environment) -> object:
     return env.options(name="twin").execute(job)
 
 
+def whole(env: Environment) -> object:
+    current.set(env)
+    try:
+        return understudy.run(int)
+    finally:
+        current.set(None)
+
+
 LINES: dict[Submit, int] = {
     awaited: 1,
     submitted: 1,
     with_options: 1,
     decorated: 3,
+    whole: 3,
     in_parallel: 2,
     in_parallel_with_options: 2,
 }

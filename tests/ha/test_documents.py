@@ -16,6 +16,7 @@ from understudy.errors import (
     CorruptDataError,
     DataError,
     LeadershipLost,
+    LostDataError,
     NewerFormatError,
     NotFoundError,
     TooLargeError,
@@ -327,6 +328,52 @@ def test_a_process_that_dies_while_it_writes_leaves_the_old_body_or_the_new(faul
         expected = ("a",) if fault is Fault.DIES_BEFORE else ("a", "b")
 
         assert expected == await ground.words()
+
+    run(work)
+
+
+# --- older copies ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["update", "claim", "read"])
+def test_an_older_copy_of_the_same_term_is_refused_by_who_has_seen_a_newer_one(call: str) -> None:
+    async def work(ground: Ground) -> None:
+        await ground.existing("a")
+        register, document = ground.durable.register, ground.document()
+        await document.claim(1)
+        older = await register.load("doc-1")
+        await document.update(1, adding("b"))
+        newer = await register.load("doc-1")
+        assert older
+        assert newer
+        await register.swap("doc-1", None, newer.version)
+        await register.swap("doc-1", older.value, None)
+
+        calls = {
+            "update": lambda: document.update(1, adding("c")),
+            "claim": lambda: document.claim(1),
+            "read": document.read,
+        }
+        for _ in range(2):  # Refused for as long as it lies there.
+            with pytest.raises(LostDataError, match="term 1, write 1, though it was of term 1, wr"):
+                await calls[call]()
+        lies_there = await register.load("doc-1")
+        assert lies_there
+        await register.swap("doc-1", newer.value, lies_there.version)
+        assert Body(("a", "b", "c")) == await document.update(1, adding("c"))
+
+    run(work)
+
+
+def test_a_document_of_a_version_that_did_not_count_its_writes_is_written_on() -> None:
+    async def work(ground: Ground) -> None:
+        old = msgspec.Raw(msgspec.json.encode({"term": 1, "write_id": "w", "body": Body(("a",))}))
+        data = Format("doc", msgspec.Raw).dump(old)
+        await ground.durable.register.swap("doc-1", data, None)
+        document = ground.document()
+
+        assert Body(("a", "b")) == await document.update(1, adding("b"))
+        assert Body(("a", "b", "c")) == await ground.document().update(2, adding("c"))
 
     run(work)
 

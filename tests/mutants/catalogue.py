@@ -162,6 +162,12 @@ MUTANTS = (
         HA + "documents.py",
     ),
     _mutant(
+        "an older copy of the same term is taken for the document", 8, DOCUMENTS,
+        "if known and known.moment < self._highest:",
+        "if known and known.term < self.highest:",
+        HA + "documents.py",
+    ),
+    _mutant(
         "a large document is sent all the same", 8, DOCUMENTS,
         "if len(data) > VALUE_BYTES_MAX:",
         "if False:",

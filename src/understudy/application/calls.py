@@ -36,7 +36,7 @@ Args = TypeVarTuple("Args")
 
 
 class Submitter(Protocol):
-    """Submits a job; called directly by each public method, as warnings count the frames."""
+    """Submits a job."""
 
     def __call__(
         self,

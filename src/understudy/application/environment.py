@@ -11,7 +11,6 @@ import importlib
 import logging
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
@@ -19,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from understudy.application.calls import Calls
 from understudy.application.job_client import JobClient, MainLink, expect
 from understudy.application.job_function import bind_arguments, check_function, declared
+from understudy.application.line_of_main import warn
 from understudy.application.parallel import ParallelJobs
 from understudy.application.settings import JobSettings, whole_job
 from understudy.clock import SystemClock
@@ -33,9 +33,6 @@ from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage
 
 T = TypeVar("T")
-
-_TO_MAIN = 4
-"""Frames from a warning in a method that `Environment._begin` calls to the line of ``main``."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +121,7 @@ class Environment(Calls):
         kwargs: dict[str, Any],
         settings: JobSettings,
     ) -> JobClient[Any]:
-        """Submit a job; a direct call from each public method, as `_TO_MAIN` counts the frames."""
+        """Submit a job."""
         self._check_caller()
         settings = settings.over(declared(function))
         check_function(function)
@@ -161,10 +158,9 @@ class Environment(Calls):
     def _assign(self, name: str) -> Assigned:
         self._assignment, assigned = matching.assign(self._assignment, name)
         if assigned.repeated:
-            warnings.warn(
+            warn(
                 f"two jobs are named {name!r}: after a failover they are told apart by the order "
                 "of their submission only; give them different names",
-                stacklevel=_TO_MAIN,
             )
         return assigned
 
@@ -172,12 +168,11 @@ class Environment(Calls):
         """Warn of arguments that differ from those that the job has, and keeps."""
         stored = self._stored.get(assigned.job_id, {})
         if found := arguments.different(stored, digests):
-            warnings.warn(
+            warn(
                 f"job {assigned.name!r}: this execution of main passes another value of "
                 f"{', '.join(f'`{one}`' for one in found)} than an earlier one did, which the job "
                 "keeps; main must pass the same values each time: get the time, random numbers and "
                 "the like from env.once or env.now (docs/convert.md)",
-                stacklevel=_TO_MAIN,
             )
 
     def _put_plan(

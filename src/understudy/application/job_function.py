@@ -10,16 +10,13 @@ import functools
 import inspect
 import types
 import typing
-import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, Union
 
+from understudy.application.line_of_main import warn
 from understudy.application.settings import JobSettings
 from understudy.core.ways_out import known_way_out, known_way_out_by_name
 from understudy.errors import PlanError, SubmissionError
-
-_TO_MAIN = 3
-"""Frames from a warning in `check_own_name` to the calling line of ``main``."""
 
 DECLARED = "__understudy_job__"
 """The attribute in which a decorated function has its `JobSettings`."""
@@ -134,7 +131,7 @@ def check_own_name(function: object, args: tuple[Any, ...], name: str | None) ->
     )
     if own.default is own.empty:
         raise SubmissionError(problem)
-    warnings.warn(problem, stacklevel=_TO_MAIN)
+    warn(problem)
 
 
 def _without_partials(function: object) -> object:

@@ -100,10 +100,7 @@ class ParallelJobs:
 
     @contextlib.contextmanager
     def _submission(self) -> Iterator[None]:
-        """Let a thread submit while the block is open; the end of the block waits for it.
-
-        A block of its own: warnings point to the line of ``main`` by the number of calls between.
-        """
+        """Let a thread submit while the block is open; the end of the block waits for it."""
         with self._turn:
             if not self._open:
                 raise SubmissionError(

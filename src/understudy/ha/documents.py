@@ -48,6 +48,12 @@ class Stamped(msgspec.Struct, frozen=True):
     write_id: str
     """Unique to each write, so that a read recognises a write with a lost answer."""
     body: msgspec.Raw
+    revision: int = 0
+    """Number of this write within its term, from 1; 0 where an older version has written."""
+
+
+Moment = tuple[int, int]
+"""A state of a document: its term and its revision. Later states are greater."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +61,13 @@ class _Known(Generic[T]):
     """A document as this process last saw it."""
 
     version: str
-    term: int
+    moment: Moment
     write_id: str
     body: T
+
+    @property
+    def term(self) -> int:
+        return self.moment[0]
 
 
 class Document(Generic[T]):
@@ -82,10 +92,15 @@ class Document(Generic[T]):
         self._format: Format[Stamped] = Format(kind, Stamped)
         self._type = body_type
         self._known: _Known[T] | None = None
-        self.highest: int = 0
-        """The highest term that this process has seen here; a later read must not show less."""
+        self._highest: Moment = (0, 0)
+        """The latest state that this process has seen here; a later read must not show less."""
         self._seen: tuple[T, float] | None = None
         self._turn = asyncio.Lock()
+
+    @property
+    def highest(self) -> int:
+        """Return the highest term that this process has seen here."""
+        return self._highest[0]
 
     @property
     def seen(self) -> tuple[T, float] | None:
@@ -173,13 +188,14 @@ class Document(Generic[T]):
         began = _now()
         entry = await self._register.load(self.key)
         known = self._decode(entry) if entry else None
-        if known and known.term < self.highest:
+        if known and known.moment < self._highest:
             raise LostDataError(
-                f"register entry {self.key} is of term {known.term}, though it was of term "
-                f"{self.highest}: an older copy lies in its place, without what has happened since "
-                "(to go on from it all the same, end all processes of the cluster first)"
+                f"register entry {self.key} is of {_in_words(known.moment)}, though it was of "
+                f"{_in_words(self._highest)}: an older copy lies in its place, without what has "
+                "happened since (to go on from it all the same, end all processes of the cluster "
+                "first)"
             )
-        self.highest = known.term if known else self.highest
+        self._highest = known.moment if known else self._highest
         self._known = known
         if known and (self._seen is None or self._seen[1] <= began):
             self._seen = (known.body, began)
@@ -189,7 +205,8 @@ class Document(Generic[T]):
         """Replace the version last seen; return False if another writer was faster."""
         write_id = uuid.uuid4().hex[:16]
         raw = msgspec.Raw(msgspec.json.encode(body))
-        data = self._format.dump(Stamped(term, write_id, raw))
+        moment = (term, over.moment[1] + 1 if over and over.term == term else 1)
+        data = self._format.dump(Stamped(term, write_id, raw, revision=moment[1]))
         if len(data) > VALUE_BYTES_MAX:
             raise TooLargeError(
                 f"{self.key}: {len(data)} bytes would pass the register's limit of "
@@ -209,8 +226,8 @@ class Document(Generic[T]):
                     raise
                 await asyncio.sleep(UNKNOWN_BACKOFF.pause_s(attempt))
             else:
-                self._known = _Known(version, term, write_id, body)
-                self.highest = term
+                self._known = _Known(version, moment, write_id, body)
+                self._highest = moment
                 self._seen = (body, _now())
                 return True
         raise AssertionError("unreachable: the loop returns or raises")
@@ -224,7 +241,11 @@ class Document(Generic[T]):
             raise CorruptDataError(f"{source}: {error}") from error
         if self._check:
             self._check(body)
-        return _Known(entry.version, stamped.term, stamped.write_id, body)
+        return _Known(entry.version, (stamped.term, stamped.revision), stamped.write_id, body)
+
+
+def _in_words(moment: Moment) -> str:
+    return f"term {moment[0]}, write {moment[1]}"
 
 
 def _now() -> float:
