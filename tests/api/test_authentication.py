@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from understudy.api.authentication import OPEN, RestSecurity, token_of
-from understudy.api.doorkeeper import Doorkeeper
+from understudy.api.gate import Doorkeeper
 
 SECRET = b"a secret of this test"
 TOKEN = token_of(SECRET)

@@ -19,7 +19,7 @@ from understudy.api import answers, checkpoints
 from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.directory import Directory
 from understudy.api.leading import BuriedJob, Leading, LinkedJob, RestSettings
-from understudy.api.rest_checkpoints import CheckpointRoutes
+from understudy.api.rest_jobs import CheckpointRoutes
 from understudy.api.views import ApplicationFacts, JobLive
 from understudy.clock import SystemClock
 from understudy.config import Configuration

@@ -26,10 +26,15 @@ from understudy.config import Configuration
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
-from understudy.jobmanager.counts import CountingReporter, LeaderCounts
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, Surroundings
 from understudy.jobmanager.effort import CleanupStrategy, CleanupView
-from understudy.jobmanager.job_manager import JobManager, LeadingTerm, StandbyView
+from understudy.jobmanager.job_manager import (
+    CountingReporter,
+    JobManager,
+    LeaderCounts,
+    LeadingTerm,
+    StandbyView,
+)
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import (
     ApplicationStatus,

@@ -15,7 +15,7 @@ from tests.support.writing import JOB, NEW, OLD, Attempt, Leader, calls_of, hidd
 from understudy.core.backoff import Backoff
 from understudy.core.writes import is_under_way
 from understudy.errors import CheckpointError
-from understudy.jobmanager.write_cleanup import sweep, unfinished
+from understudy.jobmanager.checkpoint_cleanup import sweep, unfinished
 from understudy.model import JobId
 from understudy.process import persist
 from understudy.process.disk import Disk, NotSupported

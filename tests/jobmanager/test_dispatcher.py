@@ -23,11 +23,11 @@ from understudy.ha.election import Leadership
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
+from understudy.jobmanager.job_manager import until_there_is_a_run
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import tombstones
 from understudy.jobmanager.submission import Submission
-from understudy.jobmanager.without_application import until_there_is_a_run
 from understudy.model import (
     ApplicationResult,
     ApplicationStatus,

@@ -1,10 +1,10 @@
-"""Protects an endpoint from web pages in the user's browser, also on loopback.
+"""Refuses requests before any route: those of web pages, and those without the secret.
 
-A page can make the browser send requests to any address, this host's included. Two rules keep it
-out. First, only known hosts are served: a page's own name that is rebound to a loopback address
-(DNS rebinding) remains the name in ``Host``. Second, a change must be a request that a page of
-another origin cannot send without a preflight: it is JSON, or has no body, and neither ``Origin``
-nor ``Sec-Fetch-Site`` names another origin. CORS is never granted.
+A page in the user's browser can send requests to any address, this host's included. Two rules keep
+it out, also on loopback. First, only known hosts are served: a page's own name that is rebound to a
+loopback address (DNS rebinding) remains the name in ``Host``. Second, a change must be a request
+that a page of another origin cannot send without a preflight: it is JSON, or has no body, and
+neither ``Origin`` nor ``Sec-Fetch-Site`` names another origin. CORS is never granted.
 
 Any port is accepted: a browser sends the port that it has connected to, and a tunnel has another
 port than the endpoint.
@@ -12,6 +12,7 @@ port than the endpoint.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy.api import answers, own_headers
+from understudy.api.authentication import SCHEME
 from understudy.api.hosts import Hosts
 from understudy.config import options
 from understudy.config.places import HostPort, place_of
@@ -32,6 +34,11 @@ OWN_SITES = (b"same-origin", b"none")
 """``none``: typed by the user. ``same-site`` may be another program on another port."""
 
 SHOWN_CHARS_MAX = 100
+
+_WANTED = (
+    "This cluster has a secret: say who asks, with the header 'Authorization: Bearer <token>'; "
+    "`understudy token` prints the token, from the file of security.secret-file."
+)
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -153,3 +160,32 @@ _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 def _shown(text: bytes) -> str:
     return repr(text[:SHOWN_CHARS_MAX].decode("latin-1"))
+
+
+class Doorkeeper:
+    """Answers 401 to every request without the token, whatever it is for."""
+
+    def __init__(self, app: ASGIApp, token: str, given_by: str) -> None:
+        """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
+        self._app = app
+        self._expected = token.encode()
+        self._given_by = given_by
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on what shows the token."""
+        if scope["type"] != "http" or self._is_known(scope):
+            await self._app(scope, receive, send)
+            return
+        refusal = answers.error(401, _WANTED)
+        refusal.headers["www-authenticate"] = SCHEME
+        refusal.headers[own_headers.GIVEN_BY] = self._given_by
+        await refusal(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        shown = [text for name, text in scope["headers"] if name == b"authorization"]
+        if len(shown) != 1:
+            return False
+        scheme, _, token = shown[0].partition(b" ")
+        return scheme.lower() == SCHEME.lower().encode() and hmac.compare_digest(
+            token.strip(), self._expected
+        )

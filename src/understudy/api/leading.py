@@ -2,22 +2,25 @@
 
 A request is answered under one term: the endpoint takes the term once (`Leading.answering`), and
 every route reads that snapshot (`Leading.term`), though leadership may end meanwhile.
+
+Where register or storage is slow, a route waits half a second and then shows the last known value
+(`Recent`). The read continues in the background, one at a time, and its value is used later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from starlette.responses import Response
 
 from understudy.api import answers, directory, own_headers
 from understudy.api.directory import Directory
 from understudy.api.hosts import Hosts
-from understudy.api.recent import Recent, Seen
 from understudy.api.savepoint_places import SavepointPlaces
 from understudy.api.views import ApplicationFacts, Json
 from understudy.config import Configuration, options
@@ -33,6 +36,11 @@ _oldest_s: ContextVar[float] = ContextVar("oldest_s", default=0.0)
 
 _term: ContextVar[LeadingTerm] = ContextVar("term")
 """The term that this request is answered under."""
+
+T = TypeVar("T")
+
+PATIENCE_S = 0.5
+"""Longest wait of an answer for its data, so that the answer takes less than a second."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,55 @@ class RestSettings:
             LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX)),
             configuration.redacted(),
         )
+
+
+@dataclass(frozen=True)
+class Seen(Generic[T]):
+    """A value, and how long ago it was read."""
+
+    found: T
+    age_s: float = 0.0
+
+
+class Recent(Generic[T]):
+    """A value that is read again and again."""
+
+    def __init__(
+        self, read: Callable[[], Awaitable[T]], last: Callable[[], Seen[T] | None]
+    ) -> None:
+        """``last``: the value seen last, None without one."""
+        self._read = read
+        self._last = last
+        self._overdue: set[asyncio.Future[T]] = set()
+
+    async def look(self) -> Seen[T]:
+        """Return the current value, or the one seen last if the read is slow or fails.
+
+        Without an earlier value, raises the error of the read, or ``TimeoutError``.
+        """
+        if not self._overdue:
+            reading = asyncio.ensure_future(self._read())
+            try:
+                await asyncio.wait({reading}, timeout=PATIENCE_S)
+            finally:
+                if not reading.done():
+                    self._overdue.add(reading)
+                    reading.add_done_callback(self._ended)
+            if reading.done():
+                try:
+                    return Seen(reading.result())
+                except (OSError, TimeoutError):
+                    if self._last() is None:
+                        raise
+        seen = self._last()
+        if seen is None:
+            raise TimeoutError(f"nothing was read within {PATIENCE_S:g} s")
+        return seen
+
+    def _ended(self, reading: asyncio.Future[T]) -> None:
+        self._overdue.discard(reading)
+        if not reading.cancelled():
+            reading.exception()  # Marks the error as seen: a caller that waited has got it.
 
 
 class Leading:

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: each process reports its own state when it is scraped.
 
 Nothing is kept up to date for them: a collector reads the current state during the scrape, and the
-few numbers that only grow (``jobmanager.counts``, ``taskmanager.counts``, ``ha.metered``). It runs
+few numbers that only grow (``LeaderCounts``, ``DriverCounts``, ``ha.metered``). It runs
 in the event loop from beginning to end and never waits, so its values are consistent. Each registry
 belongs to one process; nothing here is global.
 

@@ -22,9 +22,9 @@ from understudy.api.metrics_endpoint import PATH
 from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
 from understudy.core import job
 from understudy.jobmanager.cleanup import Cleanup
-from understudy.jobmanager.counts import FATES
 from understudy.jobmanager.dispatcher import Dispatcher
 from understudy.jobmanager.effort import CleanupView
+from understudy.jobmanager.job_manager import FATES
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import ApplicationStatus, JobStatus, Term
 

@@ -25,14 +25,13 @@ from starlette.types import ASGIApp
 from understudy.api import metrics
 from understudy.api import server as api_server
 from understudy.api.bounds import Bounds
-from understudy.api.doorkeeper import Doorkeeper
-from understudy.api.gate import Gate
+from understudy.api.gate import Doorkeeper, Gate
 from understudy.api.metrics import counter, counters, gauge, gauges
 from understudy.api.metrics_endpoint import PATH, Endpoint
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import JobStatus
 from understudy.process.closing import Closing
-from understudy.taskmanager.counts import LOST, DriverCounts, DriverEnd
+from understudy.taskmanager.driver_pool import LOST, DriverCounts, DriverEnd
 from understudy.taskmanager.task_manager import TaskManager
 
 CONNECTIONS_MAX = 16

@@ -26,14 +26,12 @@ from understudy.api import answers, metrics_jobmanager, own_headers
 from understudy.api import server as api_server
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.bounds import Bounds
-from understudy.api.doorkeeper import Doorkeeper
-from understudy.api.gate import Gate
+from understudy.api.gate import Doorkeeper, Gate
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
-from understudy.api.rest_checkpoints import CheckpointRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
-from understudy.api.rest_jobs import JobRoutes
+from understudy.api.rest_jobs import CheckpointRoutes, JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.api.routes import Handler
 from understudy.errors import (

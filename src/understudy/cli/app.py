@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import signal
 import sys
 
@@ -15,6 +16,9 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # Asked by scripts: without the library of the commands.
         print(VERSION)
         return
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # A terminal may be of Latin-1, or of ASCII.
+            stream.reconfigure(errors="replace")
     group = importlib.import_module("understudy.cli.commands.group")
     try:
         group.app(standalone_mode=True)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from understudy.config.option import INFINITE
-from understudy.core.job import JobState, Phase
-from understudy.core.job_words import Command, Ended, Event, Looked, Pause, RecordResult
+from understudy.core.job import Command, Ended, Event, JobState, Looked, Pause, Phase, RecordResult
 from understudy.core.restart import FAILURE_RATE, LOSSES_PER_ATTEMPT, Strategy
 from understudy.model import JobStatus, Restarts
 

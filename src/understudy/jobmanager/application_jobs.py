@@ -22,8 +22,8 @@ from understudy.core.job import JobState, Phase
 from understudy.core.takeover import Takeover
 from understudy.errors import DataError, NotFoundError, ResultUnavailable
 from understudy.ha.result_store import read_outcome
-from understudy.jobmanager import failure_news
 from understudy.jobmanager.checkpoint_news import CheckpointNews
+from understudy.jobmanager.failure_history import report_failure
 from understudy.jobmanager.job_master import JobMaster, JobMasterContext
 from understudy.model import (
     Failure,
@@ -231,7 +231,7 @@ class ApplicationJobs:
     def attempt_failed(self, master: JobMaster, end: Failed, failure: Failure) -> None:
         """Report the failed attempt."""
         log = log_name(self._record.run_id, self._record.application_id)
-        failure_news.report(self._reporter, log, master.entry, end, failure)
+        report_failure(self._reporter, log, master.entry, end, failure)
 
     def audience(self, master: JobMaster) -> CheckpointNews:
         """Return the job's reporter of checkpoint events."""

@@ -1,4 +1,4 @@
-"""Cleanup of a job's checkpoints once the job has a result."""
+"""Cleanup of a job's checkpoints, and of its unfinished writes, once the job has a result."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import functools
 import logging
+from collections.abc import Iterable
+from pathlib import Path
 
 from understudy.core.recovery import lineage
+from understudy.core.writes import is_under_way, note_of
 from understudy.errors import ConfigurationError, DataError, NotFoundError, StorageError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore
@@ -15,9 +18,11 @@ from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.registry import checkpoints_document
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import Storage, storage_of
-from understudy.jobmanager import retained, write_cleanup
+from understudy.jobmanager import retained
 from understudy.jobmanager.effort import Effort
-from understudy.model import ApplicationDocument, JobEntry, Term
+from understudy.model import ApplicationDocument, Checkpoint, CheckpointKind, JobEntry, Term
+from understudy.process import publishing
+from understudy.process.publishing import Area
 
 OURS = ("tables", "state")
 """Parts of a job's directory where every needed file is named by a checkpoint."""
@@ -94,7 +99,25 @@ async def _sweep_writes(
     document = checkpoints_document(services.register, key, application.application_id)
     with contextlib.suppress(DataError):  # Unreadable data stays, and is reported elsewhere.
         body = await document.read()
-        for one in write_cleanup.unfinished(body.completed if body else ()):
+        for one in unfinished(body.completed if body else ()):
             await effort.make(
-                one.location, functools.partial(asyncio.to_thread, write_cleanup.sweep, job_id, one)
+                one.location, functools.partial(asyncio.to_thread, sweep, job_id, one)
             )
+
+
+def unfinished(taken: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Return the writes that may have left an area: the latest of each name, if unpublished."""
+    latest = {one.name: one for one in taken if one.kind is CheckpointKind.WRITE}
+    return [one for one in latest.values() if is_under_way(one)]
+
+
+def sweep(job_id: str, checkpoint: Checkpoint) -> None:
+    """Remove the areas of a write that its ended job did not complete.
+
+    Where the write had reached its target, data that others added meanwhile is carried over first.
+    On a file system that this machine does not see, nothing is removed.
+    """
+    location, target = Path(checkpoint.location), Path(note_of(checkpoint).target)
+    if publishing.is_area_of(location, job_id):
+        for path in publishing.areas_like(location):
+            Area(path, target).remove()

@@ -3,6 +3,9 @@
 An attempt whose function raised has staged the failure itself. Only the leader knows why an attempt
 was lost, so the leader writes that failure beside; no decision waits for it or depends on it. The
 job's cleanup collects all failures in one file, which is removed with the application.
+
+A failure is reported (one event, and the traceback in the application's log) after it is stored: a
+leader that dies before its report loses no failure, as `understudy info` reads what is stored.
 """
 
 from __future__ import annotations
@@ -11,12 +14,21 @@ import contextlib
 
 from msgspec.structs import replace
 
+from understudy.config.secrets import masked
+from understudy.core.failing import NEVER, Failed
 from understudy.errors import DataError, JobTimedOut, NotFoundError
 from understudy.ha import layout
 from understudy.ha.format import Format
 from understudy.ha.result_store import outcomes
 from understudy.ha.storage import Storage
 from understudy.model import Failure, JobEntry, JobId, JobStatus, Record
+from understudy.process.reporter import LOG_ONLY, Reporter, printable, printable_lines
+
+FROM_THE_TOP = "it starts again from the top, and what it appended before stands twice"
+"""What follows where nothing is kept between the attempts of a job."""
+
+ONCE = "not restarted: another attempt would repeat what this one has written"
+"""Why an exception ends such a job."""
 
 HISTORY_MAX = 16
 """Flink's default of ``web.exception-history-size``."""
@@ -130,3 +142,28 @@ def _cut(text: str, most: int) -> str:
         return text
     half = most // 2
     return f"{text[:half]}\n… {left_out:,} characters are left out …\n{text[-half:]}"
+
+
+def report_failure(
+    reporter: Reporter, log: str, job: JobEntry, end: Failed, failure: Failure
+) -> None:
+    """Report a failed attempt to programs and people, and write it to the log named ``log``."""
+    short = bounded(failure)
+    kind, message, traceback = masked(short.type), masked(short.message), masked(short.traceback)
+    consequence = FROM_THE_TOP if job.limits.whole and not end.reason else ""
+    reporter.event(
+        "attempt-failed",
+        job_id=job.job_id,
+        name=job.name,
+        attempt=end.attempt,
+        failure={"type": kind, "message": message, "traceback": traceback},
+        retry=end.retry,
+        retries=end.retries,
+        delay_s=None if end.delay_s is None else round(end.delay_s, 3),
+        reason=ONCE if job.limits.whole and end.reason == NEVER else end.reason,
+        consequence=consequence,
+    )
+    text = f"attempt {end.attempt} failed: {traceback or f'{kind}: {message}'}".rstrip()
+    if consequence:
+        text += f"\n{consequence}"
+    reporter.line(log, printable(job.name), LOG_ONLY + printable_lines(text))

@@ -2,6 +2,10 @@
 
 As a standby, it keeps a process of ``main`` warm, connects to the leader (which lists it), and
 records which run is unfinished (so that it does not begin another one).
+
+A JobManager that was started without an application executes the one that is stored, also on a host
+that never had the script. Until there is a run, it does not contend: as a leader without a run, it
+would keep the JobManager with the application from leading.
 """
 
 from __future__ import annotations
@@ -9,21 +13,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from understudy.config import Configuration, options
 from understudy.core import liveness
+from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
+from understudy.core.recovery import SubmitRun, bootstrap
 from understudy.errors import DataError, LeadershipLost, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch_turns import open_turns
+from understudy.ha.metered import Durations
+from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.retrieval import retrieve
-from understudy.jobmanager.counts import CountingReporter, LeaderCounts
+from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
 from understudy.jobmanager.resource_manager import ResourceManager
-from understudy.jobmanager.without_application import until_there_is_a_run
-from understudy.model import Incarnation, LeaderRecord, Term
+from understudy.model import Incarnation, LeaderRecord, RegistryBody, RunId, Term
 from understudy.process.closing import Closing
+from understudy.process.reporter import Reporter
 from understudy.process.worker import GuardianLink, Holder
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
@@ -33,6 +43,51 @@ RECONNECT_S = 0.5
 """Pause before a standby reconnects to the same leader."""
 
 _log = logging.getLogger(__name__)
+
+BACKOFF = Backoff(0.5, 30.0)
+"""The pauses while the register does not answer; the standby asks for ever."""
+
+TAKEOVERS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""From a leader whose death is proved at once, to a host whose lease must run out."""
+
+FATES = ("adopted", "restarted", "skipped", "displaced")
+"""What a takeover does with a job."""
+
+
+@dataclass
+class LeaderCounts:
+    """Terms and takeovers of a JobManager since its process started; they only grow."""
+
+    leaderships: int = 0
+    """Terms in which this JobManager has published its addresses."""
+    takeovers: Durations = field(default_factory=lambda: Durations(TAKEOVERS_S))
+    jobs: Counter[str] = field(default_factory=Counter)
+    """Jobs in takeovers, by fate."""
+
+
+class CountingReporter:
+    """Reporter that counts terms and takeovers, and passes every event on."""
+
+    def __init__(self, reporter: Reporter, counts: LeaderCounts) -> None:
+        self._reporter = reporter
+        self._counts = counts
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Count a leader or takeover event, then pass the event on."""
+        if event == "leader":
+            self._counts.leaderships += 1
+        elif event == "takeover":
+            self._counts.takeovers.note(fields["seconds"])
+            self._counts.jobs.update({fate: len(fields[fate]) for fate in FATES})
+        self._reporter.event(event, **fields)
+
+    def line(self, log: str, source: str, text: str) -> None:
+        """Pass the line on."""
+        self._reporter.line(log, source, text)
+
+    def close(self) -> None:
+        """Close the wrapped reporter."""
+        self._reporter.close()
 
 
 @dataclass(frozen=True)
@@ -295,3 +350,36 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def until_there_is_a_run(services: HighAvailabilityServices, binding: Binding) -> None:
+    """Return once a leader would have work: a run to continue, or an ended run to answer with.
+
+    Also return for a damaged registry: the leader reports the damage.
+    """
+    failures, reported = 0, False
+    while True:
+        try:
+            async for _ in services.register.changes(REGISTRY_KEY):
+                if _has_run(await services.registry.read(), binding):
+                    return
+                failures = 0
+                if not reported:
+                    _log.info("stands by without an application: waits until there is a run")
+                    reported = True
+        except DataError as error:
+            _log.warning("the registry cannot be read: %s", error)
+            return
+        except (OSError, TimeoutError) as error:
+            _log.warning("looking for a run is interrupted: %s", str(error) or "timeout")
+        failures += 1
+        await asyncio.sleep(BACKOFF.pause_s(failures))
+
+
+def _has_run(registry: RegistryBody | None, binding: Binding) -> bool:
+    if registry is None:
+        return False
+    found = bootstrap(
+        registry, binding.wanted, binding.bound, binding.known_at_start, RunId("to-be-minted")
+    )
+    return not isinstance(found, SubmitRun)

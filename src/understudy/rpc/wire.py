@@ -3,6 +3,9 @@
 A frame is four bytes of length and a MessagePack map. Processes of one host use abstract Unix
 sockets, which leave no files behind. A peer of another user is refused by ``SO_PEERCRED``, as
 every peer can run code here. Between hosts ``tcp.py`` carries the same messages.
+
+msgspec copies a `msgspec.Raw` unchanged into a frame: right for JSON, invalid in MessagePack. So
+the JSON texts in checkpoints travel as byte strings.
 """
 
 from __future__ import annotations
@@ -14,20 +17,19 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic
 
 import msgspec
+from msgspec.structs import replace
 
 from understudy.errors import TooLargeError, UnreachableError, UsageError
-from understudy.model import Incarnation, Term
+from understudy.model import NULL, Checkpoint, Incarnation, Term
 from understudy.rpc.addresses import BACKLOG
 from understudy.rpc.admission import Admission, Heard
 from understudy.rpc.complaints import Complaints
-from understudy.rpc.gateway import Envelope, Link, Serve
-from understudy.rpc.json_texts import packed, unpacked
-
-M = TypeVar("M")
+from understudy.rpc.gateway import Envelope, Link, M, Serve
+from understudy.rpc.messages import CheckpointsTaken, Deploy, RunAttempt
 
 FRAME_BYTES_MAX = 64 << 20
 """Results travel by pointer; the largest frame is a registration with all its attempts."""
@@ -245,3 +247,44 @@ def _same_user(end: socket.socket) -> bool:
     credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, user, _ = struct.unpack("3i", credentials)
     return bool(user in {os.geteuid(), 0})
+
+
+def packed(envelope: Envelope[M]) -> Envelope[M]:
+    """Return an envelope with its JSON texts as byte strings."""
+    return _changed(envelope, _pack)
+
+
+def unpacked(envelope: Envelope[M]) -> Envelope[M]:
+    """Return an envelope with its JSON texts restored: the inverse of `packed`."""
+    return _changed(envelope, _unpack)
+
+
+def _changed(envelope: Envelope[M], change: Callable[[msgspec.Raw], msgspec.Raw]) -> Envelope[M]:
+    message = envelope.message
+
+    def each(checkpoints: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
+        return tuple(
+            replace(one, offsets=change(one.offsets), note=change(one.note)) for one in checkpoints
+        )
+
+    match message:
+        case CheckpointsTaken(checkpoints=taken):
+            return replace(envelope, message=replace(message, checkpoints=each(taken)))
+        case Deploy(restored=restored) if restored:
+            return replace(envelope, message=replace(message, restored=each(restored)))
+        case RunAttempt(deploy=deploy) if deploy.restored:
+            order = replace(deploy, restored=each(deploy.restored))
+            return replace(envelope, message=replace(message, deploy=order))
+    return envelope
+
+
+def _pack(text: msgspec.Raw) -> msgspec.Raw:
+    if bytes(text) == bytes(NULL):
+        return NULL  # The default is omitted from the frame.
+    return msgspec.Raw(msgspec.msgpack.encode(bytes(text)))
+
+
+def _unpack(text: msgspec.Raw) -> msgspec.Raw:
+    if text is NULL:
+        return NULL
+    return msgspec.Raw(msgspec.msgpack.decode(text, type=bytes))

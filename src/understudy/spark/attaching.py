@@ -4,6 +4,12 @@ The driver knows what PySpark would ask the JVM for, and hands it over (`core.ha
 Py4J are good for any connection to the same JVM. What the driver holds is borrowed: it is not
 released when this process lets go of it. What this process has made itself, it releases at its end,
 or the JVM would hold it for ever.
+
+Each connection to the JVM has a thread there, and Spark keeps group, description and tags of its
+jobs for each such thread. By default PySpark gives each thread of Python a connection of its own,
+so that what the job's main thread has set would not hold for the threads that the job starts.
+Therefore each connection is marked when it is made. Streaming queries and callbacks run in threads
+that the JVM has started from a marked one: they inherit the tag.
 """
 
 from __future__ import annotations
@@ -15,6 +21,8 @@ import inspect
 import os
 import select
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +30,7 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.finalizer import ThreadSafeFinalizer
 from py4j.java_gateway import GatewayParameters, JavaGateway, JavaMember, JavaObject
 from py4j.protocol import (
+    CALL_COMMAND_NAME,
     END_COMMAND_PART,
     ENTRY_POINT_OBJECT_ID,
     GATEWAY_SERVER_OBJECT_ID,
@@ -30,6 +39,7 @@ from py4j.protocol import (
     STATIC_PREFIX,
     Py4JError,
     Py4JNetworkError,
+    get_command_part,
 )
 from pyspark import SparkConf, SparkContext, SparkFiles, accumulators
 from pyspark.core.broadcast import BroadcastPickleRegistry
@@ -41,11 +51,10 @@ from pyspark.sql.profiler import AccumulatorProfilerCollector
 from pyspark.sql.session import _monkey_patch_RDD
 
 from understudy.core.handover import Handover
-from understudy.spark.connections import group_of_threads, mark_connections
+from understudy.errors import StartTimeSettingError
 from understudy.spark.contexts import ended_by_cluster
 from understudy.spark.forks import keep_jvm_from_children
 from understudy.spark.queries import SparkQueries
-from understudy.spark.start_time import refuse_start_time_settings
 
 SESSION_CLASS = "org.apache.spark.sql.classic.SparkSession"
 
@@ -297,3 +306,75 @@ def handover_of(
         temporary=str(Path(context._temp_dir)),
         encrypted=bool(context._encryption_enabled),
     )
+
+
+def group_of_threads(group: str) -> str:
+    """Return the group of Spark jobs from other threads than the job's main thread.
+
+    It is a group of its own so that a cancelled job's threads can be refused all further Spark
+    jobs (of a long queue, for instance), while its main thread may still clean up.
+    """
+    return f"{group} threads"
+
+
+def mark_connections(gateway: JavaGateway, handover: Handover) -> None:
+    """Mark each connection that is made from now on, with the group and one tag of its name."""
+    client = gateway._gateway_client
+    # Only with pinned threads does a connection belong to a thread.
+    pinned = hasattr(client, "_create_new_connection")
+    name = "_create_new_connection" if pinned else "_create_connection"
+    create = getattr(client, name)
+
+    def connect() -> object:
+        connection = create()
+        in_main = not pinned or threading.current_thread() is threading.main_thread()
+        group = handover.group if in_main else group_of_threads(handover.group)
+        calls = ("setJobGroup", group, handover.label, True), ("addJobTag", handover.group)
+        for method, *arguments in calls:
+            # Not through Py4J's client, which would make one more connection for it.
+            connection.send_command(_call(handover.context, method, *arguments))
+        return connection
+
+    setattr(client, name, connect)
+
+
+def _call(target: str, method: str, *arguments: object) -> str:
+    parts = "".join(get_command_part(one) for one in arguments)
+    return f"{CALL_COMMAND_NAME}{target}\n{method}\n{parts}{END_COMMAND_PART}"
+
+
+def _is_a_sessions_own(session: SparkSession, key: str) -> bool:
+    """Return whether Spark reads a setting from the session, not only at its start."""
+    if not key.startswith("spark.") or session.conf.isModifiable(key):
+        return True
+    # Settings that Spark does not declare: those of catalogs and the like, or of a cluster.
+    assert session._jvm is not None
+    sql_conf = session._jvm.org.apache.spark.sql.internal.SQLConf
+    return key.startswith("spark.sql.") and not sql_conf.isStaticConfigKey(key)
+
+
+def refuse_start_time_settings(started_with: Mapping[str, str]) -> None:
+    """Make ``builder.getOrCreate()`` refuse settings that only a new driver can have.
+
+    Each call reads ``started_with`` again, as a new SparkContext may have other settings.
+    """
+    original = SparkSession.Builder.getOrCreate
+
+    def get_or_create(self: SparkSession.Builder) -> SparkSession:
+        session = SparkSession._instantiatedSession
+        if session is not None and session._sc._jsc is not None:
+            for key, value in self._options.items():
+                wanted = str(value)
+                if key in {"spark.app.name", "spark.master"} and not wanted.startswith("sc://"):
+                    if key == "spark.app.name" or wanted == started_with.get(key):
+                        continue
+                elif started_with.get(key) == wanted or _is_a_sessions_own(session, key):
+                    continue
+                raise StartTimeSettingError(
+                    f"{key}={wanted} can only be set when a driver starts (it was started with "
+                    f"{started_with.get(key, 'nothing')}): give it to the command as "
+                    f"--conf {key}={wanted}"
+                )
+        return original(self)
+
+    SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]

@@ -27,8 +27,7 @@ from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
-from understudy.taskmanager.counts import DriverCounts
-from understudy.taskmanager.driver_pool import CLOSING, DriverPool, PoolSettings
+from understudy.taskmanager.driver_pool import CLOSING, DriverCounts, DriverPool, PoolSettings
 from understudy.taskmanager.outbox import Outbox
 
 RECONNECT_S = 0.5
