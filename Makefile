@@ -77,9 +77,10 @@ unit: $(READY) $(PYRIGHT)
 
 # The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
 # its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on
-# loopback.
+# loopback. The longest tests begin first; an idle worker takes tests from a busy one.
 zookeeper: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "zookeeper and not long" tests/contract tests/ha tests/failure
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "zookeeper and not long" \
+		tests/failure tests/contract tests/ha
 
 # ... and hundreds of them, two at a time; SEED=7 says which.
 failure: $(READY)
@@ -88,13 +89,14 @@ failure: $(READY)
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, and with all data on S3, those that can fail differently there.
 ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py)
+ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py drivers.py) \
+	-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when"
 
 journeys: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
 		-m "not spark and not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
-	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/journeys/test_ending.py tests/journeys/test_leader.py tests/journeys/test_drivers.py \
-		-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when" --backend zookeeper --storage s3
+	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
 
 # ... and all of them on ZooKeeper.
 journeys-all: $(READY)
@@ -109,7 +111,7 @@ scale: $(READY)
 s3: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "not spark" --backend zookeeper --storage s3
 
-# ... and with real Spark: local, and on standalone clusters of two workers.
+# ... and with real Spark: local, and on standalone clusters of one worker or two.
 spark: $(READY)
 	$(BIN)/python -m tests.support.class_data
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
@@ -121,6 +123,7 @@ long: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/crash/test_crash_points.py --writes all
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 1000 --worlds 4000
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
+	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m long
 
 # A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"
 # tries some, KEEP=--keep keeps what was fetched (half a gigabyte each) in out/versions;

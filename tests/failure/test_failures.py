@@ -18,7 +18,7 @@ from tests.failure.windows import windows
 from tests.support import namespaces
 
 SEED = 4
-SESSION_S, LONG_SESSION_S = 8.0, 40.0
+SESSION_S, LONG_SESSION_S = 6.0, 40.0
 """Longer than where faults are tried by the hundred: a machine that does something else for a
 second or two is no fault, and a quorum that is back must have time to agree."""
 FOLLOWERS, LEADERS = 1, 1

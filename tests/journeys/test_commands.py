@@ -347,6 +347,7 @@ def test_nobody_leading_is_503_with_retry_after(start: Start) -> None:
             found: tuple[int, str | None] = (answer.status, None)
     except urllib.error.HTTPError as error:
         found = (error.code, error.headers["Retry-After"])
+    harness.kill([status["leader"]["guardian_pid"], status["leader"]["pid"]])
     run.wait("takeover")
     run.release()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.journeys import harness
 from tests.journeys.many_hosts import Hosts
 from tests.support import namespaces
 from tests.support.namespaces import OUTSIDE, Network
@@ -80,7 +81,8 @@ def test_a_cluster_is_not_destroyed_from_a_host_that_has_no_process_of_it(hosts:
     hosts.ask_for(masters=["alpha"], workers=["beta"])
     hosts.start()
     hosts.until(lambda: "long 1" in hosts.lines("jobs.txt"), "the second job does not run")
-    refused = hosts.command("destroy", *hosts.connected(), "--yes", host="gamma", code=None)
+    connected = [*hosts.connected(), *harness.impatient()]
+    refused = hosts.command("destroy", *connected, "--yes", host="gamma", code=None)
     (hosts.shared / "go").touch()
     hosts.until(lambda: "third 1" in hosts.lines("jobs.txt"), "the run does not go on")
     hosts.cluster("stop")

@@ -500,8 +500,12 @@ def _processes() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def shared_spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """Start a cluster of two Workers with two cores each, for all tests of a pytest process."""
-    with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
+    """Start a cluster of one Worker with four cores, for all tests of a pytest process.
+
+    One Worker gives an application one executor instead of two; what needs two Workers starts them.
+    """
+    place = tmp_path_factory.mktemp("spark-cluster")
+    with SparkCluster(place, workers=1, cores=4) as cluster:
         yield cluster
 
 

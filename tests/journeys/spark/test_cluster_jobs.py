@@ -18,7 +18,7 @@ from tests.support.spark_cluster import SparkCluster, State
 
 pytestmark = pytest.mark.spark
 
-WAVES = ((2, 4), (2, 4, 8))
+WAVES = ((2,), (2, 4, 8))
 """So many jobs at once, one wave after the other."""
 
 NAMED = ("--name", "flights", "--run-id", "monday")

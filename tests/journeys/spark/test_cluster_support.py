@@ -38,10 +38,10 @@ def test_a_cluster_runs_plain_pyspark_and_is_idle_after_that(
         executors = spark_cluster.executors()
     after = spark_cluster.await_idle()
 
-    assert (4, 0, 2, True) == (idle.cores, idle.cores_used, idle.workers, idle.idle)
+    assert (4, 0, 1, True) == (idle.cores, idle.cores_used, idle.workers, idle.idle)
     assert ROWS == counted
     assert (4, ["plain"]) == (busy.cores_used, busy.names)
-    assert [busy.application("plain").id] * 2 == list(executors.values())
+    assert [busy.application("plain").id] == list(executors.values())
     assert [] == [pid for pid in executors if Path(f"/proc/{pid}").exists()]
     assert "plain" in [application.name for application in after.completed]
 

@@ -16,7 +16,7 @@ from tests.journeys.spark.conftest import Begin, left_behind
 
 pytestmark = pytest.mark.spark
 
-FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=8s")
 
 LOSSES = {
     "the Python was killed, whose function had forked": (signal.SIGKILL, ("driver_pid",)),

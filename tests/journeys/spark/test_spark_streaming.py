@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 LOST = (("jvm_pid",), ("driver_pid", "jvm_pid", "taskmanager"))
 """What is killed, one after the other; at last Python and JVM of a driver are frozen."""
 
-FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=8s")
 
 
 @dataclass

@@ -23,14 +23,14 @@ from tests.support.sights import names_in
 
 pytestmark = pytest.mark.spark
 
-FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=12s")
+FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=8s")
 KILLS = (1, 3)
 """So often each job loses its driver to SIGKILL; then all of the driver is stopped."""
 
 LATE_S = 0.6
 """A write takes about so long: a kill comes at any moment of it."""
 
-WRITES = 20
+WRITES = 8
 """Of each job."""
 
 ROWS = {"appended": WRITES * 100, "batched": WRITES * 100, "batched-too": WRITES * 100}

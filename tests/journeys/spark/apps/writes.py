@@ -10,8 +10,8 @@ from typing import Any
 import understudy
 from understudy import JobContext
 
-STEPS = 20
-FILES = 20
+STEPS = 8
+FILES = 8
 ROWS = 100
 LAST = int(sys.argv[1])
 """The attempt that nobody kills."""
