@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import venv
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from understudy.cli import app
 from understudy.cli.launch import interpreter
 from understudy.errors import UsageError
 from understudy.version import VERSION
@@ -101,3 +103,34 @@ def test_what_is_no_python_is_refused(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(UsageError, match=f"{program} does not work as a Python"):
         interpreter.command_there(str(program), REST)
+
+
+@pytest.mark.parametrize(
+    ("typed", "executed"),
+    [
+        ("run-application a.py", "run-application --python P a.py"),
+        ("cluster start a.py", "cluster start --python P a.py"),
+        ("cluster start --python P a.py", "cluster start --python P a.py"),
+        ("taskmanager", "taskmanager --python P"),
+    ],
+)
+def test_a_command_executes_itself_with_the_interpreter_named_behind_its_own_name(
+    typed: str, executed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named, so that the printed command that resumes does not depend on what is active then."""
+    monkeypatch.setattr(interpreter, "wanted", lambda named: "P")
+    monkeypatch.setattr(interpreter, "command_there", lambda program, words: [program, *words])
+    monkeypatch.setattr(sys, "argv", ["understudy", *typed.split()])
+    monkeypatch.setattr(os, "execv", _become)
+    with pytest.raises(Become) as became:
+        app.main()
+
+    assert ("P", *executed.split()) == became.value.args
+
+
+class Become(BaseException):
+    """The process became another command."""
+
+
+def _become(program: str, command: list[str]) -> None:
+    raise Become(*command)

@@ -10,7 +10,7 @@ import pytest
 
 from understudy.cli.launch import preflight
 from understudy.cli.launch.spark_submit import SparkSubmit
-from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.submitting import Typed, application_spec
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.spark import java
@@ -91,17 +91,17 @@ def test_a_script_that_python_cannot_compile_is_refused(
     (tmp_path / "app.py").write_bytes(text)
 
     with pytest.raises(UsageError, match=f"app.py.*{said}"):
-        application_spec(Configuration({}), str(tmp_path / "app.py"), (), SAID)
+        application_spec(Configuration({}), Typed(str(tmp_path / "app.py")), SAID)
 
 
 def test_a_script_is_compiled_and_not_executed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "app.py").write_text("print('ran', 1 is 1)")
-    application_spec(Configuration({}), str(tmp_path / "app.py"), (), SAID)
+    application_spec(Configuration({}), Typed(str(tmp_path / "app.py")), SAID)
 
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_module_that_is_built_into_python_has_no_files() -> None:
-    assert application_spec(Configuration({}), "os:getcwd", (), SAID).app == "os:getcwd"
+    assert application_spec(Configuration({}), Typed("os:getcwd"), SAID).app == "os:getcwd"

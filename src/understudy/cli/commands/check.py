@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from msgspec.structs import replace
 
 from understudy.cli.commands.ask import print_json
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, cluster_id_of, configured
@@ -13,7 +12,7 @@ from understudy.cli.commands.interpreter import Python
 from understudy.cli.commands.run import MEMBERS_MAX, PASS_THROUGH, App, Args, As, IsModule
 from understudy.cli.launch.checking import Checked, check_start
 from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
-from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.submitting import Typed, application_spec
 from understudy.config import options
 from understudy.process.reporter import printable
 
@@ -56,15 +55,8 @@ def check(
     configuration = configured(config_dir, settings)
     checked, spec = Checked(), None
     with checked.step():
-        spec = application_spec(
-            configuration,
-            app,
-            args or (),
-            said,
-            is_module=is_module,
-            runs_as=runs_as,
-        )
-        spec = replace(spec, python=python or "")
+        typed = Typed(app, args or (), is_module, runs_as, python or "")
+        spec = application_spec(configuration, typed, said)
     check_start(
         checked,
         configuration,

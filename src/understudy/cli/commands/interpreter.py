@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,12 +23,17 @@ def _there(ctx: typer.Context, value: str | None) -> str | None:
         return None
     # Named there too: the printed command that resumes must not depend on what is active then.
     given = [] if value is not None else ["--python", program]
-    name, *rest = sys.argv[1:]
-    command = interpreter.command_there(program, [name, *given, *rest])
+    first = 1 + _depth(ctx)
+    command = interpreter.command_there(program, [*sys.argv[1:first], *given, *sys.argv[first:]])
     if command:
         sys.stdout.flush()
         os.execv(command[0], command)  # noqa: S606
     return program
+
+
+def _depth(ctx: Any) -> int:
+    """Return the number of words that name the command: two for one of a group."""
+    return 1 + _depth(ctx.parent) if ctx.parent else 0
 
 
 Python = Annotated[

@@ -66,7 +66,12 @@ from understudy.cli.launch.spec import (
 )
 from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
 from understudy.cli.launch.story import Story, reason_of
-from understudy.cli.launch.submitting import adopted_settings, application_spec, unconverted
+from understudy.cli.launch.submitting import (
+    Typed,
+    adopted_settings,
+    application_spec,
+    unconverted,
+)
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
@@ -183,15 +188,8 @@ def run_application(
         raise UsageError("give APP (a script, or module:function), or --resume an unfinished run")
     else:
         check_drivers_fit(configuration, taskmanagers)
-        spec = application_spec(
-            configuration,
-            app,
-            args or (),
-            said,
-            is_module=is_module,
-            runs_as=runs_as,
-        )
-        spec = msgspec.structs.replace(spec, python=python or "")
+        typed = Typed(app, args or (), is_module, runs_as, python or "")
+        spec = application_spec(configuration, typed, said)
         conf = spec.conf
         check_configured(configuration, conf)
     check_handed_on(configuration, spec)
@@ -296,15 +294,8 @@ def jobmanager(
     if app is None:
         _check_without_application(configuration, said, rerun, restore)
     else:
-        spec = application_spec(
-            configuration,
-            app,
-            args or (),
-            said,
-            is_module=is_module,
-            runs_as=runs_as,
-        )
-        spec = msgspec.structs.replace(spec, python=python or "")
+        typed = Typed(app, args or (), is_module, runs_as, python or "")
+        spec = application_spec(configuration, typed, said)
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)

@@ -30,6 +30,7 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
+from understudy.cli.commands.interpreter import Python
 from understudy.cli.commands.restoring import (
     AllowNonRestored,
     Claim,
@@ -69,7 +70,7 @@ from understudy.cli.launch.redeploying import AskedStart, changes_of
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import ApplicationSpec, check_handed_on
 from understudy.cli.launch.stored_run import tell_continued
-from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.submitting import Typed, application_spec
 from understudy.clock import SystemClock
 from understudy.config import Configuration, backends, options
 from understudy.config.backends import Serves
@@ -138,6 +139,7 @@ def start(
     said: SparkSubmit,
     args: Args = None,
     is_module: IsModule = False,
+    python: Python = None,
     run_id: RunId = None,
     resume: Resume = False,
     runs_as: As = None,
@@ -153,9 +155,8 @@ def start(
     """
     standing = _standing(config_dir, overrides)
     configuration = standing.configuration
-    spec = application_spec(
-        configuration, app, args or (), said, is_module=is_module, runs_as=runs_as
-    )
+    typed = Typed(app, args or (), is_module, runs_as, python or "")
+    spec = application_spec(configuration, typed, said)
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
     run_id = checked_run_id(run_id)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,22 +25,24 @@ if TYPE_CHECKING:
     from understudy.cli.launch.spark_submit import SparkSubmit
 
 
-def application_spec(
-    configuration: Configuration,
-    app: str,
-    args: Iterable[str],
-    said: SparkSubmit,
-    *,
-    is_module: bool = False,
-    runs_as: RunsAs | None = None,
-) -> ApplicationSpec:
-    """Return the complete application from the command line. Raises `UsageError`.
+class Typed(NamedTuple):
+    """The application as it was typed, apart from spark-submit's flags."""
 
-    ``runs_as`` overrules what its sources tell.
-    """
+    app: str
+    args: Sequence[str] = ()
+    is_module: bool = False
+    runs_as: RunsAs | None = None
+    """Overrules what the sources tell."""
+    python: str = ""
+
+
+def application_spec(
+    configuration: Configuration, typed: Typed, said: SparkSubmit
+) -> ApplicationSpec:
+    """Return the complete application from the command line. Raises `UsageError`."""
     cwd = str(Path.cwd())
-    app = app if is_module else full_name(app)
-    entry = entry_point(app, cwd, is_module=is_module)
+    app = typed.app if typed.is_module else full_name(typed.app)
+    entry = entry_point(app, cwd, is_module=typed.is_module)
     check(entry)
     settings = dict(said.conf)
     title = _checked_title(said.name or settings.get("spark.app.name") or entry.title)
@@ -48,22 +50,23 @@ def application_spec(
     learn_secrets(settings, configuration.get(options.REDACTED_KEYS))
     spec = ApplicationSpec(
         app,
-        tuple(args),
+        tuple(typed.args),
         cwd,
         title,
         said.py_files,
         settings,
-        is_module=is_module,
+        is_module=typed.is_module,
+        python=typed.python,
     )
     files = source_files(spec)  # Refuse now files that could not be stored later.
-    found = runs_as or _runs_as(entry, files)
+    found = typed.runs_as or _runs_as(entry, files)
     if found is RunsAs.JOB and entry.begins:
         # Drivers are started before the script runs: what it asks for then would come too late.
         written = builder_settings(entry.begins.read(), entry.function)
         learn_secrets(written, configuration.get(options.REDACTED_KEYS))
         adopted = {key: value for key, value in written.items() if key not in spec.conf}
         spec = replace(spec, conf={**adopted, **spec.conf}, adopted=tuple(sorted(adopted)))
-    return replace(spec, runs_as=found, overruled=runs_as is not None)
+    return replace(spec, runs_as=found, overruled=typed.runs_as is not None)
 
 
 def adopted_settings(spec: ApplicationSpec) -> str:
