@@ -20,8 +20,7 @@ from understudy.driver.job_line import Decided, GiveUp, line_over
 from understudy.ha.storage import open_storage
 from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Pointer, RunId
 from understudy.process import channels
-from understudy.process.pulse import Pulse
-from understudy.process.worker import GuardianLink
+from understudy.process.worker import GuardianLink, Pulse
 from understudy.rpc import messages
 from understudy.rpc.messages import Deploy, DriverMessage, RunAttempt, StartSession
 from understudy.rpc.wire import BlockingLink

@@ -29,7 +29,7 @@ from tests.support.zookeeper_clients import (
     never_blocked,
     until,
 )
-from understudy.ha.backends.zookeeper import farewell
+from understudy.ha.backends.zookeeper import session
 from understudy.ha.backends.zookeeper.register import ZooKeeperRegister
 from understudy.ha.backends.zookeeper.session import Session, SessionSettings
 from understudy.ha.register import Conflict, Release
@@ -334,7 +334,7 @@ def test_an_event_loop_is_not_held_up_by_a_register_that_is_forgotten_in_it(
     freezer: Server, frozen: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The garbage collector may take it at any time, as when its server does not answer."""
-    monkeypatch.setattr(farewell, "CLOSE_S", PATIENCE_S)
+    monkeypatch.setattr(session, "CLOSE_S", PATIENCE_S)
 
     async def scenario() -> float:
         register = frozen.open()
@@ -356,9 +356,9 @@ def test_a_process_that_ends_closes_its_session_and_says_nothing(
     cluster = Cluster(zookeeper.connect_string, ZK_SESSION_TIMEOUT="60 s")
     script = (
         "import asyncio, json, sys\n"
-        "from understudy.ha.backends.zookeeper import farewell\n"
+        "from understudy.ha.backends.zookeeper import session\n"
         "from understudy.ha.backends.zookeeper.register import open_register\n"
-        "farewell.CLOSE_S = 20.0\n"  # A busy server may take its time.
+        "session.CLOSE_S = 20.0\n"  # A busy server may take its time.
         "register = open_register(sys.argv[1], json.loads(sys.argv[2]))\n"
         "latch = register.latch('me', b'note')\n"
         "async def scenario():\n"

@@ -1,14 +1,21 @@
-"""Parts of REST answers (JSON, text, errors), and numbers in a query."""
+"""What all routes share: their type, parts of answers (JSON, text, errors), numbers in a query.
+
+A route is a method, a path, and the handler that answers while this JobManager leads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import views
 from understudy.errors import UsageError
+
+Handler = Callable[[Request], Awaitable[Response]]
+Routes = list[tuple[str, str, Handler]]
+
 
 RETRY_AFTER_S = 1
 """Pause that a 503 asks for; an election on one host takes less."""

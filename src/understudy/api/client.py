@@ -28,9 +28,8 @@ from understudy.errors import (
 )
 from understudy.ha import permits
 from understudy.ha.layout import cluster_directory, standalone_directory
-from understudy.ha.retrieval import serving_leader
+from understudy.ha.retrieval import WHOEVER, ConfiguredLeader, serving_leader
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.standalone import WHOEVER, ConfiguredLeader
 from understudy.model import Failure, JobId, LeaderRecord, Tombstone
 
 if TYPE_CHECKING:

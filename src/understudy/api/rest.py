@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from understudy.api import answers, metrics_jobmanager, own_headers
 from understudy.api import server as api_server
+from understudy.api.answers import Handler
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.bounds import Bounds
 from understudy.api.gate import Doorkeeper, Gate
@@ -33,7 +34,6 @@ from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import CheckpointRoutes, JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
-from understudy.api.routes import Handler
 from understudy.errors import (
     DataError,
     LeadershipLost,

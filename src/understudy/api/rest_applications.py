@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers, directory, ended, failures, logs, views
+from understudy.api.answers import Routes
 from understudy.api.leading import Leading
-from understudy.api.routes import Routes
 from understudy.errors import NotFoundError
 from understudy.model import ApplicationStatus, Tombstone
 from understudy.process.reporter import log_name

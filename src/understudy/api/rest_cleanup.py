@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers
+from understudy.api.answers import Routes
 from understudy.api.leading import Leading
-from understudy.api.routes import Routes
 from understudy.api.views import Json
 from understudy.errors import LeadershipLost
 from understudy.jobmanager.cleanup import Cleanup

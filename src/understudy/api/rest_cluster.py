@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers, directory, logs, views
+from understudy.api.answers import Routes
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import read_log
-from understudy.api.routes import Routes
 from understudy.errors import NotFoundError
 from understudy.model import Tombstone
 from understudy.version import VERSION

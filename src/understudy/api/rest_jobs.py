@@ -6,11 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers, checkpoints, ended, failures, views
-from understudy.api.answers import DIGITS_MAX
+from understudy.api.answers import DIGITS_MAX, Routes
 from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.ended import EndedJobs
 from understudy.api.leading import BuriedJob, Leading
-from understudy.api.routes import Routes
 from understudy.errors import UsageError
 
 CANCEL = "cancel"

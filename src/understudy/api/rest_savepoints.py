@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers, views
+from understudy.api.answers import Routes
 from understudy.api.leading import BuriedJob, Leading
-from understudy.api.routes import Routes
 from understudy.api.views import Json
 from understudy.config import options
 from understudy.errors import CheckpointError, NotFoundError, TooLargeError, UsageError

@@ -41,8 +41,7 @@ from understudy.process.failures import failure_of, shown, storable, uncaught_jo
 from understudy.process.forks import Home
 from understudy.process.persist import FOR_EVER, persist_blocking
 from understudy.process.printed import flush_output
-from understudy.process.pulse import start_pulse
-from understudy.process.worker import GuardianLink
+from understudy.process.worker import GuardianLink, start_pulse
 from understudy.rpc import messages
 from understudy.rpc.messages import MainMessage, RunMain
 from understudy.rpc.wire import BlockingLink

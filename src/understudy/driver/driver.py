@@ -28,7 +28,7 @@ from understudy.errors import SessionLost, UnderstudyError, UnreachableError
 from understudy.ha.storage import BlockingStorage
 from understudy.process.channels import APPLICATION_LOST, JVM_LOST
 from understudy.process.printed import flush_output
-from understudy.process.pulse import BEATS
+from understudy.process.worker import BEATS
 from understudy.rpc import messages
 from understudy.rpc.messages import Interrupt, RunAttempt
 

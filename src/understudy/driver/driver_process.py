@@ -53,9 +53,8 @@ from understudy.model import JobId, JobStatus
 from understudy.process import channels, plans
 from understudy.process.channels import APPLICATION_LOST, HEARTBEAT_S, JVM_LOST, SERVES_ONE
 from understudy.process.printed import flush_output
-from understudy.process.pulse import BEATS, Pulse
 from understudy.process.user_code import IN_DRIVER
-from understudy.process.worker import GuardianLink, lock_descriptors
+from understudy.process.worker import BEATS, GuardianLink, Pulse, lock_descriptors
 from understudy.rpc import messages
 from understudy.rpc.messages import Deploy, DriverMessage, Interrupt, RunAttempt, StartSession
 from understudy.rpc.wire import BlockingLink

@@ -1,9 +1,15 @@
-"""Leader retrieval over any register, written once: the serving leader, and each change."""
+"""Leader retrieval over any register, written once: the serving leader, and each change.
+
+Without a register (``high-availability.type: NONE``), TaskManagers and clients see one leader at a
+fixed address of the configuration, running or not, and retry that address. All other state is in
+the JobManager's memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import AsyncIterator
 
@@ -12,12 +18,17 @@ from understudy.core.backoff import Backoff
 from understudy.errors import DataError
 from understudy.ha.format import Format
 from understudy.ha.register import Entry, Register
-from understudy.model import LeaderRecord
+from understudy.model import Incarnation, LeaderRecord
 
 LEADER_KEY = "leader"
 
 RETRY_BACKOFF = Backoff(0.1, 5.0)
 """The pauses between tries with a failing backend."""
+
+VERSION = "configured"
+
+WHOEVER = Incarnation("configured")
+"""The process at the configured address leads, whichever it is."""
 
 _log = logging.getLogger(__name__)
 _format: Format[LeaderRecord] = Format("leader", LeaderRecord)
@@ -105,3 +116,35 @@ async def event_within(event: asyncio.Event, timeout_s: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()
+
+
+class ConfiguredLeader:
+    """A read-only register with one entry: the leader record with the configured addresses."""
+
+    def __init__(self, rpc: str, rest: str) -> None:
+        record = LeaderRecord(
+            holder=WHOEVER,
+            term=1,
+            session="",
+            name="jobmanager",
+            rpc=rpc,
+            rest=rest,
+        )
+        self._entry = Entry(encode_leader(record), VERSION)
+
+    async def load(self, key: str) -> Entry | None:
+        """Return the leader's entry; None for any other key."""
+        return self._entry if key == LEADER_KEY else None
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """Raise ``OSError``: there is no shared register to write to."""
+        raise OSError(errno.EROFS, "high-availability.type is NONE: there is no shared register")
+
+    async def keys(self, prefix: str) -> list[str]:
+        """Return the leader's key if it has the prefix."""
+        return [LEADER_KEY] if LEADER_KEY.startswith(prefix) else []
+
+    async def changes(self, key: str) -> AsyncIterator[None]:
+        """Wake once: the entry never changes."""
+        yield
+        await asyncio.Event().wait()

@@ -13,9 +13,10 @@ import pyspark.core.context
 import pyspark.java_gateway
 
 from understudy.errors import ConfigurationError
-from understudy.spark import own_drivers, properties
+from understudy.spark import properties
 from understudy.spark.addresses import address_settings
 from understudy.spark.jvm import LOG_MARK, spark_home, start_gateway, use_gateway
+from understudy.spark.masters import refuse_others
 
 LOG_SETTINGS = """\
 rootLogger.level = {level}
@@ -46,7 +47,7 @@ def session_conf(given: Mapping[str, str], scratch: str, application: str) -> di
     """
     conf = {"spark.master": "local[*]", "spark.app.name": application, "spark.ui.port": "0"}
     conf.update(_kept_together({**_spark_defaults(), **given}, scratch))
-    own_drivers.refuse_others(conf, os.environ)
+    refuse_others(conf, os.environ)
     return {**conf, **address_settings(conf, os.environ)}
 
 

@@ -23,8 +23,8 @@ from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.coordination import Coordination, refuse_others
 from understudy.ha.register import Register, Releasable
+from understudy.ha.retrieval import ConfiguredLeader
 from understudy.ha.services import REGISTER_DEADLINE_S, HighAvailabilityServices, Locations
-from understudy.ha.standalone import ConfiguredLeader
 from understudy.ha.storage import LocalStorage, Storage, is_elsewhere, open_storage, prove
 from understudy.model import ApplicationStatus
 from understudy.process.liveness_lock import LivenessLocks

@@ -16,7 +16,8 @@ from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.process.archives import check_archive
 from understudy.process.given_files import FILE_SETTINGS
-from understudy.spark import own_drivers, properties
+from understudy.spark import properties
+from understudy.spark.masters import ELSEWHERE, refuse_others
 
 SETTINGS = {
     "master": "spark.master",
@@ -44,7 +45,7 @@ OTHERS = {
 
 WITHOUT_MEANING = {
     "class": "applications are Python",
-    "deploy-mode": own_drivers.ELSEWHERE,
+    "deploy-mode": ELSEWHERE,
     "supervise": "everything is supervised",
 }
 
@@ -139,7 +140,7 @@ def spark_conf(
         found[key] = value
         if key == "spark.archives":
             _check_archives(value)
-    own_drivers.refuse_others(found, {})
+    refuse_others(found, {})
     return found
 
 
@@ -151,7 +152,7 @@ def check_configured(configuration: Configuration, conf: Mapping[str, str]) -> N
     if configuration.get(options.DRIVER_KIND) != "spark":
         return
     further = configuration.passed_on("spark.")
-    own_drivers.refuse_others({**further, **conf}, os.environ)
+    refuse_others({**further, **conf}, os.environ)
     _check_archives(further.get("spark.archives", ""))
 
 

@@ -14,6 +14,7 @@ kazoo's threads only pass events to the event loops of the waiting callers.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import errno
 import logging
@@ -23,7 +24,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
@@ -35,7 +36,10 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from understudy.clock import SystemClock
 from understudy.errors import ConfigurationError
-from understudy.ha.backends.zookeeper.farewell import Farewell
+
+CLOSE_S = 1.0
+"""The longest wait for a session to close."""
+
 
 HANDSHAKE_MIN_S = 0.5
 """The least time that a server gets to accept a connection and a session."""
@@ -469,3 +473,60 @@ def _pass_on(method: weakref.WeakMethod[Any], *arguments: Any) -> None:
     bound = method()
     if bound:
         bound(*arguments)
+
+
+class _Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+
+class Farewell:
+    """Closes a session once nobody uses it, or when the process ends.
+
+    Then the ensemble removes the session's ephemeral nodes at once. The garbage collector may free
+    a session at any moment and in any thread, even in an event loop's thread while no server
+    answers. So a separate thread closes the session. Only an explicit close and the end of the
+    process wait for that thread.
+    """
+
+    def __init__(self, client: _Stoppable) -> None:
+        self._client = client
+        self._closing = threading.Thread(
+            target=self._close, name="understudy-zookeeper-close", daemon=True
+        )
+        _owed.add(self)
+
+    def begin(self) -> None:
+        """Begin to close the session, unless that has begun; does not wait."""
+        try:
+            self._closing.start()
+        except RuntimeError:  # Already begun; or Python 3.12 starts no thread while it exits.
+            if self._closing.ident is None:
+                self._close()
+
+    def finish(self, until: float) -> None:
+        """Return once the session is closed, at monotonic time ``until`` at the latest."""
+        if self._closing.ident is not None:
+            self._closing.join(max(0.0, until - time.monotonic()))
+
+    def send(self) -> None:
+        """Close the session; wait for `CLOSE_S` at most."""
+        self.begin()
+        self.finish(time.monotonic() + CLOSE_S)
+
+    def _close(self) -> None:
+        with contextlib.suppress(Exception):  # Otherwise the session timeout ends the session.
+            self._client.stop()
+        _owed.discard(self)
+
+
+_owed: set[Farewell] = set()
+
+
+@atexit.register
+def _send_all() -> None:
+    owed = tuple(_owed)
+    for farewell in owed:
+        farewell.begin()
+    until = time.monotonic() + CLOSE_S
+    for farewell in owed:
+        farewell.finish(until)

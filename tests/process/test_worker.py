@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from understudy.process.pulse import Pulse
+from understudy.process.worker import Pulse
 
 
 class Link:
