@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.ha.test_checkpoint_store import JOB, begun, taken, taken_over
-from tests.support.faulty_register import Durable
+from tests.support.faulty_register import Durable, Faults
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.core.checkpoints import slot
 from understudy.ha.checkpoint_store import CheckpointStore
@@ -283,6 +284,57 @@ def test_a_result_waits_for_what_was_told_before_and_nothing_is_recorded_after()
         await one.task
 
     run_virtual(main())
+
+
+def test_draining_waits_for_what_was_received_before() -> None:
+    async def main() -> None:
+        one = await scene(Durable())
+        one.tell(1, taken(0))
+        await asyncio.sleep(0)  # Its write is under way.
+        one.tell(2, taken(1))
+        await one.coordinator.drain()
+
+        assert (1, 2) == one.coordinator.body.heard
+        assert [1, 2] == one.audience.numbers
+
+    run_virtual(main())
+
+
+def test_draining_ends_with_the_job_at_the_latest() -> None:
+    async def main() -> None:
+        one = await scene(Durable())
+        one.tell(1, taken(0))
+        one.coordinator.close()
+        while not one.coordinator._inbox.empty():
+            await asyncio.sleep(0)
+        one.tell(2, taken(1))  # The last write is under way.
+        before = virtual_clock().now()
+        await one.coordinator.drain()
+        await one.coordinator.finish()
+        await one.coordinator.drain()
+
+        assert before == virtual_clock().now(), "nobody waits for a coordinator that has ended"
+        assert (1, 2) == one.coordinator.body.heard
+
+    run_virtual(main())
+
+
+def test_draining_has_a_deadline_and_loses_nothing() -> None:
+    async def main() -> None:
+        faults = Faults()
+        one = Scene(await begun(Durable(), faults))
+        await one.coordinator.begin(1)
+        await one.numbers(1, taken(0))
+        faults.lasting = lambda call: call.writes
+        one.tell(2, taken(1))
+        with pytest.raises(TimeoutError, match="not recorded yet"):
+            await one.coordinator.drain()
+        faults.lasting = lambda _: False
+        await one.coordinator.drain()
+
+        assert (1, 2) == one.coordinator.body.heard
+
+    run_virtual(main(), limit_s=3600.0)
 
 
 def test_what_the_document_has_no_room_for_is_refused_and_the_next_is_recorded() -> None:

@@ -49,6 +49,15 @@ class Register:
             application_id=ApplicationId("a" * 32), job_id=JOB, counter=4, completed=(STATE,)
         )
         self.writes: list[str] = []
+        self.received: tuple[Checkpoint, ...] = ()
+        """Checkpoints that are not recorded yet."""
+        self.stalls = False
+
+    async def drain(self) -> None:
+        if self.stalls:
+            raise TimeoutError("not recorded yet")
+        if self.received:
+            self.body = replace(self.body, completed=self.received)
 
     async def known(self) -> bool:
         return True
@@ -292,6 +301,41 @@ async def test_what_is_recorded_while_it_is_copied_is_taken_instead(
         told = await done(leader)
 
     assert [5] == [one.number for one in savepoints.read(told.location).manifest.checkpoints]
+
+
+@in_a_loop
+@pytest.mark.parametrize("then", [None, JobStatus.FINISHED])
+async def test_it_has_the_checkpoints_that_were_received_before(
+    ground: Ground, then: JobStatus | None
+) -> None:
+    newer = replace(STATE, number=5, location="one/cp/state/1-5.json")
+    (ground.storage / newer.location).write_bytes(b"{}")
+    async with ground.leader() as leader:
+        await leader.trigger(TRIGGER, str(ground.target), then)
+        ground.register.received = (newer,)
+        leader.stands_still()
+        told = await done(leader)
+
+    assert [5] == [one.number for one in savepoints.read(told.location).manifest.checkpoints]
+
+
+@in_a_loop
+async def test_one_whose_last_checkpoints_cannot_be_recorded_fails(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(savepoint_coordinator, "PAUSE_S", 0.01)
+    monkeypatch.setattr(savepoint_coordinator, "PATIENCE_S", 0.1)
+    ground.register.stalls = True
+    async with ground.leader() as leader:
+        await leader.trigger(TRIGGER, str(ground.target), JobStatus.FINISHED)
+        leader.stands_still()
+        told = await done(leader)
+        events = [await ground.told.get() for _ in range(2)]
+
+    assert told.failure
+    assert "not recorded yet" in told.failure.message
+    assert job.Saved(durable=False) == events[-1]
+    assert [] == ground.whole
 
 
 @in_a_loop

@@ -14,6 +14,7 @@ ON_CORE = "tests/core/test_checkpoints.py"
 ON_STORE = "tests/ha/test_checkpoint_store.py"
 ON_COORDINATOR = "tests/jobmanager/test_checkpoint_coordinator.py"
 ON_TASKMANAGER = "tests/taskmanager/test_task_manager.py"
+ON_NEW_LEADER = "tests/taskmanager/test_new_leader.py"
 
 CHECKPOINTS = (
     mutant(
@@ -66,9 +67,35 @@ CHECKPOINTS = (
     ),
     mutant(
         "checkpoints are not told to the next leader", 7, TASKMANAGER,
-        "                    self._outbox.send_taken()\n",
+        "                    self._outbox.repeat()\n",
         "",
         ON_TASKMANAGER,
+    ),
+    mutant(
+        "a savepoint does not wait for what was received before", 7,
+        "jobmanager/savepoint_coordinator.py",
+        "        await self._checkpoints.drain()",
+        "        pass",
+        "tests/jobmanager/test_savepoint_coordinator.py",
+    ),
+    mutant(
+        "what comes while a coordinator ends is left in its inbox", 7, COORDINATOR,
+        "while not (ends and self._inbox.empty()):",
+        "while not ends:",
+        ON_COORDINATOR,
+    ),
+    mutant(
+        "ends overtake the checkpoints before them", 7, "taskmanager/outbox.py",
+        "        for taken in list(self._taken.values()):\n",
+        "        for ended in self.ended.values():\n            self.send(ended)\n"
+        "        for taken in list(self._taken.values()):\n",
+        ON_NEW_LEADER,
+    ),
+    mutant(
+        "an end that no leader has recorded is not repeated", 5, "taskmanager/outbox.py",
+        "for ended in list(self.ended.values()):",
+        "for ended in []:",
+        ON_NEW_LEADER,
     ),
     mutant(
         "what was answered is told again for ever", 5, "taskmanager/outbox.py",

@@ -40,6 +40,10 @@ from understudy.rpc.messages import CheckpointsTaken
 RECENT_MAX = 10
 """Checkpoints of this term that are shown though they may not be retained (Flink shows as many)."""
 
+DRAIN_S = 10.0
+"""Longest wait for received checkpoints to be recorded: a write takes milliseconds, and whoever
+waits tries again."""
+
 ENDED = "the job has ended, or is cancelled"
 ANOTHER = "another attempt of the job is under way"
 
@@ -63,6 +67,10 @@ class CheckpointSettings:
             Retention(configuration.get(options.EXTERNALIZED)),
             configuration.get(options.ACCEPT_FOUND),
         )
+
+
+Received = tuple[Incarnation, CheckpointsTaken]
+"""A report of checkpoints, with the TaskManager that it came from."""
 
 
 class Audience(Protocol):
@@ -119,7 +127,8 @@ class CheckpointCoordinator:
         self._attempt = 0
         self.given: tuple[Checkpoint, ...] = ()
         """Checkpoints that the attempt resumes from, if it began under this leader."""
-        self._inbox: asyncio.Queue[tuple[Incarnation, CheckpointsTaken] | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[Received | asyncio.Event | None] = asyncio.Queue()
+        """Checkpoints; events to set once all before them is processed; None: the last."""
         self._turn = asyncio.Lock()
         self._unneeded = asyncio.Event()
         """Set once no attempt will resume from the recorded checkpoints."""
@@ -190,6 +199,21 @@ class CheckpointCoordinator:
         """Stop waiting for the repair of the document: the job is about to end."""
         self._unneeded.set()
 
+    async def drain(self) -> None:
+        """Return once the enqueued checkpoints are recorded or refused; at once after the end.
+
+        Raises `TimeoutError` after ``DRAIN_S``; what is enqueued stays so.
+        """
+        if self._over.is_set():
+            return
+        drained = asyncio.Event()
+        self._inbox.put_nowait(drained)
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await drained.wait()
+        except TimeoutError:
+            raise TimeoutError("the last checkpoints of the job are not recorded yet") from None
+
     async def finish(self) -> None:
         """Record the enqueued checkpoints, and refuse all later ones: the job's result is next.
 
@@ -211,12 +235,15 @@ class CheckpointCoordinator:
         async with self._turn:
             await self._claim()
         ends = False
-        while not ends:
+        while not (ends and self._inbox.empty()):  # What comes during the last write counts too.
             received = [await self._inbox.get()]
             while not self._inbox.empty():
                 received.append(self._inbox.get_nowait())
-            ends = None in received
-            await self._record([one for one in received if one is not None])
+            ends = ends or None in received
+            await self._record([one for one in received if isinstance(one, tuple)])
+            for one in received:
+                if isinstance(one, asyncio.Event):
+                    one.set()
         self._audience.over()
         self._over.set()
 

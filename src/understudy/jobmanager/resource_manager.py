@@ -198,11 +198,8 @@ class ResourceManager:
         self._watch(sender)
         link.send(messages.Welcome(), self._term)
         self._prepare(view)
-        if self._tenant:
-            self._tenant.registered(sender, _inventory(registration))
-            for attempt in registration.attempts:
-                if attempt.ended:
-                    self._deliver(sender, attempt.ended)
+        # How attempts ended follows on this link, behind their last checkpoints (`Outbox.repeat`).
+        self._tenant.registered(sender, _inventory(registration))
         self._report(view, registration.drivers)
         _log.info("%s registered with %d slots", registration.name, registration.slots)
         while (envelope := await link.receive()) is not None:
@@ -319,6 +316,6 @@ class ResourceManager:
 
 def _inventory(registration: messages.RegisterTaskManager) -> tuple[Inventory, ...]:
     return tuple(
-        Inventory(attempt.job_id, attempt.attempt, running=attempt.ended is None)
+        Inventory(attempt.job_id, attempt.attempt, running=attempt.running)
         for attempt in registration.attempts
     )

@@ -94,6 +94,13 @@ class CheckpointRecord(Protocol):
         """Return True once the document is read; False where it is needed no more."""
         ...
 
+    async def drain(self) -> None:
+        """Return once the checkpoints received before are recorded or refused.
+
+        Raises `TimeoutError`.
+        """
+        ...
+
     async def change(self, what: str, change: Callable[[Checkpoints], Checkpoints]) -> Checkpoints:
         """Change the document, durably."""
         ...
@@ -307,6 +314,7 @@ class SavepointCoordinator:
             await asyncio.sleep(pause_s)
 
     async def _write(self, wanted: Savepoint) -> tuple[str, int]:
+        await self._checkpoints.drain()  # An attempt's end does not wait for its last checkpoints.
         try:
             return await asyncio.to_thread(
                 savepoint_files.write,

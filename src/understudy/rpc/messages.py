@@ -61,13 +61,16 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One attempt of a TaskManager that runs, or has ended and is not acknowledged yet."""
+    """One attempt of a TaskManager that runs, or has ended and is not acknowledged yet.
+
+    How it ended comes afterwards as `AttemptEnded`, behind the last checkpoints of the attempt.
+    """
 
     job_id: JobId
     attempt: int
     driver: Incarnation
     ran_s: float
-    ended: AttemptEnded | None = None
+    running: bool = True
 
 
 class AttemptEnded(Message, frozen=True, kw_only=True):

@@ -67,11 +67,16 @@ class Outbox:
         """Send a FINISHED attempt's end again once nothing of the attempt lives."""
         self._wanted_dead.add((ended.job_id, ended.attempt))
 
-    def send_taken(self) -> None:
-        """Send a new leader the checkpoints that the previous one may not have recorded."""
+    def repeat(self) -> None:
+        """Send a new leader what no leader has answered: first the checkpoints, then the ends."""
+        # The order matters. A leader that reads an end goes on to the result, the savepoint or the
+        # next attempt of the job, and refuses the checkpoints of the ended attempt that come later.
+        # This is the only way of an end to a new leader: a registration only lists the attempts.
         for taken in list(self._taken.values()):
             for message in list(taken.values()):
                 self.send(message)
+        for ended in list(self.ended.values()):
+            self.send(ended)
 
     def answered(self, answer: CheckpointsRecorded | CheckpointsRefused) -> None:
         """Stop keeping the checkpoints that a leader has answered."""

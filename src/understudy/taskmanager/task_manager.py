@@ -212,8 +212,8 @@ class TaskManager:
                     self._outbox.link = link
                     self._heard(0)
                     self._pool.report_drivers()
-                    self._report_since(registration)
-                    self._outbox.send_taken()
+                    self._outbox.repeat()
+                    self._report_lost(registration)
                     beating = asyncio.create_task(self._beat(link))
                 elif self._outbox.link is link:
                     self._obey(envelope.message, envelope.term)
@@ -279,7 +279,7 @@ class TaskManager:
                 attempt=attempt,
                 driver=Incarnation(""),
                 ran_s=message.ran_s,
-                ended=message,
+                running=False,
             )
             for (job_id, attempt), message in self._outbox.ended.items()
         ]
@@ -296,21 +296,22 @@ class TaskManager:
             attempts=(*running, *ended),
         )
 
-    def _report_since(self, registration: messages.RegisterTaskManager) -> None:
-        """Report the attempts that ended between a registration and its answer."""
+    def _report_lost(self, registration: messages.RegisterTaskManager) -> None:
+        """Report the attempts that were lost between a registration and its answer."""
         running = {
             (one.deploy.job_id, one.deploy.attempt) for one in self._pool.drivers() if one.deploy
         }
         for attempt in registration.attempts:
             key = (attempt.job_id, attempt.attempt)
-            if attempt.ended is None and key not in running:
-                lost = messages.AttemptLost(
-                    job_id=attempt.job_id,
-                    attempt=attempt.attempt,
-                    reason="its driver died while its TaskManager registered",
-                    ran_s=attempt.ran_s,
+            if attempt.running and key not in running and key not in self._outbox.ended:
+                self._outbox.send(
+                    messages.AttemptLost(
+                        job_id=attempt.job_id,
+                        attempt=attempt.attempt,
+                        reason="its driver died while its TaskManager registered",
+                        ran_s=attempt.ran_s,
+                    )
                 )
-                self._outbox.send(self._outbox.ended.get(key, lost))
 
     # --- requests of the leader -------------------------------------------------------------------
 
