@@ -187,6 +187,16 @@ def test_who_is_known_by_sasl_may_and_who_is_not_is_told(sasl: Cluster) -> None:
     asyncio.run(scenario())
 
 
+def test_a_refusal_is_seen_by_who_asks_after_it(sasl: Cluster) -> None:
+    """As where the loop was busy meanwhile: kazoo's thread has ended, and nobody connects again."""
+    wrong = sasl.open(ZK_SASL_PASSWORD="guessed", ZK_CONNECTION_TIMEOUT="1 s")
+    client = wrong._session._start()
+    client._connection._connection_routine.join(PATIENCE_S)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"client\.sasl"):
+            asyncio.run(wrong.load("leader"))
+
+
 def test_what_a_mechanism_needs_and_is_not_installed_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

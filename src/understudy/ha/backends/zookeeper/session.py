@@ -437,6 +437,11 @@ class _Client(KazooClient):  # type: ignore[misc]
             self, self._conn_retry.copy(), logger=_kazoo_log, sasl_options=settings.sasl
         )
 
+    def _session_callback(self, state: str) -> None:
+        # After a refusal kazoo's thread ends, and reports CLOSED at once: who waits sees why.
+        if not (state == KeeperState.CLOSED and self._state == KeeperState.AUTH_FAILED):
+            super()._session_callback(state)
+
     def _call(self, request: Any, async_object: Any) -> Any:
         if self._state == KeeperState.CONNECTING:
             async_object.set_exception(exceptions.ConnectionLoss())
