@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.ha import ground
 from tests.jobmanager.test_resource_manager import ended
 from understudy.core.application import Execute
 from understudy.jobmanager.application import Application
@@ -34,7 +35,8 @@ def test_an_end_is_settled_by_the_stored_job(
         job_id: SimpleNamespace(attempt=attempt, result=result)
         for job_id, (attempt, result) in stored.items()
     }
-    jobs: Any = SimpleNamespace(entries=entries, context=None)
+    context = SimpleNamespace(record=ground.record(), incarnation="", directory="")
+    jobs: Any = SimpleNamespace(entries=entries, context=context)
 
     assert settled == JobSlots(jobs).is_settled(ended())
 
@@ -58,7 +60,9 @@ def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> No
             _group=asyncio.TaskGroup(),
             _recover=lambda: done.append("recovers"),
             _end_main=nothing,
-            context=SimpleNamespace(resources=SimpleNamespace(serve=done.append)),
+            context=SimpleNamespace(
+                resources=SimpleNamespace(serve=done.append, open=lambda: done.append("opens"))
+            ),
             slots="serves",
             enqueue=execute,
         )
@@ -69,4 +73,4 @@ def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> No
 
     asyncio.run(main())
 
-    assert ["recovers", "serves"] == done
+    assert ["recovers", "serves", "opens"] == done

@@ -133,6 +133,7 @@ class Application:
                 self._recover()
                 # Not before: what TaskManagers tell of a job is for its JobMaster.
                 self.context.resources.serve(self.slots)
+                self.context.resources.open()
                 self.enqueue(life.Execute())
                 while not self._state.ended:
                     event = await self._inbox.get()

@@ -64,7 +64,6 @@ from understudy.process import code
 from understudy.process.liveness_lock import Locks
 from understudy.process.persist import persist
 from understudy.process.reporter import Reporter
-from understudy.rpc import messages
 
 Publish = Callable[[], Coroutine[Any, Any, None]]
 """Publishes the leader's addresses; called once everything is claimed and recovered."""
@@ -180,7 +179,6 @@ class Dispatcher:
         if ended is None or self._settings.shutdown_on_finish:
             return ended
         self.application = self.cleanup = None
-        self._resources.serve(None)
         if not self._leadership.addresses[0]:
             await publish()
         await self._around.report_end(ended)
@@ -305,7 +303,7 @@ class Dispatcher:
                 await self._execute(stored, plans, self.cleanup, publish)
             else:
                 await publish()
-            self._resources.broadcast(messages.ReleaseDrivers(application_id=body.application_id))
+            self._resources.leave(body.application_id)
             tombstone = await self.cleanup.finish()
         except (DataError, NotFoundError, BaseExceptionGroup) as error:
             damage = attention.damage_in(error)

@@ -104,6 +104,8 @@ class JobMasterContext:
     reporter: Reporter
     incarnation: str = ""
     """Incarnation of the cluster: unique, also among clusters with the same id."""
+    priority: int = 0
+    """Priority of the application's jobs for a slot; higher comes first."""
     history: int = HISTORY_MAX
     """Most failures of a job that are kept."""
     no_retry: tuple[str, ...] = ()
@@ -323,7 +325,7 @@ class JobMaster:
         context = self._context
         match command:
             case job.RequestSlot():
-                if not context.resources.request(self.job_id):
+                if not context.resources.request(context.application_id, self.job_id):
                     self._supervisor.no_slot(self)
             case job.ReturnSlot():
                 context.resources.release(self.job_id)
