@@ -402,9 +402,22 @@ MUTANTS = (
     ),
     _mutant(
         "a slot is given twice", 3, "core/slots.py",
-        "        if driver not in taken\n",
-        "",
+        "                if seat.driver in taken or seat.state is DriverState.ENDING:\n",
+        "                if seat.state is DriverState.ENDING:\n",
         CORE + "slots.py",
+    ),
+    _mutant(
+        "a job runs in another application's driver", 3, "core/slots.py",
+        "if seat.state is DriverState.WARM and seat.purpose in (purpose, ANY)",
+        "if seat.state is DriverState.WARM",
+        CORE + "slots.py",
+    ),
+    _mutant(
+        "attempts of an application that cannot be read are stopped", 9,
+        "jobmanager/resource_manager.py",
+        " and one.application_id not in self._parked",
+        "",
+        "tests/jobmanager/test_resource_manager.py",
     ),
     _mutant(
         "restarts have no bound", 8, "core/restart.py",
