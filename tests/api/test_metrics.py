@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -26,7 +27,7 @@ from understudy.config import Configuration
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.effort import CleanupStrategy, CleanupView
 from understudy.jobmanager.job_manager import (
     CountingReporter,
@@ -36,6 +37,7 @@ from understudy.jobmanager.job_manager import (
     StandbyView,
 )
 from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.surroundings import Surroundings
 from understudy.model import (
     ApplicationId,
     ApplicationStatus,
@@ -293,7 +295,8 @@ async def cleaning(one: Manager, *entries: JobEntry) -> Cleanup:
     cleanup = Cleanup(stored, plans, stores, 1, CleanupSettings(strategy))
     one.lead(1)
     assert one.term is not None
-    one.term.dispatcher.cleanup = cleanup
+    linked: Any = SimpleNamespace(application=None, cleanup=cleanup)
+    one.term.dispatcher.applications[cleanup.application_id] = linked
     return cleanup
 
 

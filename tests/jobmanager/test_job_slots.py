@@ -60,11 +60,12 @@ def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> No
             _group=asyncio.TaskGroup(),
             _recover=lambda: done.append("recovers"),
             _end_main=nothing,
-            context=SimpleNamespace(
-                resources=SimpleNamespace(serve=done.append, open=lambda: done.append("opens"))
-            ),
+            context=SimpleNamespace(resources=SimpleNamespace(serve=done.append)),
             slots="serves",
             enqueue=execute,
+            served=SimpleNamespace(set=lambda: done.append("is known to be served")),
+            _hold_turn=nothing,
+            _spawn=lambda work: work.close() or execute(Execute()),
         )
         with pytest.raises(ExceptionGroup) as caught:
             await Application.run(application)
@@ -73,4 +74,4 @@ def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> No
 
     asyncio.run(main())
 
-    assert ["recovers", "serves", "opens"] == done
+    assert ["recovers", "serves", "is known to be served"] == done

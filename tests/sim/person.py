@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.sim.blows import executed
 from tests.sim.hosts import SimProcess
 from tests.sim.program import CHECKPOINT_ACTS, Act
 from understudy.errors import DataError, LeadershipLost, NotFoundError
@@ -247,7 +248,7 @@ class Person:
         world = self._world
         for process in world.leading():
             manager = world.managers[process.incarnation]
-            application = manager.term.dispatcher.application if manager.term else None
+            application = executed(manager)
             if application is None:
                 continue
             world.watch.cancelled = True

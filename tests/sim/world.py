@@ -34,9 +34,10 @@ from understudy.core.lease import Timing
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
-from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
+from understudy.jobmanager.dispatcher import Binding
 from understudy.jobmanager.job_manager import JobManager, JobManagerSettings
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import Incarnation, LeaderRecord, RunId
 from understudy.process.liveness_lock import DeathNote
 from understudy.process.reporter import Silent

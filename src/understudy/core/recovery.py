@@ -109,6 +109,27 @@ def _words(args: tuple[str, ...]) -> str:
     return shlex.join(args) if args else "none"
 
 
+def bound(registry: RegistryBody, before: RunId | None) -> RunId | None:
+    """Return the run that a standby follows: the same as before while that one is unfinished.
+
+    Else it is the run that was submitted first of those that are unfinished.
+    """
+    unfinished = [link.run_id for link in registry.applications.values()]
+    if before in unfinished or not unfinished:
+        return before
+    return unfinished[0]
+
+
+def rank(priority: int, created_at: float, entries: Iterable[JobEntry]) -> tuple[float, ...]:
+    """Return in which order applications execute ``main``: a lower rank comes first.
+
+    First by priority; then those with an attempt that may be running, whose result is then awaited
+    soon; then in the order of their submission.
+    """
+    runs = any(entry.intent and not entry.result for entry in entries)
+    return (-priority, not runs, created_at)
+
+
 # --- which code -----------------------------------------------------------------------------------
 
 
