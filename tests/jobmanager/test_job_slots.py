@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from tests.ha import ground
 from tests.jobmanager.test_resource_manager import ended
-from understudy.core.application import Execute
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.job_slots import JobSlots
 
@@ -48,8 +48,8 @@ class EndedError(Exception):
 def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> None:
     done: list[str] = []
 
-    def execute(event: object) -> None:
-        assert isinstance(event, Execute)
+    def begin(work: Coroutine[Any, Any, None]) -> None:
+        work.close()
         raise EndedError
 
     async def nothing() -> None:
@@ -62,10 +62,9 @@ def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> No
             _end_main=nothing,
             context=SimpleNamespace(resources=SimpleNamespace(serve=done.append)),
             slots="serves",
-            enqueue=execute,
             served=SimpleNamespace(set=lambda: done.append("is known to be served")),
             _hold_turn=nothing,
-            _spawn=lambda work: work.close() or execute(Execute()),
+            _spawn=begin,
         )
         with pytest.raises(ExceptionGroup) as caught:
             await Application.run(application)

@@ -120,9 +120,9 @@ SAFETY = (
         "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
-        "what a successor has removed is damage", 9, "jobmanager/dispatcher.py",
-        "            if highest > term:",
-        "            if False:",
+        "what a successor has removed is damage", 9, "jobmanager/attention.py",
+        "        if highest > term:",
+        "        if False:",
         "tests/jobmanager/test_late_leader.py",
     ),
     mutant(

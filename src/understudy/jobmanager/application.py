@@ -98,6 +98,8 @@ class Application:
         self._state = life.ApplicationState(restarts=stored.body.restarts)
         self._inbox: asyncio.Queue[life.Event] = asyncio.Queue()
         self._main: MainProcess | None = None
+        self._starting: asyncio.Task[None] | None = None
+        """Set while ``main`` waits for its process."""
         self._failure: Failure | None = None
         self._group = asyncio.TaskGroup()
         self.jobs = ApplicationJobs(
@@ -196,8 +198,7 @@ class Application:
                 loop = asyncio.get_running_loop()
                 loop.call_later(command.delay_s, self.enqueue, BackoffOver())
             case life.StopMain():
-                if self._main:
-                    self._main.process.stop(MAIN_GRACE_S)
+                self._stop_main()
             case life.CancelJobs():
                 self.jobs.cancel(command.jobs, command.reason)
             case life.Conclude():
@@ -223,9 +224,14 @@ class Application:
         body = await persist(
             "note that main is executed", lambda: self.stored.update(self.context.term, change)
         )
+        self._starting = self._spawn(self._start_main(body))
+
+    async def _start_main(self, body: ApplicationDocument) -> None:
+        """Wait for a process, and let it execute ``main``; events are handled meanwhile."""
         assert self._turn is not None
         root = await self._settings.lay_out()
         self._main = await self._turn.take()
+        self._starting = None
         self._main.listen(self._printed)
         began = self.context.clock.now()
         assignment = matching.resumed(
@@ -235,6 +241,16 @@ class Application:
         self._main.link.send(order, self.context.term)
         _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
         self._spawn(self._attend_main(self._main, assignment, began))
+
+    def _stop_main(self) -> None:
+        if self._main:
+            self._main.process.stop(MAIN_GRACE_S)
+        elif self._starting:
+            self._starting.cancel()
+            self._starting = None
+            message = "main was stopped before its process had started"
+            failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
+            self.enqueue(life.MainLost(failure, 0.0))
 
     def _run_main(
         self, body: ApplicationDocument, assignment: Assignment, root: str

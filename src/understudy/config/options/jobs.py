@@ -33,7 +33,7 @@ TERMINATE_ON_JOB_FAILURE = Option(
 )
 PRIORITY = Option(
     "application.priority",
-    bounded(-PRIORITY_MAX, PRIORITY_MAX),
+    bounded(0, PRIORITY_MAX),
     "0",
     "Applications of higher priority get slots, and execute main, before others.",
 )
