@@ -35,6 +35,20 @@ def test_no_fault_breaks_an_invariant_and_every_run_ends(
         pytest.fail("\n\n".join(failures), pytrace=False)
 
 
+def test_no_fault_breaks_an_invariant_among_many_applications(
+    crowd: list[Spec],
+    patience: Patience,
+    record_property: Record,
+    request: pytest.FixtureRequest,
+) -> None:
+    failures = _run(crowd, patience, record_property)
+
+    if request.config.getoption("--seed", None) is not None and not failures:
+        print(_story(crowd[0]))
+    if failures:
+        pytest.fail("\n\n".join(failures), pytrace=False)
+
+
 def test_a_world_that_has_failed_once_does_not_fail_again(
     kept_world: Spec, patience: Patience, record_property: Record
 ) -> None:

@@ -245,7 +245,7 @@ class SimMain:
         run = envelope.message
         self._plans = run.plans
         self._version = int(run.conf.get("version", 0))
-        self._world.watch.main_began(self._process, run.execution, self._version)
+        self._world.watch.main_began(self._process, run, self._version)
         self._process.machine.spawn(self._receive())
         failure = None
         try:
@@ -258,7 +258,7 @@ class SimMain:
         self._process.exit(1 if failure else 0)
 
     async def _main(self, run: messages.RunMain) -> None:
-        program = self._world.profile.programs[self._version]
+        program = self._world.program(run.run_id, self._version)
         assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
         for stage in program.path(run.execution):
             waits: list[Callable[[], Awaitable[None]]] = []

@@ -99,6 +99,8 @@ class Dispatcher:
         self._layouts = Layouts(around.services)
         self._queue = MainQueue(around.mains, self._settings.mains_max)
         self._group: asyncio.TaskGroup | None = None
+        self._accepts = False
+        """Whether applications may be submitted."""
         self._submissions: dict[ApplicationId, asyncio.Task[None]] = {}
         self._sweeping = asyncio.Lock()
         self._end: RunEnd | None = None
@@ -238,24 +240,26 @@ class Dispatcher:
         """Lead until all applications have ended, or for ever; return how the own run ended."""
         recovered = list(self.applications.values())
         async with asyncio.TaskGroup() as self._group:
+            self._accepts = True
             for linked in recovered:
                 self._group.create_task(self._live(linked))
-            await self._open(recovered)
-            await publish()
-            background = [
-                asyncio.create_task(self._note_takeovers(recovered)),
-                asyncio.create_task(self._sweep_locks(recovered)),
-            ]
+            background: list[asyncio.Task[None]] = []
             try:
+                await self._open(recovered)
+                await publish()
+                background.append(asyncio.create_task(self._note_takeovers(recovered)))
+                background.append(asyncio.create_task(self._sweep_locks(recovered)))
                 if ended:
                     await self._around.report_end(ended)
                 if self._stays:
                     await asyncio.Future()
                 await self._all_ended()
             finally:
-                for task in (*background, *self._submissions.values()):
-                    task.cancel()
-                await asyncio.gather(*background, return_exceptions=True)
+                self._accepts = False
+                works = [*background, *self._submissions.values()]
+                for work in works:
+                    work.cancel()
+                await asyncio.gather(*works, return_exceptions=True)
                 for linked in recovered:
                     linked.report_takeover()
         # What remains of the cluster is its terms and its tombstones.
@@ -279,7 +283,7 @@ class Dispatcher:
         self.registry = seen[0] if seen else self.registry
         if not self.applications:
             left_behind = self._is_left_behind(tombstone.left_behind)
-            await self._sweep(finally_=not self._stays and not left_behind)
+            await self._sweep(finally_=not left_behind)
             await self._around.locks.sweep(frozenset({self._around.me}))
         ended = RunEnd(tombstone.run_id, tombstone.status, linked.failure)
         if tombstone.run_id == self._binding.bound:
@@ -373,12 +377,15 @@ class Dispatcher:
         """Execute an application; return its id once it is durable.
 
         One that is there already is not stored again, whatever ``submission`` is: who asks again
-        because an answer was lost gets the same answer. Raises `SubmissionError` or
-        `LeadershipLost`.
+        because an answer was lost gets the same answer. Raises `SubmissionError`, also for a run
+        that has ended, or `LeadershipLost`.
         """
         application = application_id(self._around.services.cluster_id, run_id)
         if application in self.applications:
             return application
+        if not self._accepts:
+            raise LeadershipLost("this leader does not take applications any more, or not yet")
+        self._refuse_ended(run_id)
         storing = self._submissions.get(application)
         if storing is None:
             storing = asyncio.create_task(self._put(submission, run_id))
@@ -386,6 +393,16 @@ class Dispatcher:
             storing.add_done_callback(functools.partial(self._stored, application))
         await asyncio.shield(storing)  # Another client may wait for the same.
         return application
+
+    def _refuse_ended(self, run_id: RunId) -> None:
+        registry = self._around.services.registry.seen
+        body = registry[0] if registry else None
+        stone = body.tombstones.get(run_id) if body else None
+        status = stone.status if stone else body.ended.get(run_id) if body else None
+        if status:
+            raise SubmissionError(
+                f"run {run_id} has ended, it is {status.value}: submit with another id"
+            )
 
     def _stored(self, application: ApplicationId, storing: asyncio.Task[None]) -> None:
         del self._submissions[application]
@@ -409,7 +426,9 @@ class Dispatcher:
         record = await services.storage.run(
             submission.store, services, run_id, directory, self._around.clock.wall()
         )
-        stored = await services.applications.put(term, record, directory)
+        stored = await persist(
+            "store an application", lambda: services.applications.put(term, record, directory)
+        )
         _log.info("run %s of %s begins", run_id, submission.name)
         link = RegistryLink(document=stored.key, run_id=run_id)
         identity = stored.body.application_id
