@@ -162,6 +162,15 @@ class Deployment:
     """... and discards the result of a job, if there is one."""
 
 
+SLOW = "its storage is slow"
+LOOPS = "it fails again and again"
+LOOPS_MAX = 5
+"""So often it fails."""
+
+TROUBLE_S = 300.0
+"""How much longer an application in trouble may take."""
+
+
 @dataclass(frozen=True)
 class Other:
     """An application that somebody submits to the cluster, beside the first one."""
@@ -169,7 +178,9 @@ class Other:
     number: int
     at: float
     program: Program
-    priority: int
+    priority: int = 0
+    trouble: str = ""
+    """`SLOW`, `LOOPS` or nothing."""
 
     @property
     def run(self) -> str:
@@ -261,6 +272,7 @@ class Profile:
         pauses_s = 4 * 60.0
         programs = [*self.programs, *(other.program for other in self.others)]
         work_s = 2 * sum(program.longest_s for program in programs) + 30 * len(self.others)
+        work_s += TROUBLE_S * any(other.trouble for other in self.others)
         return takeover_s + silence_s + calls_s + pauses_s + work_s
 
 
@@ -318,7 +330,8 @@ def _draw_others(chance: random.Random, profile: Profile) -> None:
         program = _program(chance).changed(named)
         at = chance.choice((0.0, chance.uniform(0, 40)))
         priority = chance.choice((0, 0, 0, 1))
-        profile.others.append(Other(number, at, program, priority))
+        trouble = chance.choice(("", "", "", "", SLOW, LOOPS))
+        profile.others.append(Other(number, at, program, priority, trouble))
 
 
 def _draw_checkpoints(chance: random.Random, profile: Profile) -> None:

@@ -27,9 +27,9 @@ class Spec:
     """One world."""
 
     seed: int
+    without: tuple[str, ...] = ()
     many: bool = False
     """Several applications are submitted to a cluster that stays."""
-    without: tuple[str, ...] = ()
 
     @staticmethod
     def parse(text: str) -> Spec:
@@ -39,7 +39,7 @@ class Spec:
         words = words[many:]
         if words and words[0] != WITHOUT:
             raise ValueError(f"{text!r}: expected a seed, or a seed, {WITHOUT!r}, and what")
-        spec = Spec(int(seed), many, tuple(words[1:]))
+        spec = Spec(int(seed), tuple(words[1:]), many)
         spec.profile()
         return spec
 

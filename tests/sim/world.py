@@ -12,6 +12,7 @@ import functools
 import logging
 import random
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,6 +175,8 @@ class World:
         programs = [*self.profile.programs, *self._others.values()]
         self._jobs = {job.name: job for program in programs for job in program.jobs()}
         self._idle_since: float | None = None
+        self.loops: Counter[str] = Counter()
+        """How often the execution of a run has failed."""
         self._numbers: dict[str, int] = {}
         self._odds = {"register": self.profile.register, "storage": self.profile.storage}
         self.done_at = 0.0
@@ -270,6 +273,15 @@ class World:
     def job(self, name: str) -> Job:
         """Return what a job does."""
         return self._jobs[name]
+
+    def trouble(self, paths: str) -> tuple[str, str]:
+        """Return the trouble of the application to whose storage a path belongs, and its run."""
+        for other in self.profile.others:
+            if other.trouble:
+                for one in self.watch.applications():
+                    if one.body.run_id == other.run and one.body.directory in paths:
+                        return other.trouble, other.run
+        return "", ""
 
     def program(self, run: RunId, version: int) -> Program:
         """Return what ``main`` of a run does."""

@@ -165,6 +165,15 @@ def damage_in(error: BaseException) -> Exception | None:
     return damage[0] if len(damage) == len(leaves) else None
 
 
+def first_of(error: BaseException) -> BaseException:
+    """Return the first error of a group: a lost leadership comes first, it explains the others."""
+    if isinstance(error, BaseExceptionGroup):
+        error = error.subgroup(LeadershipLost) or error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 async def repaired(damaged: Callable[[], Awaitable[bool]]) -> None:
     """Return once the damage is repaired."""
     while True:

@@ -144,7 +144,7 @@ class Dispatcher:
         try:
             return await self._run(publish)
         except BaseExceptionGroup as group:
-            raise first_of(group) from group
+            raise attention.first_of(group) from group
 
     async def _run(self, publish: Publish) -> RunEnd | None:
         services, term = self._around.services, self._leadership.term
@@ -504,12 +504,3 @@ class Dispatcher:
             functools.partial(attention.registry_is_damaged, self._around.services)
         )
         raise LeadershipLost("what was damaged can be read again: it is recovered again")
-
-
-def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a group: a lost leadership comes first, it explains the others."""
-    lost = group.subgroup(LeadershipLost)
-    error: BaseException = lost or group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -29,7 +29,8 @@ from understudy.ha.metered import Durations
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, first_of
+from understudy.jobmanager import attention
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import Incarnation, LeaderRecord, RegistryBody, RunId, Term
@@ -256,7 +257,7 @@ class JobManager:
                 self.ended = await dispatcher.run(publish)
                 silence.cancel()
         except BaseExceptionGroup as group:
-            raise first_of(group) from group
+            raise attention.first_of(group) from group
         finally:
             with Closing("this term") as closing, closing.step("its links"):
                 resources.close()

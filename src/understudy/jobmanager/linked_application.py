@@ -118,15 +118,13 @@ class LinkedApplication:
     async def _park(self, error: Exception) -> bool:
         """Park it; return whether for damage. Raises the error where the term has to end."""
         context = self._context
-        lost = isinstance(error, LeadershipLost) or (
-            isinstance(error, BaseExceptionGroup) and error.subgroup(LeadershipLost) is not None
-        )
-        damage = None if lost else attention.damage_in(error)
-        if lost or (damage is None and self._alone()):
+        first = attention.first_of(error)
+        damage = attention.damage_in(error)
+        if isinstance(first, LeadershipLost) or (damage is None and self._alone()):
             raise error
         await attention.refuse_if_deposed(context.around.services, context.term)
         self.application = self.cleanup = self._stored = self._plans = None
-        why = str(damage) if damage else f"{type(error).__name__}: {error}; it is tried again"
+        why = str(damage) if damage else f"{type(first).__name__}: {first}; it is tried again"
         needs = attention.application_needs if damage else attention.application_fails
         context.attention[self.application_id] = needs(self.link, why)
         context.resources.park(self.application_id)
