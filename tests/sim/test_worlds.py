@@ -63,7 +63,7 @@ def test_an_application_in_trouble_delays_no_other_and_ends_no_term() -> None:
     ]
     world = World(0, profile)
     world.run()
-    ends = {run: _moment(world, f"run {run} is buried") for run in world.runs}
+    ends = {str(run): _moment(world, f"run {run} is buried") for run in world.runs}
 
     assert 1 == world.watch.term
     assert max(ends["run-1"], ends["other-3"]) < 40

@@ -7,6 +7,7 @@ with the jobs, the result.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -37,6 +38,9 @@ from understudy.model import (
 )
 
 _format: Format[ApplicationRecord] = Format("application", ApplicationRecord)
+
+CLAIMS_AT_ONCE = 32
+"""Claims that are under way together: a takeover with many applications must not add them up."""
 
 
 class StoredApplication:
@@ -131,12 +135,24 @@ class ApplicationStore:
     async def recover(self, term: Term, registry: RegistryBody) -> Recovered:
         """Claim every linked application; report damaged ones and leave them in place."""
         recovered = Recovered()
-        for application_id, link in registry.applications.items():
-            try:
-                recovered.sound.append(await self.claim(term, application_id, link))
-            except (DataError, NotFoundError) as error:
-                recovered.damaged[application_id] = str(error)
+        links = list(registry.applications.items())
+        for first in range(0, len(links), CLAIMS_AT_ONCE):
+            some = links[first : first + CLAIMS_AT_ONCE]
+            found = await asyncio.gather(*(self._claimed(term, *link) for link in some))
+            for (application, _), one in zip(some, found, strict=True):
+                if isinstance(one, StoredApplication):
+                    recovered.sound.append(one)
+                else:
+                    recovered.damaged[application] = str(one)
         return recovered
+
+    async def _claimed(
+        self, term: Term, application: ApplicationId, link: RegistryLink
+    ) -> StoredApplication | DataError | NotFoundError:
+        try:
+            return await self.claim(term, application, link)
+        except (DataError, NotFoundError) as error:
+            return error
 
     async def claim(
         self, term: Term, application: ApplicationId, link: RegistryLink
