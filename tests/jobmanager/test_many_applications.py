@@ -19,6 +19,7 @@ from understudy.ha.application_store import StoredApplication
 from understudy.jobmanager import dispatcher
 from understudy.jobmanager.dispatcher import Binding
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.surroundings import RunEnd
 from understudy.model import ApplicationId, ApplicationStatus, RunId
 from understudy.process import code
 
@@ -156,6 +157,40 @@ def test_one_that_is_alone_ends_the_term_for_an_error_without_a_reason() -> None
         grant.stores.applications.record = record  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="a bug"):
             await grant.lead()
+
+    run_virtual(main())
+
+
+def test_where_the_cluster_is_for_one_run_the_leader_ends_once_all_have_ended() -> None:
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one", "two", cancelled=True)
+        ended = await Grant(durable, 2, binding("two")).lead()
+        registry = await ground.services(durable).registry.read()
+
+        assert RunEnd(RunId("two"), ApplicationStatus.CANCELED) == ended
+        assert registry is not None
+        assert {} == registry.applications
+        assert {"one", "two"} == set(registry.tombstones)
+
+    run_virtual(main())
+
+
+def test_a_leader_without_a_predecessor_ends_with_its_run() -> None:
+    """There is no takeover to be reported then."""
+
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one")
+        grant = Grant(durable, 2, binding("one"))
+        leading = await led(grant)
+        one = grant.dispatcher.application(of("one"))
+        assert one is not None
+        await one.cancel()
+        ended = await asyncio.wait_for(leading, 60)
+
+        assert RunEnd(RunId("one"), ApplicationStatus.CANCELED) == ended
+        assert not one.jobs.taken_over.cancelled()
 
     run_virtual(main())
 

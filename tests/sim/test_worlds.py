@@ -18,6 +18,7 @@ from tests.sim.program import LOOPS, SLOW, Job, Odds, Other, Program, draw
 from tests.sim.shrink import Patience, keep, told
 from tests.sim.spec import Spec
 from tests.sim.world import World
+from understudy.model import RunId
 
 STORIES = [3, 11, 40, 45, 82, 110, 216, 496]
 
@@ -68,6 +69,14 @@ def test_an_application_in_trouble_delays_no_other_and_ends_no_term() -> None:
     assert 1 == world.watch.term
     assert max(ends["run-1"], ends["other-3"]) < 40
     assert min(ends["other-1"], ends["other-2"]) > 40
+
+
+def test_where_nothing_happens_one_term_is_enough() -> None:
+    world = World(0, replace(draw(0), **{**CALM, "session": False}))
+    world.run()
+
+    assert 1 == world.watch.term
+    assert [RunId("run-1")] == [ended.run_id for ended in world.ended]
 
 
 CALM: dict[str, Any] = {

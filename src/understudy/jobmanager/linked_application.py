@@ -218,7 +218,7 @@ class LinkedApplication:
         self.settled.set()
 
     async def _note_takeover(self, application: Application) -> None:
-        report = await application.jobs.taken_over
+        report = await asyncio.shield(application.jobs.taken_over)
         if not self.taken_over.done():
             self.taken_over.set_result(report.seconds)
 
