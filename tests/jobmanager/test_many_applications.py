@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.jobmanager.test_dispatcher import DAMAGED, STAYS, Grant, binding
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
 from understudy.core.ids import application_id
-from understudy.errors import LeadershipLost, SubmissionError
+from understudy.errors import ConfigurationError, LeadershipLost, SubmissionError
 from understudy.ha.application_store import StoredApplication
 from understudy.jobmanager import dispatcher
 from understudy.jobmanager.dispatcher import Binding
@@ -274,6 +275,38 @@ def test_the_end_of_one_removes_nothing_of_the_others_and_the_last_end_what_is_l
     run_virtual(main())
 
 
+def test_what_is_being_stored_is_not_swept_at_the_end_of_the_last_application() -> None:
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one")
+        grant = Grant(durable, 2, Binding(None, False, None, session=True))
+        leading = await led(grant)
+        put, linked = grant.stores.applications.put, asyncio.Event()
+        path = f"{ground.CLUSTER}/applications/{{}}/blobs/b"
+
+        async def slowly(term: int, record: Any, directory: str) -> StoredApplication:
+            await grant.stores.storage.publish(path.format(directory), b"is uploaded")
+            await linked.wait()
+            return await put(term, record, directory)
+
+        grant.stores.applications.put = slowly  # type: ignore[method-assign]
+        submitting = asyncio.create_task(grant.dispatcher.submit(FLIGHTS, RunId("two")))
+        await asyncio.sleep(1)
+        one = grant.dispatcher.application(of("one"))
+        assert one is not None
+        await one.cancel()
+        await asyncio.sleep(1)
+        linked.set()
+        await submitting
+        await asyncio.sleep(1)
+
+        assert b"is uploaded" in durable.storage.files.values()
+        assert ["two"] == executed(grant)
+        leading.cancel()
+
+    run_virtual(main())
+
+
 def test_code_that_another_application_uses_stays(tmp_path: Any) -> None:
     base = tmp_path / "code"
     for name in ("mine", "shared", "before", ".draft-of-others"):
@@ -303,6 +336,30 @@ def test_a_session_leads_without_an_application_and_executes_what_is_submitted_o
         assert registry is not None
         assert {of("one"), of("two")} == set(registry.applications)
         assert ["one", "two"] == executed(grant)
+        leading.cancel()
+
+    run_virtual(main())
+
+
+def test_an_application_brings_settings_of_its_own_and_bad_ones_are_refused() -> None:
+    async def main() -> None:
+        durable = Durable()
+        settings = {"job.result.max-size": "1 kb", "restart-strategy.type": "none"}
+        grant = Grant(durable, 2, Binding(None, False, None, session=True), settings)
+        leading = await led(grant)
+        own = {"job.result.max-size": "2 kb", "application.priority": "7"}
+        await grant.dispatcher.submit(replace_fields(FLIGHTS, configuration=own), RunId("one"))
+        await grant.dispatcher.submit(FLIGHTS, RunId("two"))
+        bad = replace_fields(FLIGHTS, configuration={"application.priority": "first"})
+        with pytest.raises(ConfigurationError, match="priority"):
+            await grant.dispatcher.submit(bad, RunId("three"))
+        await asyncio.sleep(1)
+        found = [grant.dispatcher.application(of(run)) for run in ("one", "two")]
+        contexts = [one.context for one in found if one]
+
+        assert [(2048, 7), (1024, 0)] == [(one.result_size_max, one.priority) for one in contexts]
+        assert ["none", "none"] == [one.strategy.kind for one in contexts]
+        assert None is grant.dispatcher.application(of("three"))
         leading.cancel()
 
     run_virtual(main())

@@ -413,6 +413,25 @@ MUTANTS = (
         CORE + "slots.py",
     ),
     _mutant(
+        "an application that fails again and again ends the term of all", 9,
+        "jobmanager/linked_application.py",
+        " or (damage is None and self._alone()):",
+        " or damage is None:",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    _mutant(
+        "what is stored beside a running application is swept", 7, "jobmanager/dispatcher.py",
+        "            if self._group and (self.applications or self._submissions):\n",
+        "            if False:\n",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    _mutant(
+        "the end of an application removes the code of others", 5, "process/code.py",
+        "    if kept:\n        for laid_out",
+        "    if False:\n        for laid_out",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    _mutant(
         "attempts of an application that cannot be read are stopped", 9,
         "jobmanager/resource_manager.py",
         " and one.application_id not in self._parked",

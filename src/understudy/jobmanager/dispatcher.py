@@ -234,6 +234,7 @@ class Dispatcher:
             incarnation=self.registry.incarnation if self.registry else "",
             submission=self._binding.submission,
             changes=self._binding.changes,
+            own_settings=self._binding.session,
         )
 
     async def _lead(self, publish: Publish, ended: RunEnd | None) -> RunEnd | None:
@@ -378,7 +379,7 @@ class Dispatcher:
 
         One that is there already is not stored again, whatever ``submission`` is: who asks again
         because an answer was lost gets the same answer. Raises `SubmissionError`, also for a run
-        that has ended, or `LeadershipLost`.
+        that has ended, `ConfigurationError`, or `LeadershipLost`.
         """
         application = application_id(self._around.services.cluster_id, run_id)
         if application in self.applications:
@@ -413,6 +414,8 @@ class Dispatcher:
     async def _put(self, submission: Submission, run_id: RunId) -> None:
         """Store an application, and begin to execute it."""
         services, term = self._around.services, self._leadership.term
+        if self._binding.session:  # Bad settings are refused before anything is stored.
+            self._around.configuration.with_settings(submission.configuration)
         async with self._sweeping:
             directory = services.applications.new_directory()
         if first := submission.first_job_id:

@@ -230,7 +230,8 @@ class LinkedApplication:
     def _job_context(
         self, stored: StoredApplication, record: ApplicationRecord, plans: ExecutionPlanStore
     ) -> JobMasterContext:
-        context, around, settings = self._context, self._context.around, self._context.settings
+        context, around = self._context, self._context.around
+        settings = context.settings_of(record)
         return JobMasterContext(
             term=context.term,
             application_id=stored.body.application_id,
@@ -260,7 +261,7 @@ class LinkedApplication:
     def _settings(
         self, stored: StoredApplication, record: ApplicationRecord
     ) -> ApplicationSettings:
-        services, settings = self._context.around.services, self._context.settings
+        services, settings = self._context.around.services, self._context.settings_of(record)
 
         async def lay_out() -> str:
             directory = await services.storage.run(

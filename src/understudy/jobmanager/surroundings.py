@@ -20,7 +20,14 @@ from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.submission import Submission
-from understudy.model import ApplicationStatus, Failure, Incarnation, RunId, Term
+from understudy.model import (
+    ApplicationRecord,
+    ApplicationStatus,
+    Failure,
+    Incarnation,
+    RunId,
+    Term,
+)
 from understudy.process.liveness_lock import Locks
 from understudy.process.reporter import Reporter
 
@@ -108,6 +115,15 @@ class TermContext:
     submission: Submission | None
     changes: Changes = NO_CHANGES
     """Changes of a person to the run that was unfinished when the process was started."""
+
+    own_settings: bool = False
+    """Whether applications bring settings of their own, over those of the cluster."""
+
+    def settings_of(self, record: ApplicationRecord) -> DispatcherSettings:
+        """Return the settings that an application is executed with."""
+        if not self.own_settings or not record.configuration:
+            return self.settings
+        return DispatcherSettings.of(self.around.configuration.with_settings(record.configuration))
 
     @property
     def term(self) -> Term:
