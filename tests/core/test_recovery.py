@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.ha import ground
 from understudy.core.recovery import (
+    ENDED_LATELY_MAX,
     AnswerRun,
     Bootstrap,
     Bygone,
@@ -17,6 +18,7 @@ from understudy.core.recovery import (
     bootstrap,
     bound,
     differences,
+    ended_lately,
     is_outdated,
     judge,
     needs_plan,
@@ -381,3 +383,13 @@ def test_main_is_executed_by_priority_then_where_an_attempt_may_run_then_in_orde
     }
 
     assert ["urgent", "adopting", "first", "second"] == sorted(ranks, key=ranks.__getitem__)
+
+
+def test_of_the_runs_that_have_ended_the_last_ones_are_told() -> None:
+    stones = {RunId(run): stone(run, ended_at) for run, ended_at in (("c", 3.0), ("b", 2.0))}
+    ended = {RunId(f"old-{number}"): ApplicationStatus.FINISHED for number in range(200)}
+    registry = RegistryBody(cluster_id="c", incarnation="i", tombstones=stones, ended=ended)
+    told = ended_lately(registry)
+
+    assert ("old-199", "b", "c") == told[-3:]
+    assert ENDED_LATELY_MAX == len(told)

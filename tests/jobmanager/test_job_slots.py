@@ -35,7 +35,9 @@ def test_an_end_is_settled_by_the_stored_job(
         job_id: SimpleNamespace(attempt=attempt, result=result)
         for job_id, (attempt, result) in stored.items()
     }
-    context = SimpleNamespace(record=ground.record(), incarnation="", directory="")
+    context = SimpleNamespace(
+        record=ground.record(), incarnation="", directory="", ended_runs=tuple
+    )
     jobs: Any = SimpleNamespace(entries=entries, context=context)
 
     assert settled == JobSlots(jobs).is_settled(ended())

@@ -19,6 +19,9 @@ from understudy.model import (
     Tombstone,
 )
 
+ENDED_LATELY_MAX = 100
+"""Ended runs whose Spark applications are looked for: what dead drivers leave is found soon."""
+
 # --- which run ------------------------------------------------------------------------------------
 
 
@@ -118,6 +121,12 @@ def bound(registry: RegistryBody, before: RunId | None) -> RunId | None:
     if before in unfinished or not unfinished:
         return before
     return unfinished[0]
+
+
+def ended_lately(registry: RegistryBody) -> tuple[RunId, ...]:
+    """Return the last runs that have ended, oldest first."""
+    stones = sorted(registry.tombstones.values(), key=lambda stone: stone.ended_at)
+    return (*registry.ended, *(stone.run_id for stone in stones))[-ENDED_LATELY_MAX:]
 
 
 def rank(priority: int, created_at: float, entries: Iterable[JobEntry]) -> tuple[float, ...]:

@@ -110,6 +110,8 @@ class JobMasterContext:
     """Most failures of a job that are kept."""
     no_retry: tuple[str, ...] = ()
     """Exceptions that are not retried: names of classes."""
+    ended_runs: Callable[[], tuple[RunId, ...]] = tuple
+    """Returns the runs of the cluster that have ended lately."""
     attention: dict[str, str] = field(default_factory=dict)
     """Problems that need a person, by job."""
 
@@ -404,6 +406,7 @@ class JobMaster:
                 application_name=self._context.record.name,
                 slots=self._context.resources.slots(),
                 lost_driver=self._lost_driver,
+                ended_runs=self._context.ended_runs(),
                 no_retry=self._context.no_retry,
                 timeout_s=entry.limits.timeout_s,
                 whole=entry.limits.whole,

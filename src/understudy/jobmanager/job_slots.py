@@ -31,6 +31,7 @@ class JobSlots:
             directory=self._context.directory,
             profile=record.profile,
             artifacts=record.artifacts,
+            ended_runs=self._context.ended_runs(),
         )
         self._purpose = self._prepare.purpose
 

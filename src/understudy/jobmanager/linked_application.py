@@ -256,6 +256,7 @@ class LinkedApplication:
             history=settings.cleanup.history,
             no_retry=settings.no_retry,
             priority=_priority(record),
+            ended_runs=context.ended_runs,
         )
 
     def _settings(

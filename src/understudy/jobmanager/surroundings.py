@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from understudy.clock import Clock
 from understudy.config import Configuration, options
+from understudy.core import recovery
 from understudy.core.restart import Strategy
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
@@ -124,6 +125,11 @@ class TermContext:
         if not self.own_settings or not record.configuration:
             return self.settings
         return DispatcherSettings.of(self.around.configuration.with_settings(record.configuration))
+
+    def ended_runs(self) -> tuple[RunId, ...]:
+        """Return the runs that have ended lately, oldest first."""
+        seen = self.around.services.registry.seen
+        return recovery.ended_lately(seen[0]) if seen else ()
 
     @property
     def term(self) -> Term:

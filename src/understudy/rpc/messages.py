@@ -199,6 +199,8 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     artifacts: tuple[Artifact, ...]
     cluster: str = ""
     """The incarnation of the cluster."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that had ended when the leader began with this application."""
 
     @property
     def purpose(self) -> Purpose:
@@ -247,6 +249,8 @@ class Deploy(Message, frozen=True, kw_only=True):
     """How many jobs the cluster's TaskManagers can run at once."""
     lost_driver: str = ""
     """Driver of the previous attempt, if it is known dead; else empty."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that have ended lately: what Spark still has of them is ended."""
     no_retry: tuple[str, ...] = ()
     """Exceptions that another attempt would raise again, unless the plan has a list of its own."""
     timeout_s: float | None = None
@@ -518,6 +522,8 @@ class StartSession(Message, frozen=True, kw_only=True):
     """Whether the driver serves more than one job."""
     class_data: str = ""
     """Directory of the archives of classes that JVMs start from; empty: they start without."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that have ended."""
     cancel_grace_s: float = 30.0
     """How long the process of a job that has exceeded its timeout may take to end."""
 

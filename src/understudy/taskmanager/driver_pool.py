@@ -409,6 +409,7 @@ class DriverPool:
                 storage=self._settings.storage,
                 cluster=prepare.cluster,
                 run_id=prepare.run_id,
+                ended_runs=prepare.ended_runs,
                 keep_idle_s=self._settings.keep_idle_s,
                 wait_s=self._settings.wait_s,
                 reuse=self._settings.reuse,
