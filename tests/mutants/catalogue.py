@@ -383,6 +383,12 @@ MUTANTS = (
         CORE + "liveness.py",
     ),
     _mutant(
+        "what another run of the cluster has in Spark is ended", 3, "core/executors.py",
+        "            one.tag.run_id in ended\n",
+        "            one.tag.run_id != tag.run_id\n",
+        CORE + "executors.py",
+    ),
+    _mutant(
         "orphans run on for twice their time", 3, "core/liveness.py",
         "return answered_request_sent_at + orphan_s",
         "return answered_request_sent_at + 2 * orphan_s",
