@@ -58,7 +58,9 @@ def ledger(*drivers: str, queue: str = "", **given: str) -> Ledger:
         by_manager.setdefault(place(driver).taskmanager, ())
     for driver in drivers:
         by_manager[place(driver).taskmanager] += (driver,)
-    requests = tuple(Request(JobId(name), ANY, 0, number) for number, name in enumerate(queue, 1))
+    requests = {
+        JobId(name): Request(JobId(name), ANY, 0, number) for number, name in enumerate(queue, 1)
+    }
     return Ledger(
         {name: workplace(*names, slots=3) for name, names in by_manager.items()},
         {JobId(job): Held(place(driver), ANY) for job, driver in given.items()},
@@ -379,8 +381,8 @@ class SlotsExplored(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         for purpose, queue in self.queues.items():
-            found = self.ledger.queues.get(purpose.application_id, ())
-            assert queue == [one.job_id for one in found]
+            found = self.ledger.queues.get(purpose.application_id, {})
+            assert queue == [one.job_id for one in found.values()] == list(found)
         assert self.given == {job: held.placement for job, held in self.ledger.given.items()}
 
     @invariant()

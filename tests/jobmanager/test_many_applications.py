@@ -275,6 +275,32 @@ def test_the_end_of_one_removes_nothing_of_the_others_and_the_last_end_what_is_l
     run_virtual(main())
 
 
+def test_in_a_cluster_that_stays_old_tombstones_go_while_it_is_busy() -> None:
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "stays")
+        settings = {"application-result-store.tombstone-ttl": "1 min"}
+        grant = Grant(durable, 2, Binding(None, False, None, session=True), settings)
+        leading = await led(grant)
+        for run in ("one", "two"):
+            await grant.dispatcher.submit(FLIGHTS, RunId(run))
+            await asyncio.sleep(1)
+            application = grant.dispatcher.application(of(run))
+            assert application is not None
+            await application.cancel()
+            await asyncio.sleep(100)
+        registry = await grant.stores.registry.read()
+        files = [path for path in durable.storage.files if "/tombstones/" in path]
+
+        assert registry is not None
+        assert ({"two"}, {"one"}) == (set(registry.tombstones), set(registry.ended))
+        assert [registry.tombstones[RunId("two")].file.path] == files
+        assert ["stays"] == executed(grant)
+        leading.cancel()
+
+    run_virtual(main())
+
+
 def test_what_is_being_stored_is_not_swept_at_the_end_of_the_last_application() -> None:
     async def main() -> None:
         durable = Durable()

@@ -68,7 +68,7 @@ class Ledger(Struct, frozen=True):
 
     workplaces: Mapping[Incarnation, Workplace] = field(default_factory=dict)
     given: Mapping[JobId, Held] = field(default_factory=dict)
-    queues: Mapping[ApplicationId, tuple[Request, ...]] = field(default_factory=dict)
+    queues: Mapping[ApplicationId, Mapping[JobId, Request]] = field(default_factory=dict)
     """The waiting requests of each application, oldest first."""
     served: tuple[Purpose, ...] = ()
     """What drivers are kept for, the last used last."""
@@ -95,11 +95,11 @@ Step = tuple[Ledger, list[Offer]]
 
 def request(ledger: Ledger, job_id: JobId, purpose: Purpose, priority: int = 0) -> Step:
     """Request a slot; a request that cannot be served waits in its application's queue."""
-    queue = ledger.queues.get(purpose.application_id, ())
-    if job_id in ledger.given or any(waiting.job_id == job_id for waiting in queue):
+    queue = ledger.queues.get(purpose.application_id, {})
+    if job_id in ledger.given or job_id in queue:
         return ledger, []
     number = ledger.requests + 1
-    queue = (*queue, Request(job_id, purpose, priority, number))
+    queue = {**queue, job_id: Request(job_id, purpose, priority, number)}
     queues = {**ledger.queues, purpose.application_id: queue}
     return _serve(replace(ledger, queues=queues, requests=number))
 
@@ -195,23 +195,20 @@ def wanted(ledger: Ledger) -> dict[Incarnation, tuple[Purpose, ...]]:
 def _in_fair_order(ledger: Ledger) -> Iterator[Request]:
     """Yield the waiting requests, each as if those before it held a slot."""
     holds = Counter(held.purpose.application_id for held in ledger.given.values())
-    heads: list[tuple[int, int, int, ApplicationId]] = []
-    nexts: dict[ApplicationId, int] = {}
+    lines = {application: iter(queue.values()) for application, queue in ledger.queues.items()}
+    heads: list[tuple[int, int, int, Request]] = []  # No two have the same number.
 
     def put(application: ApplicationId) -> None:
-        queue, position = ledger.queues[application], nexts.setdefault(application, 0)
-        if position < len(queue):
-            head = queue[position]
-            heapq.heappush(heads, (-head.priority, holds[application], head.number, application))
+        if head := next(lines[application], None):
+            heapq.heappush(heads, (-head.priority, holds[application], head.number, head))
 
-    for application in ledger.queues:
+    for application in lines:
         put(application)
     while heads:
-        application = heapq.heappop(heads)[-1]
-        yield ledger.queues[application][nexts[application]]
-        nexts[application] += 1
-        holds[application] += 1
-        put(application)
+        first = heapq.heappop(heads)[-1]
+        yield first
+        holds[first.purpose.application_id] += 1
+        put(first.purpose.application_id)
 
 
 def _serve(ledger: Ledger) -> Step:
@@ -234,7 +231,10 @@ def _serve(ledger: Ledger) -> Step:
 def _without(ledger: Ledger, jobs: set[JobId]) -> Ledger:
     queues = {}
     for application, queue in ledger.queues.items():
-        if left := tuple(one for one in queue if one.job_id not in jobs):
+        left = queue
+        if not jobs.isdisjoint(queue):
+            left = {job_id: one for job_id, one in queue.items() if job_id not in jobs}
+        if left:
             queues[application] = left
     return replace(ledger, queues=queues)
 

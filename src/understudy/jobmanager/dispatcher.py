@@ -53,7 +53,7 @@ from understudy.model import (
     RegistryLink,
     RunId,
 )
-from understudy.process.persist import persist
+from understudy.process.persist import once, persist
 
 Publish = Callable[[], Coroutine[Any, Any, None]]
 """Publishes the leader's addresses; called once everything is claimed and recovered."""
@@ -280,8 +280,7 @@ class Dispatcher:
         del self.applications[linked.application_id]
         self.cleanup_failures += linked.cleanup.failures if linked.cleanup else 0
         self._resources.leave(linked.application_id)
-        seen = self._around.services.registry.seen
-        self.registry = seen[0] if seen else self.registry
+        await self._note_burial()
         if not self.applications:
             left_behind = self._is_left_behind(tombstone.left_behind)
             await self._sweep(finally_=not left_behind)
@@ -292,6 +291,22 @@ class Dispatcher:
         if self._stays:
             await self._around.report_end(ended)
         self._changed.set()
+
+    async def _note_burial(self) -> None:
+        """Keep the registry as it is now, and no more tombstones than it has."""
+        services, seen = self._around.services, self._around.services.registry.seen
+        if seen is None:
+            return
+        before, self.registry = self.registry, seen[0]
+        if self._stays and before:
+            lost = before.tombstones.keys() - self.registry.tombstones.keys()
+            for run in lost:  # There was no room for them.
+                path = before.tombstones[run].file.path
+                await once(
+                    "remove an old tombstone", functools.partial(services.storage.delete, path)
+                )
+            with contextlib.suppress(OSError, TimeoutError):  # The next end tries again.
+                await self._prune(self.registry, None)
 
     async def _all_ended(self) -> None:
         while self.applications or self._submissions:
