@@ -18,6 +18,7 @@ from tests.guardian.ground import (
     lock_is_free,
     murder,
     seen,
+    state,
     thaw,
     until,
 )
@@ -104,7 +105,7 @@ def test_what_was_said_just_before_the_death_counts(
     if released:
         one.order("released")
     one.shout("die 9")
-    until(lambda: not Path(f"/proc/{worker}/cmdline").read_bytes())  # Dead, and not reaped.
+    until(lambda: state(worker) == "Z")  # Dead, and not reaped.
     thaw(one.guardian_pid)
     one.hear("reaped")
 

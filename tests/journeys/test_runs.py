@@ -53,7 +53,8 @@ def test_a_start_of_another_run_is_refused_with_the_two_ways_out(start: Start, p
     for said in (tuesday, others, script, standing):
         assert "nothing was started" in said
         assert "understudy run-application --resume --run-id monday -D high-avail" in said
-        assert "understudy cancel -D high-availability.cluster-id=flights monday" in said
+        assert "understudy cancel -D high-availability.cluster-id=flights " in said
+        assert said.endswith(" monday\n")
     assert before == stored(place)
     assert ["first 1", "long 1"] == harness.lines(place, "jobs.txt")
     assert {} == processes_of(place)

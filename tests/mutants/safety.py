@@ -128,7 +128,7 @@ SAFETY = (
     mutant(
         "a write that was sent twice on the way is another's", 8, "ha/documents.py",
         "                known = await self._load()\n                return known",
-        "                known = await self._load() if attempt else None\n"
+        "                known = await self._load() if attempt > 1 else None\n"
         "                return known",
         "tests/ha/test_documents.py",
     ),

@@ -246,6 +246,10 @@ class Yarn:
         self.until(lambda: self.named(name).state == "RUNNING", f"{name} to run")
         return self.named(name)
 
+    def await_idle(self) -> None:
+        """Wait until nothing is held: a master exits a moment after its application has ended."""
+        self.until(lambda: self.held() == (0, []), "an idle cluster")
+
     def held(self) -> tuple[int, list[Container]]:
         """Return how many cores are allocated, and which container processes there are."""
         return self._metrics()["allocatedVirtualCores"], self.containers()

@@ -140,7 +140,7 @@ def computes(yarn: Yarn) -> None:
     assert (first.queue, first.state) == ("nightly", "FINISHED")
     assert {"mine", "understudy"} <= set(first.tags.split(","))
     assert idle == (0, [])
-    assert yarn.held() == (0, [])
+    yarn.await_idle()
 
 
 def loses_drivers(yarn: Yarn) -> None:
@@ -162,7 +162,7 @@ def loses_drivers(yarn: Yarn) -> None:
     assert found == {"holds": 1}
     assert [line.split()[0] for line in attempts] == ["1", "2", "3", "4"]
     assert len({line.split()[1] for line in attempts}) == 4
-    assert yarn.held() == (0, [])
+    yarn.await_idle()
 
 
 def loses_the_application(yarn: Yarn) -> None:
@@ -257,7 +257,7 @@ def waits_in_the_queue(yarn: Yarn) -> None:
     assert "0 of 4 cores free" in said["waits"], said
     assert first.state == "KILLED"
     assert found == {"computes": COMPUTED}
-    assert yarn.held() == (0, [])
+    yarn.await_idle()
 
 
 def gives_up_waiting(yarn: Yarn) -> None:
