@@ -268,7 +268,11 @@ class Dispatcher:
         return self._end
 
     async def _open(self, recovered: list[LinkedApplication]) -> None:
-        """Take TaskManagers in once every application can judge what they report."""
+        """Take TaskManagers in once every application can judge what they report.
+
+        No older term can write anything by then.
+        """
+        await asyncio.gather(*(linked.claimed.wait() for linked in recovered))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RECOVERY_S):
                 await asyncio.gather(*(linked.settled.wait() for linked in recovered))

@@ -63,6 +63,8 @@ class LinkedApplication:
         self.application: Application | None = None
         """The application, from the moment it is executed by this leader."""
         self.cleanup: Cleanup | None = None
+        self.claimed = asyncio.Event()
+        """Set once no older term can write its documents, or it is parked."""
         self.settled = asyncio.Event()
         """Set once what TaskManagers report of its attempts can be judged, or need not be."""
         self.failure: Failure | None = None
@@ -128,6 +130,7 @@ class LinkedApplication:
         needs = attention.application_needs if damage else attention.application_fails
         context.attention[self.application_id] = needs(self.link, why)
         context.resources.park(self.application_id)
+        self.claimed.set()
         self.settled.set()
         self._no_takeover()
         text = context.attention[self.application_id]
@@ -148,6 +151,7 @@ class LinkedApplication:
         plans = services.plans(stored)
         await self._change(stored, plans)
         self._plans = plans
+        self.claimed.set()
         context.attention.pop(self.application_id, None)
         self.cleanup = Cleanup(
             stored, plans, services, context.term, context.settings.cleanup, context.layouts
