@@ -134,8 +134,8 @@ SAFETY = (
     ),
     mutant(
         "a sweep believes what an older term may still change", 7, "ha/registry.py",
-        "segment = await segment_document(self._register, key).claim(term)",
-        "segment = await segment_document(self._register, key).read()",
+        "segment_document(self._register, key).claim(term)",
+        "segment_document(self._register, key).read()",
         "tests/sim/test_worlds.py::test_a_world_that_has_failed_once_does_not_fail_again",
     ),
 )  # fmt: skip

@@ -7,7 +7,6 @@ with the jobs, the result.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from understudy.errors import CorruptDataError, DataError, ForeignDataError, NotFoundError
 from understudy.ha import layout
+from understudy.ha.batches import in_batches
 from understudy.ha.documents import Document
 from understudy.ha.format import Format, digest
 from understudy.ha.register import Register
@@ -38,9 +38,6 @@ from understudy.model import (
 )
 
 _format: Format[ApplicationRecord] = Format("application", ApplicationRecord)
-
-CLAIMS_AT_ONCE = 32
-"""Claims that are under way together: a takeover with many applications must not add them up."""
 
 
 class StoredApplication:
@@ -135,15 +132,13 @@ class ApplicationStore:
     async def recover(self, term: Term, registry: RegistryBody) -> Recovered:
         """Claim every linked application; report damaged ones and leave them in place."""
         recovered = Recovered()
-        links = list(registry.applications.items())
-        for first in range(0, len(links), CLAIMS_AT_ONCE):
-            some = links[first : first + CLAIMS_AT_ONCE]
-            found = await asyncio.gather(*(self._claimed(term, *link) for link in some))
-            for (application, _), one in zip(some, found, strict=True):
-                if isinstance(one, StoredApplication):
-                    recovered.sound.append(one)
-                else:
-                    recovered.damaged[application] = str(one)
+        links = registry.applications.items()
+        found = await in_batches(links, lambda link: self._claimed(term, *link))
+        for application, one in zip(registry.applications, found, strict=True):
+            if isinstance(one, StoredApplication):
+                recovered.sound.append(one)
+            else:
+                recovered.damaged[application] = str(one)
         return recovered
 
     async def _claimed(
