@@ -42,10 +42,11 @@ from understudy.ha.election import Leadership
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import BlockingStorage, FsspecStorage, InlineStorage
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.main_process import MainProcess
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import (
     ApplicationStatus,
     Failure,
@@ -388,8 +389,7 @@ class EmbeddedCluster:
         threads = Threads(pair[1], self.storage)
 
         async def publish() -> None:
-            assert dispatcher.application is not None
-            self.application_id = dispatcher.application.record.application_id
+            (self.application_id,) = dispatcher.applications
             tasks.append(
                 asyncio.ensure_future(
                     resources.converse(pair[0], taskmanager, threads.registration())
@@ -404,10 +404,9 @@ class EmbeddedCluster:
         try:
             ended = await dispatcher.run(publish)
             assert ended is not None, "it was started with an application"
+            self._failure = ended.failure
             return ended
         finally:
-            if dispatcher.application and dispatcher.application.failure:
-                self._failure = dispatcher.application.failure
             resources.close()
             for task in tasks:
                 task.cancel()

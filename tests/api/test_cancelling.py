@@ -29,13 +29,17 @@ class Led:
         self._status = status
         running = SimpleNamespace(cancel=self._cancel) if executed else None
         self._recorded = recorded
-        self.term = SimpleNamespace(dispatcher=SimpleNamespace(application=running, attention={}))
+        self.term = SimpleNamespace(
+            dispatcher=SimpleNamespace(
+                application=lambda name: running if name == ONE else None, attention={}
+            )
+        )
 
     async def application(self, wanted: str) -> Any:
         """See `Leading.application`."""
         if wanted != ONE:
             raise NotFoundError(f"Application {wanted} not found")
-        return SimpleNamespace(status=self._status)
+        return SimpleNamespace(status=self._status, body=SimpleNamespace(application_id=ONE))
 
     def json(self, body: object, status: int = 200) -> Response:
         """See `Leading.json`."""

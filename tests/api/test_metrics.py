@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
 from tests.ha import ground
+from tests.jobmanager.test_resource_manager import Tenant
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.api import metrics
@@ -26,7 +27,7 @@ from understudy.config import Configuration
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.effort import CleanupStrategy, CleanupView
 from understudy.jobmanager.job_manager import (
     CountingReporter,
@@ -36,10 +37,13 @@ from understudy.jobmanager.job_manager import (
     StandbyView,
 )
 from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.surroundings import Surroundings
 from understudy.model import (
+    ApplicationId,
     ApplicationStatus,
     Incarnation,
     JobEntry,
+    JobId,
     JobResultEntry,
     JobStatus,
     LeaderRecord,
@@ -208,7 +212,8 @@ def test_terms_and_takeovers_are_counted_as_they_are_told() -> None:
 def driver(name: str, state: str, slot: int | None, job: str = "") -> DriverReport:
     """Return what a TaskManager says of a driver."""
     return DriverReport(
-        driver=Incarnation(name), slot=slot, state=state, application_id="a", profile="",
+        driver=Incarnation(name), slot=slot, state=state, application_id="a",
+        profile=Tenant("a").purpose.profile,
         driver_pid=1, guardian_pid=2, jvm_pid=3, job_id=job, attempt=int(bool(job)),
     )  # fmt: skip
 
@@ -223,36 +228,19 @@ DRIVERS = (
 """Of a TaskManager with four slots."""
 
 
-class Nobody:
-    """The inbox of a job that does nothing."""
-
-    def enqueue(self, event: object) -> None:
-        """See `JobInbox.enqueue`."""
-
-
-class Anybody:
-    """A tenant without jobs."""
-
-    def wanted(self) -> None:
-        """See `Tenant.wanted`."""
-
-    def registered(self, taskmanager: Incarnation, reported: object) -> None:
-        """See `Tenant.registered`."""
-
-    inboxes: ClassVar[dict[str, Nobody]] = defaultdict(Nobody)
-
-
 def test_slots_and_drivers_are_summed_over_all_taskmanagers_and_every_state_is_named() -> None:
     async def story() -> dict[str, float]:
         one = manager()
         one.lead(1)
         assert one.term is not None
-        one.term.resources.serve(cast("Any", Anybody()))
+        jobs = tuple("12345")
+        one.term.resources.serve(Tenant("a", jobs))
+        one.term.resources.open()
         registered = [await register(one.term.resources, who) for who in (ONE, TWO)]
         registered[1][0].close()
         await asyncio.sleep(0.1)
-        for job in ("served", "served too", "waits"):
-            one.term.resources.request(cast("Any", job))
+        for job in jobs:  # Two drivers are warm at each TaskManager.
+            one.term.resources.request(ApplicationId("a"), JobId(job))
         return of(one)
 
     actual = run_virtual(story())
@@ -307,7 +295,8 @@ async def cleaning(one: Manager, *entries: JobEntry) -> Cleanup:
     cleanup = Cleanup(stored, plans, stores, 1, CleanupSettings(strategy))
     one.lead(1)
     assert one.term is not None
-    one.term.dispatcher.cleanup = cleanup
+    linked: Any = SimpleNamespace(application=None, cleanup=cleanup)
+    one.term.dispatcher.applications[cleanup.application_id] = linked
     return cleanup
 
 

@@ -17,8 +17,8 @@ from understudy.model import ApplicationStatus, Checkpoint, CheckpointKind, Chec
 LAST = ("number", "age_seconds", "duration_seconds", "size_bytes")
 
 
-def running(*jobs: tuple[Checkpoints, bool]) -> Any:
-    """Return an application whose jobs have these checkpoints; some have ended."""
+def linked(*jobs: tuple[Checkpoints, bool]) -> Any:
+    """Return what a leader has: an application with jobs of these checkpoints; some have ended."""
 
     def master(body: Checkpoints, over: bool) -> SimpleNamespace:
         done = asyncio.Event()
@@ -31,7 +31,8 @@ def running(*jobs: tuple[Checkpoints, bool]) -> Any:
     masters = {number: master(body, over) for number, (body, over) in enumerate(jobs)}
     held = SimpleNamespace(masters=masters, entries={})
     stored = SimpleNamespace(body=SimpleNamespace(application_id=ground.APPLICATION))
-    return SimpleNamespace(jobs=held, stored=stored, status=ApplicationStatus.RUNNING)
+    running = SimpleNamespace(jobs=held, stored=stored, status=ApplicationStatus.RUNNING)
+    return {ground.APPLICATION: SimpleNamespace(application=running, cleanup=None)}
 
 
 def recorded(job: int, *times: tuple[float, float, int]) -> Checkpoints:
@@ -65,7 +66,7 @@ def test_checkpoints_are_told_of_all_jobs_together_and_the_last_of_those_that_go
         one.lead(1)
         now = one.around.clock.wall()
         assert one.term is not None
-        one.term.dispatcher.application = running(
+        one.term.dispatcher.applications = linked(
             (recorded(1, (now - 9, 1.0, 10), (now - 3, 0.5, 100)), False),
             (recorded(2, (now - 7, 0.25, 1000)), False),
             (recorded(3, (now - 900, 99.0, 9999), (now, 1, 1), (now, 1, 1)), True),
@@ -92,7 +93,7 @@ def test_of_a_last_checkpoint_nothing_is_told_where_there_is_none() -> None:
         one = manager()
         one.lead(1)
         assert one.term is not None
-        one.term.dispatcher.application = running((recorded(1), False))
+        one.term.dispatcher.applications = linked((recorded(1), False))
         return of(one)
 
     actual = run_virtual(story())

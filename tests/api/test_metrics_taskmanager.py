@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from tests.api.test_metrics import driver, leading, manager, only, read, scrape
-from tests.api.test_metrics_checkpoints import recorded, running
+from tests.api.test_metrics_checkpoints import linked, recorded
 from tests.house.repository import ROOT
 from tests.support.virtual_time import run_virtual
 from tests.taskmanager.test_task_manager import HEARTBEAT_S, Scene
@@ -306,7 +306,7 @@ def test_each_metric_stands_in_the_document_with_its_type_and_labels() -> None:
         one.lead(1)
         await one.around.services.register.load("k")
         assert one.term is not None
-        one.term.dispatcher.application = running((recorded(1, (1.0, 1.0, 10)), False))
+        one.term.dispatcher.applications = linked((recorded(1, (1.0, 1.0, 10)), False))
         facts = TaskManagerFacts(None, 4, False, 1.0, 1, (), 0, DriverCounts())
         taskmanager = TaskManagerMetrics(cast("TaskManager", Told(facts)))
         process = ProcessMetrics("jobmanager", "jm-1", one.around.services)

@@ -253,12 +253,13 @@ def tagged(cluster: str, run: str, job: str, attempt: int) -> ActiveApplication:
     return ActiveApplication(f"{cluster}{run}{job}{attempt}", "", Tag(cluster, run, job, attempt))
 
 
-def test_orphans_are_earlier_attempts_of_the_job_and_what_an_earlier_run_has_left() -> None:
+def test_orphans_are_earlier_attempts_of_the_job_and_what_an_ended_run_has_left() -> None:
     mine = Tag("c", "r", "j", 2)
     alive = [tagged("c", "r", "j", 2), tagged("c", "r", "other", 1), tagged("d", "old", "j", 1)]
+    alive += [tagged("c", "beside", "theirs", 1)]  # Another run of the cluster may be under way.
     dead = [tagged("c", "r", "j", 1), tagged("c", "old", "j", 3), tagged("c", "old", "other", 1)]
 
-    assert dead == executors.orphans([*alive, *dead], mine)
+    assert dead == executors.orphans([*alive, *dead], mine, ended_runs=["older", "old"])
 
 
 def kept(job: str, driver: str) -> ActiveApplication:
@@ -279,10 +280,11 @@ def test_what_a_driver_has_kept_for_itself_is_no_orphan() -> None:
     assert [] == executors.orphans(found, Tag("c", "r", "j", 2, "same"), "same")
 
 
-def test_a_driver_that_has_no_job_yet_ends_only_what_an_earlier_run_has_left() -> None:
+def test_a_driver_that_has_no_job_yet_ends_only_what_an_ended_run_has_left() -> None:
     found = [tagged("c", "r", "j", 1), tagged("c", "old", "j", 1)]
 
-    assert found[1:] == executors.orphans(found, Tag("c", "r", "", 0))
+    assert found[1:] == executors.orphans(found, Tag("c", "r", "", 0), ended_runs=["old"])
+    assert [] == executors.orphans(found, Tag("c", "r", "", 0))
 
 
 @pytest.mark.parametrize("tag", [Tag("c", "r", "j", 7, "d"), Tag("a/b", "ü ,%", "", 0)])

@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.ha import ground
 from understudy.core.recovery import (
+    ENDED_LATELY_MAX,
     AnswerRun,
     Bootstrap,
     Bygone,
@@ -14,10 +16,13 @@ from understudy.core.recovery import (
     SubmitRun,
     Verdict,
     bootstrap,
+    bound,
     differences,
+    ended_lately,
     is_outdated,
     judge,
     needs_plan,
+    rank,
 )
 from understudy.model import (
     ApplicationId,
@@ -339,3 +344,52 @@ def test_a_start_is_of_the_unfinished_run_or_it_is_said_how_it_differs(
 
     assert len(expected) == len(found)
     assert all(said.startswith(start) for said, start in zip(found, expected, strict=True))
+
+
+def registry_of(*runs: str) -> RegistryBody:
+    """Return a registry that links these runs, in the order of their submission."""
+    links = {
+        ApplicationId(f"of {run}"): RegistryLink(document=f"application-{run}", run_id=RunId(run))
+        for run in runs
+    }
+    return RegistryBody(cluster_id="c", incarnation="i", applications=links)
+
+
+@pytest.mark.parametrize(
+    ("linked", "before", "expected"),
+    [
+        ([], None, None),
+        ([], "monday", "monday"),
+        (["monday"], None, "monday"),
+        (["monday", "tuesday"], None, "monday"),
+        (["monday", "tuesday"], "tuesday", "tuesday"),
+        (["tuesday"], "monday", "tuesday"),
+    ],
+)
+def test_a_standby_follows_one_run_until_it_has_ended(
+    linked: list[str], before: str | None, expected: str | None
+) -> None:
+    assert expected == bound(registry_of(*linked), RunId(before) if before else None)
+
+
+def test_main_is_executed_by_priority_then_where_an_attempt_may_run_then_in_order() -> None:
+    idle = ground.job(1)
+    runs = replace(idle, intent=ground.intent())
+    ranks = {
+        "urgent": rank(1, 9.0, [idle]),
+        "adopting": rank(0, 3.0, [idle, runs]),
+        "first": rank(0, 1.0, [idle]),
+        "second": rank(0, 2.0, []),
+    }
+
+    assert ["urgent", "adopting", "first", "second"] == sorted(ranks, key=ranks.__getitem__)
+
+
+def test_of_the_runs_that_have_ended_the_last_ones_are_told() -> None:
+    stones = {RunId(run): stone(run, ended_at) for run, ended_at in (("c", 3.0), ("b", 2.0))}
+    ended = {RunId(f"old-{number}"): ApplicationStatus.FINISHED for number in range(200)}
+    registry = RegistryBody(cluster_id="c", incarnation="i", tombstones=stones, ended=ended)
+    told = ended_lately(registry)
+
+    assert ("old-199", "b", "c") == told[-3:]
+    assert ENDED_LATELY_MAX == len(told)

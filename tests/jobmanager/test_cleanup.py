@@ -29,11 +29,12 @@ from understudy.ha.format import digest
 from understudy.ha.result_store import application_results
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.effort import CleanupStrategy
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import read_tombstone
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import (
     ApplicationDocument,
     ApplicationResult,

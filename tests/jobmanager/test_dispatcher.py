@@ -22,12 +22,13 @@ from understudy.ha.blobs import BlobStore
 from understudy.ha.election import Leadership
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.job_manager import until_there_is_a_run
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import tombstones
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import (
     ApplicationResult,
     ApplicationStatus,
@@ -49,6 +50,19 @@ USED = JobId("f" * 32)
 DAMAGED = b"garbage"
 
 
+class Mains:
+    """Where nobody gets a process; see `MainProcesses`."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Semaphore(0)
+        """Grows with each application that is to be executed."""
+
+    async def take(self) -> None:
+        """See `MainProcesses.take`."""
+        self.asked.release()
+        await asyncio.Future()
+
+
 @dataclass
 class Grant:
     """One term of a JobManager, and what was true when its address was published."""
@@ -61,6 +75,7 @@ class Grant:
 
     def __post_init__(self) -> None:
         self.stores = ground.services(self.durable)
+        self.mains = Mains()
         self.serves = asyncio.Event()
         around = Surroundings(
             me=Incarnation("me"),
@@ -68,7 +83,7 @@ class Grant:
             rest="",
             configuration=Configuration(self.settings),
             services=self.stores,
-            mains=cast("MainProcesses", None),
+            mains=cast("MainProcesses", self.mains),
             locks=cast("Locks", NoLocks()),
             reporter=Silent(),
             clock=virtual_clock(),
@@ -230,7 +245,7 @@ def test_each_leader_of_a_standing_cluster_waits_where_a_document_is_damaged(
     run_virtual(main())
 
 
-def test_a_leader_that_waits_begins_anew_once_the_document_is_repaired() -> None:
+def test_an_application_is_executed_in_the_same_term_once_its_document_is_repaired() -> None:
     async def main() -> None:
         durable = Durable()
         stored = await ground.submitted(ground.services(durable))
@@ -240,10 +255,12 @@ def test_a_leader_that_waits_begins_anew_once_the_document_is_repaired() -> None
         grant = Grant(durable, 2, binding(), STAYS)
         leading = asyncio.ensure_future(grant.lead())
         await grant.serves.wait()
+        assert [ground.APPLICATION] == list(grant.dispatcher.attention)
         await durable.register.swap(stored.key, entry.value, damaged)
+        await asyncio.wait_for(grant.mains.asked.acquire(), 60)
 
-        with pytest.raises(LeadershipLost, match="recovered again"):
-            await leading
+        assert {} == grant.dispatcher.attention
+        leading.cancel()
 
     run_virtual(main())
 

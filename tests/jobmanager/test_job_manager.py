@@ -17,7 +17,7 @@ from understudy.jobmanager import job_manager
 from understudy.jobmanager.dispatcher import Binding
 from understudy.jobmanager.job_manager import JobManager, until_there_is_a_run
 from understudy.jobmanager.resource_manager import ResourceManager
-from understudy.model import ApplicationStatus, Pointer, RunId, Tombstone
+from understudy.model import ApplicationId, ApplicationStatus, Pointer, RunId, Tombstone
 
 PATIENCE_S = 30.0
 
@@ -107,6 +107,43 @@ def test_without_an_application_it_waits_for_a_run_that_has_not_ended_before() -
         return found
 
     assert [True, True] == asyncio.run(story())
+
+
+def test_in_a_cluster_that_stays_it_contends_before_there_is_a_run() -> None:
+    async def story() -> list[str]:
+        contended: list[str] = []
+        session = Binding(None, False, None, session=True)
+        around = SimpleNamespace(services=ground.services(Durable()))
+        process: Any = SimpleNamespace(
+            _binding=session, around=around, ended=None, waits_for_run=False, _lead=None
+        )
+
+        async def contend(lead: object) -> None:
+            contended.append("contends")
+            process.ended = "ended"
+
+        process._election = SimpleNamespace(run=contend)
+        async with asyncio.timeout(PATIENCE_S):
+            await JobManager._until_ended(process)
+        return contended
+
+    assert ["contends"] == asyncio.run(story())
+
+
+def test_a_standby_of_many_runs_keeps_to_the_one_that_it_follows() -> None:
+    async def story() -> list[RunId | None]:
+        stores = ground.services(Durable())
+        await stores.registry.claim(1, ephemeral=False)
+        found = []
+        process: Any = SimpleNamespace(_binding=binding(), around=SimpleNamespace(services=stores))
+        for run in ("monday", "tuesday"):
+            record = ground.record(RunId(run), ApplicationId(f"of {run}"))
+            await stores.applications.put(1, record, stores.applications.new_directory())
+            await JobManager._look_at_registry(process, first=False)
+            found.append(process._binding.bound)
+        return found
+
+    assert ["monday", "monday"] == asyncio.run(story())
 
 
 def test_a_run_that_ended_while_it_waited_or_that_it_is_here_for_is_answered() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.ha import ground
 from tests.jobmanager.test_resource_manager import ended
-from understudy.core.application import Execute
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.job_slots import JobSlots
 
@@ -34,7 +35,10 @@ def test_an_end_is_settled_by_the_stored_job(
         job_id: SimpleNamespace(attempt=attempt, result=result)
         for job_id, (attempt, result) in stored.items()
     }
-    jobs: Any = SimpleNamespace(entries=entries, context=None)
+    context = SimpleNamespace(
+        record=ground.record(), incarnation="", directory="", ended_runs=tuple
+    )
+    jobs: Any = SimpleNamespace(entries=entries, context=context)
 
     assert settled == JobSlots(jobs).is_settled(ended())
 
@@ -46,8 +50,8 @@ class EndedError(Exception):
 def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> None:
     done: list[str] = []
 
-    def execute(event: object) -> None:
-        assert isinstance(event, Execute)
+    def begin(work: Coroutine[Any, Any, None]) -> None:
+        work.close()
         raise EndedError
 
     async def nothing() -> None:
@@ -60,7 +64,9 @@ def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> No
             _end_main=nothing,
             context=SimpleNamespace(resources=SimpleNamespace(serve=done.append)),
             slots="serves",
-            enqueue=execute,
+            served=SimpleNamespace(set=lambda: done.append("is known to be served")),
+            _hold_turn=nothing,
+            _spawn=begin,
         )
         with pytest.raises(ExceptionGroup) as caught:
             await Application.run(application)
@@ -69,4 +75,4 @@ def test_an_application_takes_taskmanagers_in_once_its_jobs_have_masters() -> No
 
     asyncio.run(main())
 
-    assert ["recovers", "serves"] == done
+    assert ["recovers", "serves", "is known to be served"] == done

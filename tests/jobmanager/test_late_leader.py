@@ -45,12 +45,14 @@ from understudy.jobmanager.application import Application, ApplicationSettings
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.checkpoint_news import CheckpointNews
 from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.job_master import JobMaster, JobMasterContext
 from understudy.jobmanager.main_process import MainProcesses
+from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import RESULT_LOST, forget_expired, read_tombstone, tombstones
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
@@ -443,6 +445,10 @@ def context(
     )
 
 
+async def _no_code() -> str:
+    return ""
+
+
 async def end_application(
     stores: HighAvailabilityServices, term: int, registry: RegistryBody
 ) -> ApplicationDocument:
@@ -451,9 +457,9 @@ async def end_application(
     application = Application(
         stored,
         context(stores, stored, term),
-        ApplicationSettings(Strategy.of(Configuration({})), None, 5.0, "", (), ()),
+        ApplicationSettings(Strategy.of(Configuration({})), None, 5.0, (), _no_code),
         stores,
-        cast("MainProcesses", None),
+        MainQueue(cast("MainProcesses", None), 1),
         None,
     )
     if stored.body.result is None:

@@ -383,6 +383,12 @@ MUTANTS = (
         CORE + "liveness.py",
     ),
     _mutant(
+        "what another run of the cluster has in Spark is ended", 3, "core/executors.py",
+        "            one.tag.run_id in ended\n",
+        "            one.tag.run_id != tag.run_id\n",
+        CORE + "executors.py",
+    ),
+    _mutant(
         "orphans run on for twice their time", 3, "core/liveness.py",
         "return answered_request_sent_at + orphan_s",
         "return answered_request_sent_at + 2 * orphan_s",
@@ -402,9 +408,41 @@ MUTANTS = (
     ),
     _mutant(
         "a slot is given twice", 3, "core/slots.py",
-        "        if driver not in taken\n",
-        "",
+        "                if seat.driver in taken or seat.state is DriverState.ENDING:\n",
+        "                if seat.state is DriverState.ENDING:\n",
         CORE + "slots.py",
+    ),
+    _mutant(
+        "a job runs in another application's driver", 3, "core/slots.py",
+        "if seat.state is DriverState.WARM and seat.purpose in (purpose, ANY)",
+        "if seat.state is DriverState.WARM",
+        CORE + "slots.py",
+    ),
+    _mutant(
+        "an application that fails again and again ends the term of all", 9,
+        "jobmanager/linked_application.py",
+        " or (damage is None and self._alone()):",
+        " or damage is None:",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    _mutant(
+        "what is stored beside a running application is swept", 7, "jobmanager/dispatcher.py",
+        "            if self._group and (self.applications or self._submissions):\n",
+        "            if False:\n",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    _mutant(
+        "the end of an application removes the code of others", 5, "process/code.py",
+        "    if kept:\n        for laid_out",
+        "    if False:\n        for laid_out",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    _mutant(
+        "attempts of an application that cannot be read are stopped", 9,
+        "jobmanager/resource_manager.py",
+        " and one.application_id not in self._parked",
+        "",
+        "tests/jobmanager/test_resource_manager.py",
     ),
     _mutant(
         "restarts have no bound", 8, "core/restart.py",

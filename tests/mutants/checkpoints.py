@@ -123,8 +123,8 @@ CHECKPOINTS = (
     ),
     mutant(
         "checkpoints are swept while their jobs cannot be read", 9, REGISTRY,
-        "            except (DataError, NotFoundError):\n                return swept",
-        "            except (DataError, NotFoundError):\n                continue",
+        "        except (DataError, NotFoundError):\n            return swept",
+        "        except (DataError, NotFoundError):\n            jobs = []",
         ON_STORE,
     ),
     mutant(

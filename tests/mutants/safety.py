@@ -120,9 +120,9 @@ SAFETY = (
         "tests/jobmanager/test_awaited_results.py",
     ),
     mutant(
-        "what a successor has removed is damage", 9, "jobmanager/dispatcher.py",
-        "            if highest > term:",
-        "            if False:",
+        "what a successor has removed is damage", 9, "jobmanager/attention.py",
+        "        if highest > term:",
+        "        if False:",
         "tests/jobmanager/test_late_leader.py",
     ),
     mutant(
@@ -134,8 +134,8 @@ SAFETY = (
     ),
     mutant(
         "a sweep believes what an older term may still change", 7, "ha/registry.py",
-        "segment = await segment_document(self._register, key).claim(term)",
-        "segment = await segment_document(self._register, key).read()",
+        "segment_document(self._register, key).claim(term)",
+        "segment_document(self._register, key).read()",
         "tests/sim/test_worlds.py::test_a_world_that_has_failed_once_does_not_fail_again",
     ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from tests.sim.hosts import SimProcess
 from tests.sim.program import DRIFT, LIMITS, RARE_BLOWS, SILENCE, Blow
 from understudy.errors import LeadershipLost
 from understudy.jobmanager.application import Application
+from understudy.jobmanager.job_manager import JobManager
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -98,11 +99,17 @@ def _strike_host(world: World, blow: Blow) -> None:
                     link.reset()
 
 
+def executed(manager: JobManager) -> Application | None:
+    """Return the application that a JobManager executes, if it leads and has come so far."""
+    linked = manager.term.dispatcher.applications.values() if manager.term else ()
+    return next((one.application for one in linked if one.application), None)
+
+
 def cancel(world: World) -> None:
     """Cancel the application, if somebody leads who knows it."""
     for process in world.leading():
         manager = world.managers[process.incarnation]
-        application = manager.term.dispatcher.application if manager.term else None
+        application = executed(manager)
         if application is None:
             continue
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tests.sim.hosts import SimProcess
-from tests.sim.program import Odds
+from tests.sim.program import LOOPS, LOOPS_MAX, SLOW, Odds
 from understudy.errors import NotFoundError
 from understudy.ha.register import Conflict, Entry
 from understudy.ha.retrieval import LEADER_KEY
@@ -41,6 +41,9 @@ FATES = (
 
 SINGLE = ("create", "write", "remove", "publish", "delete", "delete_tree", "prune")
 """Requests that something on the way may send again by itself."""
+
+SLOW_STORAGE_S = (2.0, 6.0)
+"""How much longer each call takes for an application whose storage is slow."""
 
 LATE_S_MAX = 9.0
 SLOW_S = 3.0
@@ -244,6 +247,13 @@ class SimStorage(InlineStorage):
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """See `Storage.run`; code is laid out nowhere, as nothing here imports it."""
+        trouble, run = self._world.trouble(" ".join(one for one in args if isinstance(one, str)))
+        if trouble == SLOW:
+            await asyncio.sleep(self._process.chance.uniform(*SLOW_STORAGE_S))
+        if function is code.lay_out and trouble == LOOPS:
+            self._world.loops[run] += 1
+            if self._world.loops[run] <= LOOPS_MAX:
+                raise RuntimeError(LOOPS)
         if function is code.lay_out or function is code.remove_layouts:
             return Path("/code")  # type: ignore[return-value]
         verb = getattr(function, "__name__", "run")

@@ -27,16 +27,20 @@ def check_end(world: World) -> None:
     told = {**registry.ended, **{run: one.status for run, one in registry.tombstones.items()}}
     for ended in world.ended:
         watch.demand(told.get(ended.run_id) is ended.status, f"{ended}, and registered is {told}")
-    watch.demand(len(told) == 1, f"{len(told)} runs")
-    for tombstone in registry.tombstones.values():
-        _check_tombstone(world, tombstone)
+    runs = set(world.runs) if world.profile.session else {*told}
+    watch.demand(set(told) == runs and len(told) == len(world.runs), f"runs: {sorted(told)}")
+    files = [_check_tombstone(world, tombstone) for tombstone in registry.tombstones.values()]
+    if None not in files and not registry.ended:
+        jobs = {job.job_id for file in files if file for job in file.jobs}
+        missing = watch.acknowledged - jobs
+        watch.demand(not missing, f"jobs that were acknowledged are missing: {missing}")
     _check_leftovers(world, registry)
 
 
-def _check_tombstone(world: World, tombstone: Tombstone) -> None:
+def _check_tombstone(world: World, tombstone: Tombstone) -> TombstoneFile | None:
     watch = world.watch
     if watch.is_spoilt(tombstone.file.path):
-        return
+        return None
     data = world.storage.files.get(tombstone.file.path)
     watch.demand(data is not None, "the tombstone has no file")
     assert data is not None
@@ -58,17 +62,17 @@ def _check_tombstone(world: World, tombstone: Tombstone) -> None:
         kept = {f"{world.locations.job_results}/{job.job_id}.json" for job in file.jobs}
         lost = kept - set(world.storage.files)
         watch.demand(not lost, f"results that were to be kept are gone: {sorted(lost)}")
-    missing = watch.acknowledged - {job.job_id for job in file.jobs}
-    watch.demand(not missing, f"jobs that were acknowledged are missing: {missing}")
     if world.profile.must_finish and not (watch.cancelled or world.person.costs):
         finished = tombstone.status is ApplicationStatus.FINISHED
         watch.demand(finished, f"it should have finished: {file.result.failure}")
+    return file
 
 
 def _check_leftovers(world: World, registry: RegistryBody) -> None:
     watch, here = world.watch, world.locations
     keys = set(world.entries) - {REGISTRY_KEY} - watch.left_late - world.person.put
-    if world.done_at - world.profile.timing.retry_s < world.profile.faults_end + SLOW_WAKE_S:
+    soon = world.done_at - world.profile.timing.retry_s < world.profile.faults_end + SLOW_WAKE_S
+    if soon or world.profile.session:
         keys -= {LEADER_KEY}  # The last leader tried to remove it, once, and was hindered.
     watch.demand(not keys, f"left in the register: {sorted(keys)}")
     allowed = {stone.file.path for stone in registry.tombstones.values()} | world.person.put

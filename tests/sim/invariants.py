@@ -26,6 +26,7 @@ from understudy.ha.retrieval import _format as leader_format
 from understudy.jobmanager.redeployment import Changes
 from understudy.model import (
     ApplicationDocument,
+    ApplicationId,
     ApplicationRecord,
     Checkpoints,
     Incarnation,
@@ -37,7 +38,7 @@ from understudy.model import (
     RunId,
     Segment,
 )
-from understudy.rpc.messages import Deploy, JobDone
+from understudy.rpc.messages import Deploy, JobDone, RunMain
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -45,6 +46,14 @@ if TYPE_CHECKING:
 
 class InvariantError(AssertionError):
     """An invariant does not hold."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """By whom a job was written."""
+
+    application: ApplicationId
+    term: int
 
 
 @dataclass
@@ -66,7 +75,7 @@ class Watch:
     removed_keys: set[str] = field(default_factory=set)
     jobs: dict[JobId, JobEntry] = field(default_factory=dict)
     attempts: dict[JobId, Living] = field(default_factory=dict)
-    main: Living | None = None
+    mains: dict[ApplicationId, Living] = field(default_factory=dict)
     staged: dict[JobId, int] = field(default_factory=dict)
     """Attempts whose success is staged durably."""
     acknowledged: set[JobId] = field(default_factory=set)
@@ -289,7 +298,8 @@ class Watch:
             for entry in self._entries(body):
                 done = entry.result is not None
                 self.demand(done, f"{entry.name} has no result, but its application has")
-            over = self.main is None or self._over(self.main)
+            main = self.mains.get(body.application_id)
+            over = main is None or self._over(main)
             self.demand(over or self.torn, "main lives on")
         if new.clean:
             for entry in self._entries(body):
@@ -329,9 +339,9 @@ class Watch:
                 kept = known.body if known and isinstance(known.body, Checkpoints) else None
                 self.kept.linked(entry, kept)
             if old:
-                self._job(old, entry, term)
+                self._job(old, entry, Written(body.application_id, term))
 
-    def _job(self, old: JobEntry, new: JobEntry, term: int) -> None:
+    def _job(self, old: JobEntry, new: JobEntry, by: Written) -> None:
         name = new.name
         if old.result and new.result is None and self._is_discarded(old, old.result):
             return
@@ -342,7 +352,7 @@ class Watch:
             living = self.attempts.get(old.job_id)
             dead = living is None or self._over(living)
             self.demand(dead, f"{name}: attempt {new.attempt}, and the last one lives")
-            self._intended(new, term)
+            self._intended(new, by)
         if new.result and not old.result:
             dead = new.job_id not in self.attempts or self._over(self.attempts[new.job_id])
             finished = new.result.status is JobStatus.FINISHED
@@ -358,11 +368,11 @@ class Watch:
             if b.clean:
                 self._cleaned(new)
 
-    def _intended(self, entry: JobEntry, term: int) -> None:
+    def _intended(self, entry: JobEntry, by: Written) -> None:
         """Demand that an attempt is of the code that is deployed, unless somebody deploys now."""
         assert entry.intent is not None
         for application in self.applications():
-            if application.term == term:
+            if (application.body.application_id, application.term) == (by.application, by.term):
                 deployed = application.body.deployment
                 found = (entry.intent.deployment, entry.deployment)
                 self.demand(found == (deployed, deployed), f"{entry.name} is of {found}")
@@ -475,14 +485,18 @@ class Watch:
         if living and living.number == attempt:
             del self.attempts[job_id]
 
-    def main_began(self, process: SimProcess, execution: int, version: int) -> None:
+    def main_began(self, process: SimProcess, run: RunMain, version: int) -> None:
         """An execution of ``main`` begins."""
-        self.world.tell(f"{process.name} executes main for the {execution}. time")
-        over = self.main is None or self._over(self.main)
+        of = f" of {run.run_id}" if self.world.profile.session else ""
+        self.world.tell(f"{process.name} executes main{of} for the {run.execution}. time")
+        main = self.mains.get(run.application_id)
+        over = main is None or self._over(main)
         self.demand(over or self.torn, "main is executed twice at once")
-        self.main = Living(process, execution)
+        self.mains[run.application_id] = Living(process, run.execution)
         for known in self.documents.values():
-            if isinstance(known.body, ApplicationDocument) and self.in_good_standing(process):
+            if not isinstance(known.body, ApplicationDocument):
+                continue
+            if known.body.application_id == run.application_id and self.in_good_standing(process):
                 self.demand(known.body.result is None, "main is executed after its end")
                 expected = self.deployments.get(known.body.deployment, version)
                 self.demand(version == expected, f"main is of version {version}")

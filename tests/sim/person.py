@@ -11,9 +11,10 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.sim.blows import executed
 from tests.sim.hosts import SimProcess
-from tests.sim.program import CHECKPOINT_ACTS, Act
-from understudy.errors import DataError, LeadershipLost, NotFoundError
+from tests.sim.program import CHECKPOINT_ACTS, LOOPS, Act
+from understudy.errors import DataError, LeadershipLost, NotFoundError, StorageError
 from understudy.ha import layout
 from understudy.ha.register import Entry
 from understudy.ha.registry import APPLICATION_PREFIX, REGISTRY_KEY, SEGMENT_PREFIX
@@ -247,7 +248,7 @@ class Person:
         world = self._world
         for process in world.leading():
             manager = world.managers[process.incarnation]
-            application = manager.term.dispatcher.application if manager.term else None
+            application = executed(manager)
             if application is None:
                 continue
             world.watch.cancelled = True
@@ -278,7 +279,8 @@ class Person:
             return
         for process in world.leading():
             manager = world.managers[process.incarnation]
-            attention = manager.term.dispatcher.attention if manager.term else {}
+            known = manager.term.dispatcher.attention if manager.term else {}
+            attention = {key: why for key, why in known.items() if not _passes(why)}
             if not attention:
                 continue
             words = " ".join((*attention, *attention.values()))
@@ -290,6 +292,13 @@ class Person:
                 f"{process.name} needs attention again and again: {attention}",
             )
             process.crash_now(f"by somebody who has put {', '.join(named)} right")
+
+
+def _passes(why: str) -> bool:
+    """Say whether something is tried again that the storage or the register has refused."""
+    return LOOPS in why or any(
+        f"{error.__name__}: " in why for error in (TimeoutError, OSError, StorageError)
+    )
 
 
 Matches = Callable[[str, tuple[str, str]], bool]

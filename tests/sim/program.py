@@ -162,6 +162,32 @@ class Deployment:
     """... and discards the result of a job, if there is one."""
 
 
+SLOW = "its storage is slow"
+LOOPS = "it fails again and again"
+LOOPS_MAX = 5
+"""So often it fails."""
+
+TROUBLE_S = 300.0
+"""How much longer an application in trouble may take."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """An application that somebody submits to the cluster, beside the first one."""
+
+    number: int
+    at: float
+    program: Program
+    priority: int = 0
+    trouble: str = ""
+    """`SLOW`, `LOOPS` or nothing."""
+
+    @property
+    def run(self) -> str:
+        """Return its run id."""
+        return f"other-{self.number}"
+
+
 @dataclass
 class Profile:
     """One world."""
@@ -184,6 +210,9 @@ class Profile:
     blows: list[Blow] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     deployments: list[Deployment] = field(default_factory=list)
+    session: bool = False
+    """The cluster takes applications, the first one too, for as long as it is there."""
+    others: list[Other] = field(default_factory=list)
     other_timing: Timing | None = None
     """What every second JobManager is configured with."""
     revised: tuple[Program, ...] = ()
@@ -220,7 +249,8 @@ class Profile:
     def must_finish(self) -> bool:
         """Say whether only FINISHED is right: drivers killed again and again fail the run."""
         killed = sum(blow.kind == "crash a driver" for blow in self.blows)
-        finish = all(program.must_finish for program in self.programs)
+        programs = [*self.programs, *(other.program for other in self.others)]
+        finish = all(program.must_finish for program in programs)
         return finish and killed < KILLED_MAX and not self.strikes
 
     @property
@@ -240,12 +270,17 @@ class Profile:
         silence_s = GRACE_S + ORPHAN_S
         calls_s = 3 * self.storage_deadline_s + 4 * self.register_deadline_s
         pauses_s = 4 * 60.0
-        work_s = 2 * sum(program.longest_s for program in self.programs)
+        programs = [*self.programs, *(other.program for other in self.others)]
+        work_s = 2 * sum(program.longest_s for program in programs) + 30 * len(self.others)
+        work_s += TROUBLE_S * any(other.trouble for other in self.others)
         return takeover_s + silence_s + calls_s + pauses_s + work_s
 
 
-def draw(seed: int, *, checkpoints: bool = True) -> Profile:
-    """Draw a world; without checkpoints it is what it was before there were any."""
+def draw(seed: int, *, checkpoints: bool = True, many: bool = False) -> Profile:
+    """Draw a world; without checkpoints it is what it was before there were any.
+
+    ``many``: several applications are submitted to a cluster that stays.
+    """
     chance = random.Random(seed)
     one_host = chance.random() < 0.5
     timing = Timing(*chance.choice(LEASES))
@@ -279,7 +314,24 @@ def draw(seed: int, *, checkpoints: bool = True) -> Profile:
         _draw_silence(random.Random(f"silence {seed}"), profile)
     if checkpoints:
         _draw_checkpoints(random.Random(f"checkpoints {seed}"), profile)
+    if many:
+        _draw_others(random.Random(f"others {seed}"), profile)
     return profile
+
+
+def _draw_others(chance: random.Random, profile: Profile) -> None:
+    """Draw further applications: some of their own, some with what the first one does."""
+    profile.session, profile.deployments, profile.revised = True, [], ()
+    for number in range(1, 1 + chance.choice((1, 2, 3, 5))):
+
+        def named(job: Job, number: int = number) -> Job:
+            return replace(job, name=f"{job.name}{number}", cancelled=False)
+
+        program = _program(chance).changed(named)
+        at = chance.choice((0.0, chance.uniform(0, 40)))
+        priority = chance.choice((0, 0, 0, 1))
+        trouble = chance.choice(("", "", "", "", SLOW, LOOPS))
+        profile.others.append(Other(number, at, program, priority, trouble))
 
 
 def _draw_checkpoints(chance: random.Random, profile: Profile) -> None:

@@ -1,8 +1,9 @@
 """Which world: a seed, and what is taken out of what it draws.
 
-``17`` is a world as drawn, ``17 without blow.3 register.late`` the same one without the fourth
-blow and without late calls to the register. A world that fails is shrunk to such a text; it stands
-in `seeds.txt`, and ``pytest tests/sim --seed "17 without blow.3"`` runs it again.
+``17`` is a world as drawn, ``17 many`` one with several applications, ``17 without blow.3
+register.late`` the first one without the fourth blow and without late calls to the register. A
+world that fails is shrunk to such a text; it stands in `seeds.txt`, and ``pytest tests/sim --seed
+"17 without blow.3"`` runs it again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from tests.sim.program import Job, Odds, Profile, Program, draw
 
 WITHOUT = "without"
+MANY = "many"
 CHECKPOINTS = "checkpoints"
 
 SHORTEST_S = 2.0
@@ -26,14 +28,18 @@ class Spec:
 
     seed: int
     without: tuple[str, ...] = ()
+    many: bool = False
+    """Several applications are submitted to a cluster that stays."""
 
     @staticmethod
     def parse(text: str) -> Spec:
         """Read a world's text; raises `ValueError`."""
         seed, *words = text.split()
+        many = words[:1] == [MANY]
+        words = words[many:]
         if words and words[0] != WITHOUT:
             raise ValueError(f"{text!r}: expected a seed, or a seed, {WITHOUT!r}, and what")
-        spec = Spec(int(seed), tuple(words[1:]))
+        spec = Spec(int(seed), tuple(words[1:]), many)
         spec.profile()
         return spec
 
@@ -43,13 +49,16 @@ class Spec:
 
     def profile(self) -> Profile:
         """Draw the world, and take out what is to be left out; raises `ValueError`."""
-        profile = draw(self.seed, checkpoints=CHECKPOINTS not in self.without)
+        checkpoints = CHECKPOINTS not in self.without
+        profile = draw(self.seed, checkpoints=checkpoints, many=self.many)
         for name in self.without:
             _cut(profile, name)
         return profile
 
     def __str__(self) -> str:
-        return " ".join((str(self.seed), *((WITHOUT, *self.without) if self.without else ())))
+        many = (MANY,) if self.many else ()
+        without = (WITHOUT, *self.without) if self.without else ()
+        return " ".join((str(self.seed), *many, *without))
 
 
 def possible_cuts(profile: Profile) -> Iterator[str]:
@@ -58,6 +67,8 @@ def possible_cuts(profile: Profile) -> Iterator[str]:
         yield f"after.{profile.faults_end / 2:.0f}"
         yield f"after.{profile.faults_end * 0.8:.0f}"
     yield from ("register", "storage", "blows", "acts", "deployments", "clients", "strikes")
+    if profile.others:
+        yield "others"
     yield from (CHECKPOINTS, "cancel", "timing", "detours", "drift", "wire", "locks", "standing")
     for kind, some in _numbered(profile):
         yield from (f"{kind}.{one.number}" for one in some)
@@ -68,7 +79,8 @@ def possible_cuts(profile: Profile) -> Iterator[str]:
             for one in fields(Odds)
             if getattr(odds, one.name) != one.default
         )
-    for job in [job for program in profile.programs for job in program.jobs()]:
+    programs = [*profile.programs, *(other.program for other in profile.others)]
+    for job in [job for program in programs for job in program.jobs()]:
         yield f"job.{job.name}"
         if job != Job(job.name, job.runs_s):
             yield f"troubles.{job.name}"
@@ -87,6 +99,7 @@ def _numbered(profile: Profile) -> list[tuple[str, list[Any]]]:
         ("blow", list(profile.blows)),
         ("act", list(profile.acts)),
         ("deployment", list(profile.deployments)),
+        ("other", list(profile.others)),
     ]
 
 
@@ -103,9 +116,9 @@ def _cut(profile: Profile, name: str) -> None:
         case "register" | "storage":
             default = next(one.default for one in fields(Odds) if one.name == which)
             setattr(getattr(profile, what), which, default)
-        case "blows" | "acts" | "deployments":
+        case "blows" | "acts" | "deployments" | "others":
             getattr(profile, what).clear()
-        case "blow" | "act" | "deployment":
+        case "blow" | "act" | "deployment" | "other":
             some: list[Any] = getattr(profile, f"{what}s")
             some[:] = [one for one in some if one.number != int(which)]
         case "job" | "troubles":
@@ -113,6 +126,10 @@ def _cut(profile: Profile, name: str) -> None:
             profile.revised = tuple(
                 _without_job(program, which, wholly=what == "job") for program in profile.revised
             )
+            profile.others = [
+                replace(one, program=_without_job(one.program, which, wholly=what == "job"))
+                for one in profile.others
+            ]
         case "checkpoints":
             pass  # They were not drawn.
         case "detours":

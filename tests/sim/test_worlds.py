@@ -8,13 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.sim.program import LOOPS, SLOW, Job, Odds, Other, Program, draw
 from tests.sim.shrink import Patience, keep, told
 from tests.sim.spec import Spec
 from tests.sim.world import World
+from understudy.model import RunId
 
 STORIES = [3, 11, 40, 45, 82, 110, 216, 496]
 
@@ -33,6 +37,79 @@ def test_no_fault_breaks_an_invariant_and_every_run_ends(
         print(_story(batch[0]))
     if failures:
         pytest.fail("\n\n".join(failures), pytrace=False)
+
+
+def test_no_fault_breaks_an_invariant_among_many_applications(
+    crowd: list[Spec],
+    patience: Patience,
+    record_property: Record,
+    request: pytest.FixtureRequest,
+) -> None:
+    failures = _run(crowd, patience, record_property)
+
+    if request.config.getoption("--seed", None) is not None and not failures:
+        print(_story(crowd[0]))
+    if failures:
+        pytest.fail("\n\n".join(failures), pytrace=False)
+
+
+def test_an_application_in_trouble_delays_no_other_and_ends_no_term() -> None:
+    """One has slow storage, one fails again and again; two others are as if they were alone."""
+    quick = Program((tuple(Job(name, 1.0) for name in ("x", "y")),))
+    profile = replace(draw(0), **CALM)
+    troubles = (SLOW, LOOPS, "")
+    profile.others = [
+        Other(number, 0.0, quick.changed(named(number)), trouble=trouble)
+        for number, trouble in enumerate(troubles, start=1)
+    ]
+    world = World(0, profile)
+    world.run()
+    ends = {str(run): _moment(world, f"run {run} is buried") for run in world.runs}
+
+    assert 1 == world.watch.term
+    assert max(ends["run-1"], ends["other-3"]) < 40
+    assert min(ends["other-1"], ends["other-2"]) > 40
+
+
+def test_where_nothing_happens_one_term_is_enough() -> None:
+    world = World(0, replace(draw(0), **{**CALM, "session": False}))
+    world.run()
+
+    assert 1 == world.watch.term
+    assert [RunId("run-1")] == [ended.run_id for ended in world.ended]
+
+
+CALM: dict[str, Any] = {
+    "jobmanagers": 1,
+    "taskmanagers": 1,
+    "slots": 2,
+    "spares": 0,
+    "session": True,
+    "program": Program(((Job("a", 1.0),),)),
+    "register": Odds(),
+    "storage": Odds(),
+    "blows": [],
+    "acts": [],
+    "deployments": [],
+    "revised": (),
+    "other_timing": None,
+    "clients": 0,
+    "standing": 0.0,
+    "strikes": 0.0,
+    "wire_s": 0.001,
+    "cancel_at": None,
+    "faults_end": 0.0,
+}
+
+
+def named(number: int) -> Callable[[Job], Job]:
+    """Return what gives the jobs of an application names of their own."""
+    return lambda job: replace(job, name=f"{job.name}{number}")
+
+
+def _moment(world: World, text: str) -> float:
+    (line,) = (line for line in world.story if line.endswith(text))
+    return float(line.split()[0])
 
 
 def test_a_world_that_has_failed_once_does_not_fail_again(

@@ -29,8 +29,8 @@ from understudy.jobmanager.main_process import MainProcess
 from understudy.model import Failure, JobId, JobStatus, Pointer
 from understudy.process.persist import persist
 from understudy.rpc import messages
-from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, MainMessage, Prepare
-from understudy.taskmanager.driver_pool import Driver, DriverPool
+from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, MainMessage
+from understudy.taskmanager.driver_pool import Driver, DriverPool, Opening
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -47,20 +47,20 @@ class SimPool(DriverPool):
     world: World
     process: SimProcess
 
-    async def _start(self, prepare: Prepare, slot: int | None) -> None:
+    async def _start(self, opening: Opening) -> Driver:
         # Code is laid out nowhere, as nothing here imports it.
         child = self.world.process("driver", self.process)
         ends: tuple[SimLink[DriverMessage], SimLink[DriverMessage]] = link_pair(
             self.world, self.process, child
         )
-        one = Driver(child.incarnation, slot, prepare, child, ends[0])
-        self._drivers[child.incarnation] = one
+        opening.incarnation = child.incarnation
+        one = self._employ(opening, child, ends[0])
         if self._until is not None:
             child.until(self._until)
         ends[0].send(
             messages.StartSession(
                 kind="session-less",
-                application_id=prepare.application_id,
+                application_id=opening.prepare.application_id,
                 conf={},
                 python_path=(),
                 scratch="",
@@ -68,9 +68,7 @@ class SimPool(DriverPool):
             )
         )
         self.world.live(child, SimDriver(self.world, child, ends[1]).serve())
-        listening = self._spawn(self._listen(one))
-        self._spawn(self._await_death(one, listening))
-        self.report_drivers()
+        return one
 
 
 class SimDriver:
@@ -247,7 +245,7 @@ class SimMain:
         run = envelope.message
         self._plans = run.plans
         self._version = int(run.conf.get("version", 0))
-        self._world.watch.main_began(self._process, run.execution, self._version)
+        self._world.watch.main_began(self._process, run, self._version)
         self._process.machine.spawn(self._receive())
         failure = None
         try:
@@ -260,7 +258,7 @@ class SimMain:
         self._process.exit(1 if failure else 0)
 
     async def _main(self, run: messages.RunMain) -> None:
-        program = self._world.profile.programs[self._version]
+        program = self._world.program(run.run_id, self._version)
         assignment = Assignment(run.application_id, run.first_job_id, run.first_job_name)
         for stage in program.path(run.execution):
             waits: list[Callable[[], Awaitable[None]]] = []

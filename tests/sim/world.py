@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,19 +27,22 @@ from tests.sim.ending import check_end
 from tests.sim.hosts import STANDING_S_MAX, Host, SimGuardianLink, SimProcess
 from tests.sim.invariants import InvariantError, Watch
 from tests.sim.person import Person
-from tests.sim.program import LIMITS, Job, Odds, Profile, draw
+from tests.sim.program import LIMITS, Job, Odds, Profile, Program, draw
+from tests.sim.submitting import submit
 from tests.sim.wire import Listening, SimLink, SimNetwork
 from tests.sim.workers import SimMains, SimPool
 from tests.support.memory_storage import MemoryStorage
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.ha.backends.embedded import EmbeddedRegister
+from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices, Locations
-from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
+from understudy.jobmanager.dispatcher import Binding
 from understudy.jobmanager.job_manager import JobManager, JobManagerSettings
 from understudy.jobmanager.submission import Submission
-from understudy.model import Incarnation, LeaderRecord, RunId
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
+from understudy.model import Incarnation, LeaderRecord, RegistryBody, RunId
 from understudy.process.liveness_lock import DeathNote
 from understudy.process.reporter import Silent
 from understudy.taskmanager.driver_pool import PoolSettings
@@ -57,6 +62,9 @@ WELL = Odds()
 DOWN = Odds(request_lost=1.0)
 SILENT = Odds(answer_lost=1.0)
 FIRST = Start()
+IDLE_S = 15.0
+"""By then a leader has swept what the last application has left."""
+
 SETTLE_S = 40.0
 """By then whatever was still under way at the end has arrived."""
 
@@ -160,8 +168,15 @@ class World:
         self.links: set[SimLink[Any]] = set()
         """Connections between hosts."""
         self.hosts: list[Host] = []
-        programs = self.profile.programs
+        self.submitted: set[RunId] = set()
+        """What was acknowledged, in a cluster that stays."""
+        others = self.profile.others
+        self._others = {one.run: one.program for one in others}
+        programs = [*self.profile.programs, *self._others.values()]
         self._jobs = {job.name: job for program in programs for job in program.jobs()}
+        self._idle_since: float | None = None
+        self.loops: Counter[str] = Counter()
+        """How often the execution of a run has failed."""
         self._numbers: dict[str, int] = {}
         self._odds = {"register": self.profile.register, "storage": self.profile.storage}
         self.done_at = 0.0
@@ -259,6 +274,33 @@ class World:
         """Return what a job does."""
         return self._jobs[name]
 
+    def trouble(self, paths: str) -> tuple[str, str]:
+        """Return the trouble of the application to whose storage a path belongs, and its run."""
+        for other in self.profile.others:
+            if other.trouble:
+                for one in self.watch.applications():
+                    if one.body.run_id == other.run and one.body.directory in paths:
+                        return other.trouble, other.run
+        return "", ""
+
+    def program(self, run: RunId, version: int) -> Program:
+        """Return what ``main`` of a run does."""
+        return self._others.get(run) or self.profile.programs[version]
+
+    @property
+    def runs(self) -> list[RunId]:
+        """Return the runs of all applications."""
+        return [RUN, *(RunId(one.run) for one in self.profile.others)]
+
+    def known_runs(self) -> set[RunId]:
+        """Return the runs that the registry names, ended ones too."""
+        known = self.watch.documents.get(REGISTRY_KEY)
+        body = known.body if known else None
+        if not isinstance(body, RegistryBody):
+            return set()
+        linked = {link.run_id for link in body.applications.values()}
+        return {*linked, *body.tombstones, *body.ended}
+
     def process(self, kind: str, parent: SimProcess) -> SimProcess:
         """Start a guarded child."""
         child = SimProcess(kind, self._name(kind), parent.host, self, parent)
@@ -324,6 +366,11 @@ class World:
             Client(self, number + 1).begin()
         for one in profile.deployments:
             self.time.at(one.at, lambda one=one: deploy(self, one))  # type: ignore[misc]
+        if profile.session:
+            self.time.at(0.0, lambda: submit(self, RUN, 0))
+            for other in profile.others:
+                submits = functools.partial(submit, self, RunId(other.run), other.priority)
+                self.time.at(other.at, submits)
         if profile.cancel_at is not None:
             self.time.at(profile.cancel_at, lambda: blows.cancel(self))
         self.time.at(profile.faults_end, lambda: self.tell("--- the faults end ---"))
@@ -395,6 +442,8 @@ class World:
         start = self.starts[process.incarnation]
         submission = start.submission(self.submission)
         binding = Binding(self._wanted_run(), False, submission, start.changes)
+        if profile.session:
+            binding = Binding(None, False, None, session=True)
         grace_s = profile.configuration.get(options.ADOPTION_GRACE)
         settings = JobManagerSettings(timing, grace_s)
         return JobManager(me, around, binding, settings, network, SimGuardianLink(process))
@@ -452,9 +501,30 @@ class World:
     def _is_over(self) -> bool:
         if self.broken:
             return True
+        if self.profile.session:
+            return self._is_idle()
         if not self.ended or self.time.now < self.profile.faults_end:
             return False
         return not any(process.kind == "jm" for process in self.roots)
+
+    def _is_idle(self) -> bool:
+        """Say whether the faults are over, and for some time nothing was left to do."""
+        leaders = [self.managers[one.incarnation] for one in self.leading()]
+        idle = (
+            self.time.now >= self.profile.faults_end
+            and self.submitted >= {*self.runs}
+            and bool(leaders)
+            and all(one.term and one.term.serves for one in leaders)
+            and not any(one.term and one.term.dispatcher.applications for one in leaders)
+        )
+        if not idle:
+            self._idle_since = None
+            return False
+        if self._idle_since is None:
+            self._idle_since = self.time.now
+            self.time.after(IDLE_S, lambda: None)
+        self.done_at = self.time.now
+        return self.time.now - self._idle_since >= IDLE_S
 
     def _settle(self) -> None:
         self._over = True

@@ -24,7 +24,7 @@ from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, LinkMessage, Prepare
 from understudy.rpc.wire import BlockingLink
-from understudy.taskmanager.driver_pool import Driver, DriverPool, PoolSettings
+from understudy.taskmanager.driver_pool import Driver, DriverPool, Opening, PoolSettings
 from understudy.taskmanager.outbox import Outbox
 
 DRIVER = Incarnation("driver")
@@ -111,24 +111,23 @@ class OneDriver(DriverPool):
 
     scene: Scene
 
-    async def _start(self, prepare: Prepare, slot: int | None) -> None:
+    async def _start(self, opening: Opening) -> Driver:
         ends: tuple[LocalLink[DriverMessage], LocalLink[DriverMessage]] = link_pair(
             Incarnation("pool"), DRIVER
         )
         process, told = FakeProcess(), self._outbox
         assert isinstance(told, Told)
-        driver = Driver(DRIVER, slot, prepare, process, ends[0])
-        self._drivers[DRIVER] = driver
+        opening.incarnation = DRIVER
+        driver = self._employ(opening, process, ends[0])
         self.scene = Scene(self, driver, process, ends[1], told)
-        listening = self._spawn(self._listen(driver))
-        self._spawn(self._await_death(driver, listening))
+        return driver
 
 
 async def running() -> Scene:
     """Return a pool in whose driver an attempt has been entered."""
     nobody: Any = None
     pool = OneDriver(SETTINGS, nobody, virtual_clock(), Told(), Silent(), nobody)
-    pool.prepare(WANTED)
+    pool.keep([WANTED])
     serving = asyncio.ensure_future(pool.run())
     await asyncio.sleep(0.01)
     serving.cancel()
@@ -244,7 +243,7 @@ def test_what_further_keys_hide_the_pool_hides_and_each_driver_is_told(
         settings = replace(SETTINGS, redacted_keys=("PIN",))
         children: Any = Children()
         pool = DriverPool(settings, children, SystemClock(), Told(), Silent(), _no_code)
-        await pool._start(wanted, 1)
+        await pool._start(Opening(DRIVER, 1, wanted))
         with ends[0] as channel:
             link = BlockingLink(channel, channels.driver_codec, DRIVER)
             envelope = await asyncio.to_thread(link.receive)

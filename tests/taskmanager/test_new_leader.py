@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import cast
 
 from tests.ha.test_checkpoint_store import JOB, begun, taken
@@ -56,7 +57,7 @@ class Jobs(Tenant):
     master: Master
 
     @property
-    def inboxes(self) -> dict[JobId, JobInbox]:
+    def inboxes(self) -> Mapping[JobId, JobInbox]:
         """See `Tenant.inboxes`."""
         return {JOB.job_id: self.master}
 
@@ -85,6 +86,7 @@ class Takeover:
         self.jobs.master = Master(coordinator)
         await coordinator.begin(1)
         self.resources.serve(self.jobs)
+        self.resources.open()
 
     def report(self, *reported: LinkMessage) -> None:
         """Let the drivers of the TaskManager report."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,6 +32,8 @@ from understudy.jobmanager.failure_history import HISTORY_MAX, FailureHistory, m
 from understudy.jobmanager.retention import RESULT_LOST, read_end, read_tombstone
 from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
+    ApplicationDocument,
+    ApplicationId,
     ApplicationStatus,
     Checkpoints,
     Failure,
@@ -106,13 +108,23 @@ class Directory:
             record=application.record,
         )
 
-    async def stored(self, registry: RegistryBody) -> list[ApplicationFacts]:
-        """Return the readable applications of the register.
+    def ending(
+        self, body: ApplicationDocument, entries: Mapping[JobId, JobEntry]
+    ) -> ApplicationFacts:
+        """Return the facts of an application that this leader only cleans up."""
+        return ApplicationFacts(body, entries, body.status, self._clock.wall())
 
-        `problems` names the others.
+    async def stored(
+        self, registry: RegistryBody, known: frozenset[ApplicationId] = frozenset()
+    ) -> list[ApplicationFacts]:
+        """Return the readable applications of the register, except those that are ``known``.
+
+        `problems` names the unreadable ones.
         """
         found, register = [], self._services.register
         for application, link in registry.applications.items():
+            if application in known:
+                continue
             body = None
             with contextlib.suppress(DataError):
                 body = await application_document(register, link.document, application).read()

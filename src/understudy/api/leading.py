@@ -28,6 +28,7 @@ from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.jobmanager.attention import Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.job_manager import JobManager, LeadingTerm
+from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.model import JobId, JobRecord, RegistryBody, Tombstone, TombstoneFile
 from understudy.process.reporter import LogFiles
 
@@ -189,16 +190,23 @@ class Leading:
 
     async def facts(self) -> tuple[list[ApplicationFacts], dict[str, Tombstone]]:
         """Return all applications: those linked in the registry, and tombstones by run id."""
-        dispatcher = self.term.dispatcher
         registry = await self.registry()
         buried = registry.tombstones if registry else {}
         tombstones = {str(run): stone for run, stone in buried.items()}
-        if dispatcher.application:
-            live = self.directory.live(dispatcher.application)
-            if live.body.run_id in tombstones:
-                return [], tombstones
-            return [live], tombstones
-        return (await self.directory.stored(registry) if registry else []), tombstones
+        linked = self.term.dispatcher.applications
+        known = {name: facts for name, one in linked.items() if (facts := self._known(one))}
+        if registry:
+            stored = await self.directory.stored(registry, frozenset(known))
+            known |= {one.body.application_id: one for one in stored}
+        return [one for one in known.values() if one.body.run_id not in tombstones], tombstones
+
+    def _known(self, linked: LinkedApplication) -> ApplicationFacts | None:
+        """Return an application as this leader knows it; None if it does not, or is parked."""
+        if linked.application:
+            return self.directory.live(linked.application)
+        if cleanup := linked.cleanup:
+            return self.directory.ending(cleanup.body, cleanup.jobs)
+        return None
 
     async def registry(self) -> RegistryBody | None:
         """Return the registry; None if it cannot be read, which is reported elsewhere.
@@ -252,9 +260,11 @@ class Leading:
     async def unreadable(self) -> list[Json]:
         """Return the applications of which only the link can be read."""
         dispatcher, registry = self.term.dispatcher, await self.registry()
-        if dispatcher.application or registry is None:
+        if registry is None:
             return []
-        facts = await self.directory.stored(registry)
+        facts, _ = await self.facts()
+        if len(facts) >= len(registry.applications):
+            return []
         return directory.unreadable(registry, facts, await dispatcher.problems())
 
     async def application(self, wanted: str) -> ApplicationFacts | Tombstone:

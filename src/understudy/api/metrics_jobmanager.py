@@ -21,10 +21,10 @@ from understudy.api.metrics import counter, counters, gauge, gauges, histogram
 from understudy.api.metrics_endpoint import PATH
 from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
 from understudy.core import job
-from understudy.jobmanager.cleanup import Cleanup
 from understudy.jobmanager.dispatcher import Dispatcher
 from understudy.jobmanager.effort import CleanupView
 from understudy.jobmanager.job_manager import FATES
+from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import ApplicationStatus, JobStatus, Term
 
@@ -73,7 +73,7 @@ class JobManagerMetrics(Collector):
         yield from _of_resources(resources)
         yield from self._of_applications(dispatcher)
         yield from _of_checkpoints(dispatcher, manager.around.clock.wall())
-        yield from _of_cleanup(dispatcher.cleanup)
+        yield from _of_cleanup(dispatcher)
         yield gauge(
             "understudy_attention",
             "What this leader has met that needs a person.",
@@ -121,22 +121,22 @@ class JobManagerMetrics(Collector):
         return term.number if term else 0
 
     def _of_applications(self, dispatcher: Dispatcher) -> Iterator[Metric]:
-        facts = _facts(dispatcher)
+        known = [facts for one in dispatcher.applications.values() if (facts := _facts(one))]
         yield gauges(
             "understudy_applications",
             "Applications that this leader knows, ended ones too, by state.",
-            _applications(dispatcher, facts),
+            _applications(dispatcher, known),
             ("state",),
         )
         states: dict[tuple[str, ...], float] = {(status.value,): 0 for status in JobStatus}
         attempts = 0
-        if facts:
+        for facts in known:
             for job_id, entry in facts.entries.items():
                 status = entry.result.status if entry.result else views.job_status(facts, job_id)
                 states[status.value,] += 1
                 attempts += max(0, entry.attempt - 1)
         yield gauges(
-            "understudy_jobs", "Jobs of the application that is executed, by state.", states,
+            "understudy_jobs", "Jobs of the applications that are not over, by state.", states,
             ("state",),
         )  # fmt: skip
         yield counter(
@@ -146,12 +146,12 @@ class JobManagerMetrics(Collector):
         )
 
 
-def _facts(dispatcher: Dispatcher) -> ApplicationFacts | None:
-    """Return the facts of this leader's application that counting needs.
+def _facts(linked: LinkedApplication) -> ApplicationFacts | None:
+    """Return the facts of an application that counting needs; None while it is parked.
 
     Of ended jobs, which may be thousands, only facts in memory.
     """
-    if application := dispatcher.application:
+    if application := linked.application:
         jobs = application.jobs
         live = {
             job_id: JobLive(job.status_of(master.state))
@@ -160,36 +160,36 @@ def _facts(dispatcher: Dispatcher) -> ApplicationFacts | None:
         }
         body = application.stored.body
         return ApplicationFacts(body, jobs.entries, application.status, 0.0, live)
-    if cleanup := dispatcher.cleanup:
+    if cleanup := linked.cleanup:
         return ApplicationFacts(cleanup.body, cleanup.jobs, cleanup.body.status, 0.0)
     return None
 
 
 def _applications(
-    dispatcher: Dispatcher, facts: ApplicationFacts | None
+    dispatcher: Dispatcher, known: list[ApplicationFacts]
 ) -> Mapping[tuple[str, ...], float]:
     states: dict[tuple[str, ...], float] = {(status.value,): 0 for status in ApplicationStatus}
     states[UNREADABLE,] = 0
-    current = facts.body.application_id if facts else None
-    if facts:
+    current = {facts.body.application_id for facts in known}
+    for facts in known:
         states[facts.status.value,] += 1
     if registry := dispatcher.registry:
         for stone in registry.tombstones.values():
-            if stone.application_id != current:
+            if stone.application_id not in current:
                 states[stone.status.value,] += 1
-        unreadable = dispatcher.attention.keys() & registry.applications.keys() - {current}
+        unreadable = dispatcher.attention.keys() & registry.applications.keys() - current
         states[UNREADABLE,] += len(unreadable)
     return states
 
 
 def _of_checkpoints(dispatcher: Dispatcher, now: float) -> Iterator[Metric]:
     """Yield numbers over all jobs: a series per job would mean new series with each run."""
-    application = dispatcher.application
-    masters = list(application.jobs.masters.values()) if application else []
+    executed = [one.application for one in dispatcher.applications.values() if one.application]
+    masters = [master for one in executed for master in one.jobs.masters.values()]
     bodies = [master.checkpoints.body for master in masters]
     yield counters(
         "understudy_checkpoints_total",
-        "Checkpoints of the application's jobs, and attempts that went on from some, under all "
+        "Checkpoints of the applications' jobs, and attempts that went on from some, under all "
         "leaders.",
         {
             ("completed",): sum(body.completed_total for body in bodies),
@@ -268,8 +268,9 @@ def _of_resources(resources: ResourceManager) -> Iterator[Metric]:
     )
 
 
-def _of_cleanup(cleanup: Cleanup | None) -> Iterator[Metric]:
-    tasks = list(cleanup.open.values()) if cleanup else []
+def _of_cleanup(dispatcher: Dispatcher) -> Iterator[Metric]:
+    cleanups = [one.cleanup for one in dispatcher.applications.values() if one.cleanup]
+    tasks = [view for cleanup in cleanups for view in cleanup.open.values()]
     states: dict[tuple[str, ...], float] = {(state,): 0 for state in TASK_STATES}
     for view in tasks:
         states[_task_state(view),] += 1
@@ -279,7 +280,7 @@ def _of_cleanup(cleanup: Cleanup | None) -> Iterator[Metric]:
     yield counter(
         "understudy_cleanup_failures_total",
         "Tries of cleanup tasks that failed in this term.",
-        cleanup.failures if cleanup else 0,
+        dispatcher.cleanup_failures + sum(cleanup.failures for cleanup in cleanups),
     )
 
 

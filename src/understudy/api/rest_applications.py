@@ -57,19 +57,20 @@ class ApplicationRoutes:
         return self._leading.json(views.application_detail(known))
 
     async def _cancel(self, request: Request) -> Response:
-        status = (await self._leading.application(_id(request))).status
-        if status is ApplicationStatus.CANCELED:
+        found = await self._leading.application(_id(request))
+        if found.status is ApplicationStatus.CANCELED:
             return self._leading.json({}, 202)
+        if found.status.is_terminal or isinstance(found, Tombstone):
+            return answers.error(409, f"The application is {found.status.value} already.")
         dispatcher = self._leading.term.dispatcher
-        if not status.is_terminal and not dispatcher.application:
-            why = "; ".join(dispatcher.attention.values()) or "it is being recovered"
+        application = dispatcher.application(found.body.application_id)
+        if application is None:
+            why = dispatcher.attention.get(found.body.application_id, "it is being recovered")
             return answers.error(409, f"The application cannot be cancelled just now: {why}")
-        if status.is_terminal or dispatcher.application is None:
-            return answers.error(409, f"The application is {status.value} already.")
         unless = request.query_params.get(UNLESS, "")
         if unless not in {"", RECORDED}:
             return answers.error(400, f"{UNLESS}={unless}: expected {UNLESS}={RECORDED}")
-        if not await dispatcher.application.cancel(unless_recorded=bool(unless)):
+        if not await application.cancel(unless_recorded=bool(unless)):
             return answers.error(412, "The application has recorded checkpoints.")
         return self._leading.json({}, 202)
 

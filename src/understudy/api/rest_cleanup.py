@@ -38,9 +38,10 @@ class CleanupRoutes:
         ]
 
     async def _open(self, request: Request) -> Response:
-        cleanup = self._leading.term.dispatcher.cleanup
         now = asyncio.get_running_loop().time()
-        views = [_shown(view, now) for view in (cleanup.open.values() if cleanup else ())]
+        linked = self._leading.term.dispatcher.applications.values()
+        cleanups = [one.cleanup for one in linked if one.cleanup]
+        views = [_shown(view, now) for cleanup in cleanups for view in cleanup.open.values()]
         return self._leading.json({"open": views})
 
     async def _retry(self, request: Request) -> Response:
@@ -69,10 +70,11 @@ class CleanupRoutes:
     async def _failing(self, request: Request) -> Cleanup | None:
         """Return the cleanup of this application if it fails; raises `NotFoundError`."""
         found = await self._leading.application(str(request.path_params["application_id"]))
-        cleanup = self._leading.term.dispatcher.cleanup
-        if isinstance(found, Tombstone) or cleanup is None or not cleanup.failing:
+        if isinstance(found, Tombstone):
             return None
-        return cleanup if cleanup.application_id == found.body.application_id else None
+        linked = self._leading.term.dispatcher.applications.get(found.body.application_id)
+        cleanup = linked.cleanup if linked else None
+        return cleanup if cleanup and cleanup.failing else None
 
 
 def _shown(view: CleanupView, now: float) -> Json:

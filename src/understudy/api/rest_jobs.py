@@ -66,9 +66,9 @@ class JobRoutes:
                 "with a savepoint"
             )
         found = await self._leading.job(_id(request))
-        application = self._leading.term.dispatcher.application
         if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:
             return answers.error(409, "The job has ended already.")
+        application = self._leading.term.dispatcher.application_of(found.job_id)
         if application is None:
             return answers.error(409, "The job's application is not executed just now.")
         await application.requests.cancel_job(found.job_id)

@@ -83,7 +83,7 @@ class SavepointRoutes:
             if await self._find(request, trigger):
                 return self._leading.json({"request-id": trigger}, 202)
             return answers.error(409, "The job has ended already.")
-        application = self._leading.term.dispatcher.application
+        application = self._leading.term.dispatcher.application_of(found.job_id)
         if application is None:
             return answers.error(409, "The job's application is not executed just now.")
         master = application.jobs.masters[found.job_id]
@@ -115,7 +115,7 @@ class SavepointRoutes:
             job_id, location = found.record.job_id, found.record.savepoint
         else:
             job_id = found.job_id
-            application = self._leading.term.dispatcher.application
+            application = self._leading.term.dispatcher.application_of(found.job_id)
             master = application.jobs.masters.get(job_id) if application else None
             if master and (taken := master.savepoints.find(trigger)):
                 return taken

@@ -1,26 +1,45 @@
-"""Which drivers a TaskManager should have: one per slot, plus warm spares.
+"""Which drivers a TaskManager should have: one per slot, plus warm spares, as the leader wants.
 
-A spare replaces a driver that was lost or retired; then a new spare is started. Drivers start one
-after the other, as each start uses all cores of a small machine for some seconds.
+A spare replaces a driver that was lost or retired; then a new spare is started. A driver is retired
+where another application needs its seat, or where its own application is not served any more. The
+drivers of one application start one after the other, as each start uses all cores of a small
+machine for some seconds.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from understudy.core.backoff import Backoff
-from understudy.model import Incarnation
+from understudy.model import ApplicationId, Incarnation
 
 STARTING_MAX = 1
+"""Drivers of one purpose that start at once."""
+
+STARTING_IN_ALL_MAX = 3
+"""Drivers that start at once: one that never becomes warm must not delay other applications."""
 
 FAILED_MAX = 3
 KILLED_MAX = 20
 """With the pauses between them, this many kills take a quarter of an hour before a run fails."""
 
 START_BACKOFF = Backoff(1.0, 60.0)
+
+
+class Purpose(Struct, frozen=True):
+    """What a driver serves: the jobs of one application, with one session profile."""
+
+    application_id: ApplicationId
+    profile: str
+    """The profile's digest."""
+
+
+ANY = Purpose(ApplicationId(""), "")
+"""The purpose of a driver that serves every job, as the threads of an embedded cluster do."""
 
 
 class DriverState(enum.Enum):
@@ -33,11 +52,14 @@ class DriverState(enum.Enum):
 
 
 class Seat(Struct, frozen=True):
-    """A driver, its slot (from 1; None for a spare) and its state."""
+    """A driver, its slot (from 1; None for a spare), its state and its purpose."""
 
     driver: Incarnation
     slot: int | None
     state: DriverState
+    purpose: Purpose = ANY
+    runs: bool = False
+    """An attempt runs in it."""
 
 
 class Promote(Struct, frozen=True):
@@ -47,32 +69,102 @@ class Promote(Struct, frozen=True):
     slot: int
 
 
+class Retire(Struct, frozen=True):
+    """End an idle driver."""
+
+    driver: Incarnation
+
+
 class Start(Struct, frozen=True):
     """Start a driver for a slot, or as a spare."""
 
     slot: int | None
+    purpose: Purpose
 
 
-def arrange(seats: Iterable[Seat], slots: int, spares: int) -> list[Promote | Start]:
-    """Return the actions that fill slots and spares; warm spares move first."""
+Action = Promote | Retire | Start
+
+IDLE = (DriverState.STARTING, DriverState.WARM)
+
+
+def arrange(
+    seats: Iterable[Seat],
+    slots: int,
+    spares: int,
+    wanted: Sequence[Purpose],
+    resting: frozenset[Purpose] = frozenset(),
+) -> list[Action]:
+    """Return the actions that bring a TaskManager's drivers to what the leader wants.
+
+    ``wanted`` has an entry for each driver, the most important first; drivers of ``resting``
+    purposes are not started just now. A busy driver is never touched.
+    """
     seats = list(seats)
-    living = [seat for seat in seats if seat.state is not DriverState.ENDING]
+    missing, surplus = _compared(seats, wanted)
+    missing = [purpose for purpose in missing if purpose not in resting]
+    retired = _retired(seats, slots + spares, missing, surplus, frozenset(wanted))
+    actions: list[Action] = [Retire(driver) for driver in retired]
     # A driver that is ending keeps its seat until it is reaped: its memory is still in use.
     taken = {seat.slot for seat in seats if seat.slot is not None}
     empty = [slot for slot in range(1, slots + 1) if slot not in taken]
-    available = sorted(
-        (seat for seat in living if seat.slot is None),
-        key=lambda seat: seat.state is not DriverState.WARM,
-    )
-    actions: list[Promote | Start] = []
-    for seat in available:
-        if empty:
-            actions.append(Promote(seat.driver, empty.pop(0)))
-    spares_left = max(0, len(available) - len(actions))
-    wanted: list[int | None] = [*empty, *[None] * max(0, spares - spares_left)]
-    starting = sum(seat.state is DriverState.STARTING for seat in living)
-    actions.extend(Start(slot) for slot in wanted[: max(0, STARTING_MAX - starting)])
+    spare = [
+        seat
+        for seat in seats
+        if seat.slot is None
+        and seat.state is not DriverState.ENDING
+        and seat.driver not in retired
+        and seat.purpose in wanted
+    ]
+    spare.sort(key=lambda seat: (seat.state is not DriverState.WARM, wanted.index(seat.purpose)))
+    for seat in spare[: len(empty)]:
+        actions.append(Promote(seat.driver, empty.pop(0)))
+    room = slots + spares - len(seats)
+    starting = Counter(seat.purpose for seat in seats if seat.state is DriverState.STARTING)
+    places: list[int | None] = [*empty, *[None] * (slots + spares)]
+    for purpose in missing:
+        if room <= 0 or starting.total() >= STARTING_IN_ALL_MAX:
+            break
+        if starting[purpose] < STARTING_MAX:
+            starting[purpose] += 1
+            room -= 1
+            actions.append(Start(places.pop(0), purpose))
     return actions
+
+
+def _compared(seats: Iterable[Seat], wanted: Sequence[Purpose]) -> tuple[list[Purpose], list[Seat]]:
+    """Return the purposes that lack a driver, and the idle drivers beyond what is wanted."""
+    lacking = Counter(wanted)
+    lacking.subtract(seat.purpose for seat in seats if seat.state is DriverState.BUSY)
+    surplus = []
+    idle = (seat for seat in seats if seat.state in IDLE)
+    for seat in sorted(
+        idle, key=lambda seat: (seat.state is not DriverState.WARM, seat.slot is None)
+    ):
+        if lacking[seat.purpose] > 0:
+            lacking[seat.purpose] -= 1
+        else:
+            surplus.append(seat)
+    missing = []
+    for purpose in reversed(wanted):  # Of equal ones, those that are there are the first.
+        if lacking[purpose] > 0:
+            lacking[purpose] -= 1
+            missing.append(purpose)
+    return missing[::-1], surplus
+
+
+def _retired(
+    seats: Sequence[Seat],
+    size: int,
+    missing: Sequence[Purpose],
+    surplus: Sequence[Seat],
+    wanted: frozenset[Purpose],
+) -> set[Incarnation]:
+    """Return the idle drivers to end: of no wanted purpose, or in the place of a missing driver."""
+    retired = [seat.driver for seat in surplus if seat.purpose not in wanted]
+    leaving = len(retired) + sum(seat.state is DriverState.ENDING for seat in seats)
+    short = min(len(missing), len(missing) - (size - len(seats)) - leaving)
+    others = [seat.driver for seat in surplus if seat.purpose in wanted]
+    return {*retired, *others[len(others) - max(0, min(short, len(others))) :]}
 
 
 class Starts(Struct, frozen=True):

@@ -71,6 +71,8 @@ class AssignedAttempt(Struct, frozen=True):
     """How many jobs the Understudy cluster runs at once; 0 if unknown."""
     lost_driver: str = ""
     """Driver of the previous attempt, if it is known dead; else empty."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that have ended; others may run beside this one."""
 
     @property
     def title(self) -> str:
@@ -104,6 +106,8 @@ class Launch(Struct, frozen=True):
     """The driver's cluster and run, still without a job."""
     class_data: str = ""
     """Directory of the archives of classes that JVMs start from; empty: they start without."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that have ended."""
 
 
 class CoreHolder(Struct, frozen=True):
@@ -250,21 +254,26 @@ def why_without(capacity: Capacity | None, application_id: str, conf: Mapping[st
 
 
 def orphans(
-    applications: Iterable[ActiveApplication], tag: Tag, lost_driver: str = ""
+    applications: Iterable[ActiveApplication],
+    tag: Tag,
+    lost_driver: str = "",
+    ended_runs: Iterable[str] = (),
 ) -> list[ActiveApplication]:
     """Return the applications whose drivers are known dead when the tag's attempt begins.
 
     These are earlier attempts of the same job (an attempt begins only after the last one is known
     dead), the one that the driver of the last attempt had kept for it from an earlier job, and all
-    applications of earlier runs of the same cluster.
+    applications of ended runs of the same cluster. Runs that are not known to have ended may be
+    executed beside this one.
     """
+    ended = frozenset(ended_runs)
     return [
         one
         for one in applications
         if one.tag.cluster == tag.cluster
         and not one.tag.driver == tag.driver != ""  # Its own, kept for it.
         and (
-            one.tag.run_id != tag.run_id
+            one.tag.run_id in ended
             or (one.tag.job_id == tag.job_id and one.tag.attempt < tag.attempt)
             or one.tag.driver == lost_driver != ""
         )

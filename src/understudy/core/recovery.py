@@ -19,6 +19,9 @@ from understudy.model import (
     Tombstone,
 )
 
+ENDED_LATELY_MAX = 100
+"""Ended runs whose Spark applications are looked for: what dead drivers leave is found soon."""
+
 # --- which run ------------------------------------------------------------------------------------
 
 
@@ -107,6 +110,33 @@ def differences(
 
 def _words(args: tuple[str, ...]) -> str:
     return shlex.join(args) if args else "none"
+
+
+def bound(registry: RegistryBody, before: RunId | None) -> RunId | None:
+    """Return the run that a standby follows: the same as before while that one is unfinished.
+
+    Else it is the run that was submitted first of those that are unfinished.
+    """
+    unfinished = [link.run_id for link in registry.applications.values()]
+    if before in unfinished or not unfinished:
+        return before
+    return unfinished[0]
+
+
+def ended_lately(registry: RegistryBody) -> tuple[RunId, ...]:
+    """Return the last runs that have ended, oldest first."""
+    stones = sorted(registry.tombstones.values(), key=lambda stone: stone.ended_at)
+    return (*registry.ended, *(stone.run_id for stone in stones))[-ENDED_LATELY_MAX:]
+
+
+def rank(priority: int, created_at: float, entries: Iterable[JobEntry]) -> tuple[float, ...]:
+    """Return in which order applications execute ``main``: a lower rank comes first.
+
+    First by priority; then those with an attempt that may be running, whose result is then awaited
+    soon; then in the order of their submission.
+    """
+    runs = any(entry.intent and not entry.result for entry in entries)
+    return (-priority, not runs, created_at)
 
 
 # --- which code -----------------------------------------------------------------------------------

@@ -370,7 +370,12 @@ class DriverProcess:
 def _assignment(deploy: Deploy) -> AssignedAttempt:
     tag = Tag(deploy.cluster, deploy.run_id, deploy.job_id, deploy.attempt, deploy.driver)
     return AssignedAttempt(
-        tag, deploy.name, deploy.application_name, deploy.slots, deploy.lost_driver
+        tag,
+        deploy.name,
+        deploy.application_name,
+        deploy.slots,
+        deploy.lost_driver,
+        deploy.ended_runs,
     )
 
 
@@ -388,6 +393,7 @@ def _start(message: StartSession, session: DriverSession) -> None:
             message.keep_idle_s,
             Tag(message.cluster, message.run_id, "", 0),
             message.class_data,
+            message.ended_runs,
         )
     )
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from understudy.errors import CorruptDataError, DataError, ForeignDataError, NotFoundError
-from understudy.ha import layout, permits
+from understudy.ha import layout
+from understudy.ha.batches import in_batches
 from understudy.ha.documents import Document
 from understudy.ha.format import Format, digest
 from understudy.ha.register import Register
@@ -131,15 +132,29 @@ class ApplicationStore:
     async def recover(self, term: Term, registry: RegistryBody) -> Recovered:
         """Claim every linked application; report damaged ones and leave them in place."""
         recovered = Recovered()
-        for application_id, link in registry.applications.items():
-            document = application_document(self._register, link.document, application_id)
-            try:
-                body = await document.claim(term)
-            except (DataError, NotFoundError) as error:
-                recovered.damaged[application_id] = str(error)
+        links = registry.applications.items()
+        found = await in_batches(links, lambda link: self._claimed(term, *link))
+        for application, one in zip(registry.applications, found, strict=True):
+            if isinstance(one, StoredApplication):
+                recovered.sound.append(one)
             else:
-                recovered.sound.append(StoredApplication(document, body))
+                recovered.damaged[application] = str(one)
         return recovered
+
+    async def _claimed(
+        self, term: Term, application: ApplicationId, link: RegistryLink
+    ) -> StoredApplication | DataError | NotFoundError:
+        try:
+            return await self.claim(term, application, link)
+        except (DataError, NotFoundError) as error:
+            return error
+
+    async def claim(
+        self, term: Term, application: ApplicationId, link: RegistryLink
+    ) -> StoredApplication:
+        """Claim one linked application; raises `DataError` or `NotFoundError`."""
+        document = application_document(self._register, link.document, application)
+        return StoredApplication(document, await document.claim(term))
 
     async def record(self, body: ApplicationDocument) -> ApplicationRecord:
         """Read an application's record; raises `DataError` or `NotFoundError`."""
@@ -160,7 +175,6 @@ class ApplicationStore:
         """Delete all files of the application in storage; absent is fine."""
         path = layout.application_directory(self._cluster, body.directory)
         await self._storage.delete_tree(path)
-        await permits.withdraw_all(self._storage, self._cluster)
         await self._storage.prune(path.rpartition("/")[0])
 
 

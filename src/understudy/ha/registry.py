@@ -25,6 +25,7 @@ from understudy.errors import (
     LostDataError,
     NotFoundError,
 )
+from understudy.ha.batches import in_batches
 from understudy.ha.documents import Document
 from understudy.ha.register import Register
 from understudy.model import (
@@ -173,24 +174,24 @@ class Registry:
         body = await self._document.claim(term)
         applications = {link.document for link in body.applications.values()}
         swept = await self._delete_unlinked(term, APPLICATION_PREFIX, applications)
-        segments: set[str] = set()
-        for key in applications:
-            try:
-                application = await application_document(self._register, key).read()
-            except DataError:
-                return swept
-            if application is None:
-                return swept
-            segments.update(application.segments)
+        try:
+            found = await in_batches(
+                sorted(applications), lambda key: application_document(self._register, key).read()
+            )
+        except DataError:
+            return swept
+        if None in found:
+            return swept
+        segments = {key for application in found if application for key in application.segments}
         swept += await self._delete_unlinked(term, SEGMENT_PREFIX, segments)
-        checkpoints: set[str] = set()
-        for key in segments:
-            try:
-                # A claim, not a read: an older term must not link checkpoints after their removal.
-                segment = await segment_document(self._register, key).claim(term)
-            except (DataError, NotFoundError):
-                return swept
-            checkpoints.update(entry.checkpoints for entry in segment.jobs.values())
+        try:
+            # A claim, not a read: an older term must not link checkpoints after their removal.
+            jobs = await in_batches(
+                sorted(segments), lambda key: segment_document(self._register, key).claim(term)
+            )
+        except (DataError, NotFoundError):
+            return swept
+        checkpoints = {entry.checkpoints for segment in jobs for entry in segment.jobs.values()}
         return swept + await self._delete_unlinked(term, CHECKPOINTS_PREFIX, checkpoints)
 
     async def _delete_unlinked(self, term: Term, prefix: str, linked: set[str]) -> list[str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from understudy.core import application as life
-from understudy.core import matching, values
+from understudy.core import matching, recovery, values
 from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
@@ -31,7 +31,8 @@ from understudy.jobmanager.job_master import JobMasterContext
 from understudy.jobmanager.job_requests import JobRequests
 from understudy.jobmanager.job_slots import JobSlots
 from understudy.jobmanager.main_desk import MainDesk
-from understudy.jobmanager.main_process import MainProcess, MainProcesses
+from understudy.jobmanager.main_process import MainProcess
+from understudy.jobmanager.main_queue import MainQueue, Turn
 from understudy.model import (
     ApplicationDocument,
     ApplicationResult,
@@ -41,7 +42,7 @@ from understudy.model import (
     JobStatus,
     Pointer,
 )
-from understudy.process import given_files
+from understudy.process import code, given_files
 from understudy.process.persist import once, persist
 from understudy.process.reporter import log_name
 from understudy.rpc import messages
@@ -65,10 +66,9 @@ class ApplicationSettings:
     strategy: Strategy
     policy: bool | None
     unreached_grace_s: float
-    code_root: str
-    """Directory of the unpacked code on this host."""
-    python_path: tuple[str, ...]
     redacted_keys: tuple[str, ...]
+    lay_out: Callable[[], Awaitable[str]]
+    """Unpacks the code on this host; returns its directory."""
 
 
 class Application:
@@ -80,7 +80,7 @@ class Application:
         context: JobMasterContext,
         settings: ApplicationSettings,
         services: HighAvailabilityServices,
-        mains: MainProcesses,
+        queue: MainQueue,
         lost_at: float | None,
     ) -> None:
         self.stored = stored
@@ -89,11 +89,17 @@ class Application:
         self._timestamps = dict(stored.body.timestamps)
         self._settings = settings
         self._services = services
-        self._mains = mains
+        self._queue = queue
+        self._turn: Turn | None = None
+        """Held while ``main`` may have a process."""
+        self.served = asyncio.Event()
+        """Set once TaskManagers' reports of its attempts can be judged."""
         self._reporter = context.reporter
         self._state = life.ApplicationState(restarts=stored.body.restarts)
         self._inbox: asyncio.Queue[life.Event] = asyncio.Queue()
         self._main: MainProcess | None = None
+        self._starting: asyncio.Task[None] | None = None
+        """Set while ``main`` waits for its process."""
         self._failure: Failure | None = None
         self._group = asyncio.TaskGroup()
         self.jobs = ApplicationJobs(
@@ -133,7 +139,8 @@ class Application:
                 self._recover()
                 # Not before: what TaskManagers tell of a job is for its JobMaster.
                 self.context.resources.serve(self.slots)
-                self.enqueue(life.Execute())
+                self.served.set()
+                turn = self._spawn(self._hold_turn())
                 while not self._state.ended:
                     event = await self._inbox.get()
                     before = self.status
@@ -149,8 +156,20 @@ class Application:
                         self._report_status()
                     for command in commands:
                         await self._obey(command)
+                turn.cancel()
         finally:
             await self._end_main()
+
+    async def _hold_turn(self) -> None:
+        """Begin once ``main`` may have a process, and at once where it is not to be executed."""
+        if self._state.cancelled:
+            self.enqueue(life.Execute())
+            return
+        body = self.stored.body
+        rank = recovery.rank(self.context.priority, body.created_at, self.jobs.entries.values())
+        async with self._queue.turn(rank) as self._turn:
+            self.enqueue(life.Execute())
+            await asyncio.Future()
 
     def _entered(self, status: ApplicationStatus) -> float:
         """Record when the application first entered a state, under this or an earlier leader."""
@@ -179,8 +198,7 @@ class Application:
                 loop = asyncio.get_running_loop()
                 loop.call_later(command.delay_s, self.enqueue, BackoffOver())
             case life.StopMain():
-                if self._main:
-                    self._main.process.stop(MAIN_GRACE_S)
+                self._stop_main()
             case life.CancelJobs():
                 self.jobs.cancel(command.jobs, command.reason)
             case life.Conclude():
@@ -206,17 +224,37 @@ class Application:
         body = await persist(
             "note that main is executed", lambda: self.stored.update(self.context.term, change)
         )
-        self._main = await self._mains.take()
+        self._starting = self._spawn(self._start_main(body))
+
+    async def _start_main(self, body: ApplicationDocument) -> None:
+        """Wait for a process, and let it execute ``main``; events are handled meanwhile."""
+        assert self._turn is not None
+        root = await self._settings.lay_out()
+        self._main = await self._turn.take()
+        self._starting = None
         self._main.listen(self._printed)
         began = self.context.clock.now()
         assignment = matching.resumed(
             self.record.application_id, self.record.first_job_id, self.jobs.entries.values()
         )
-        self._main.link.send(self._run_main(body, assignment), self.context.term)
+        order = self._run_main(body, assignment, root)
+        self._main.link.send(order, self.context.term)
         _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
         self._spawn(self._attend_main(self._main, assignment, began))
 
-    def _run_main(self, body: ApplicationDocument, assignment: Assignment) -> messages.RunMain:
+    def _stop_main(self) -> None:
+        if self._main:
+            self._main.process.stop(MAIN_GRACE_S)
+        elif self._starting:
+            self._starting.cancel()
+            self._starting = None
+            message = "main was stopped before its process had started"
+            failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
+            self.enqueue(life.MainLost(failure, 0.0))
+
+    def _run_main(
+        self, body: ApplicationDocument, assignment: Assignment, root: str
+    ) -> messages.RunMain:
         record = self.record
         return messages.RunMain(
             application_id=record.application_id,
@@ -225,11 +263,9 @@ class Application:
             script=record.script,
             args=record.args,
             cwd=record.cwd,
-            code=self._settings.code_root,
-            python_path=self._settings.python_path,
-            conf=given_files.resolved(
-                record.profile.conf, self._settings.code_root, record.artifacts
-            ),
+            code=root,
+            python_path=code.python_path(root, record.artifacts),
+            conf=given_files.resolved(record.profile.conf, root, record.artifacts),
             redacted_keys=self._settings.redacted_keys,
             storage=self._services.storage.url,
             plans=f"{self.context.cluster}/applications/{body.directory}/plans",

@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from understudy.clock import Clock
-from understudy.errors import DataError, ForeignDataError, LostDataError, NotFoundError
+from understudy.errors import (
+    DataError,
+    ForeignDataError,
+    LeadershipLost,
+    LostDataError,
+    NotFoundError,
+)
 from understudy.ha import coordination
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
@@ -31,7 +37,9 @@ from understudy.model import (
     RegistryBody,
     RegistryLink,
     RunId,
+    Term,
 )
+from understudy.process.persist import persist
 
 Problems = dict[str, str]
 """Problem texts by application, run or job id, ``registry``, ``leader`` or ``storage``."""
@@ -157,6 +165,15 @@ def damage_in(error: BaseException) -> Exception | None:
     return damage[0] if len(damage) == len(leaves) else None
 
 
+def first_of(error: BaseException) -> BaseException:
+    """Return the first error of a group: a lost leadership comes first, it explains the others."""
+    if isinstance(error, BaseExceptionGroup):
+        error = error.subgroup(LeadershipLost) or error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 async def repaired(damaged: Callable[[], Awaitable[bool]]) -> None:
     """Return once the damage is repaired."""
     while True:
@@ -164,6 +181,14 @@ async def repaired(damaged: Callable[[], Awaitable[bool]]) -> None:
         with contextlib.suppress(DataError, OSError, TimeoutError):
             if not await damaged():
                 return
+
+
+async def refuse_if_deposed(services: HighAvailabilityServices, term: Term) -> None:
+    """Raise `LeadershipLost` if a newer term exists: it may have removed the missing data."""
+    with contextlib.suppress(DataError):
+        highest = await persist("look which term is the newest", services.registry.highest_term)
+        if highest > term:
+            raise LeadershipLost(f"term {highest} is newer than {term}")
 
 
 async def registry_is_damaged(services: HighAvailabilityServices) -> bool:
@@ -228,6 +253,11 @@ async def _application(
 def application_needs(link: RegistryLink, why: str) -> str:
     """Return the problem text for an application that cannot be executed."""
     return f"run {link.run_id} waits: {why}: {WAIT}"
+
+
+def application_fails(link: RegistryLink, why: str) -> str:
+    """Return the problem text for an application that fails for no known reason."""
+    return f"run {link.run_id} waits: {why}"
 
 
 async def _results(services: HighAvailabilityServices, entries: list[JobEntry]) -> Problems:

@@ -32,6 +32,7 @@ from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.checkpoint_cleanup import clean_checkpoints
 from understudy.jobmanager.effort import FAILURES, CleanupStrategy, CleanupView, Effort
 from understudy.jobmanager.failure_history import HISTORY_MAX, FailureHistory, merged
+from understudy.jobmanager.layouts import Layouts
 from understudy.jobmanager.retention import RESULT_LOST, tombstones
 from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
@@ -48,7 +49,6 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
-from understudy.process import code
 
 LEFT_MAX = 100
 """Most paths left behind that are listed one by one: about 10 kB in the register. Beyond this
@@ -92,11 +92,14 @@ class Cleanup:
         services: HighAvailabilityServices,
         term: Term,
         settings: CleanupSettings,
+        layouts: Layouts | None = None,
     ) -> None:
+        """``layouts``: the code of all applications here; None: of this one only."""
         self._stored = stored
         self._plans = plans
         self._services = services
         self._term = term
+        self._layouts = layouts or Layouts(services)
         self._strategy = settings.strategy
         self._keep = settings.keep_results
         self._history = settings.history
@@ -434,10 +437,9 @@ class Cleanup:
     async def _clean_application(self, effort: Effort) -> None:
         body, services = self._stored.body, self._services
         cluster = services.locations.cluster
-        base = code.layout_base(services.storage.blocking, cluster)
         await effort.make(
             layout.code_directory(cluster, "x").rpartition("/")[0],
-            lambda: services.storage.run(code.remove_layouts, base),
+            lambda: self._layouts.remove(body.application_id),
         )
         await effort.make(
             layout.application_directory(cluster, body.directory),

@@ -1,7 +1,8 @@
 """Dispatcher: accepts, recovers, executes and finishes applications while its JobManager leads.
 
-On a grant, it claims, recovers and serves; only then is the address published. Data from which an
-application cannot be recovered is reported and stays in place; it never stops the rest.
+On a grant, it claims, recovers and serves; only then is the address published. Each application
+lives in a task of its own (`linked_application`). An application that cannot be recovered is parked
+and shown; it never stops the rest.
 """
 
 from __future__ import annotations
@@ -10,37 +11,26 @@ import asyncio
 import contextlib
 import functools
 import logging
-import random
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
-from understudy.clock import Clock
-from understudy.config import Configuration, options
-from understudy.config.configuration import learn_secrets
 from understudy.core import recovery
+from understudy.core.ids import application_id
 from understudy.core.recovery import AnswerRun, Bygone, Continue, SubmitRun
-from understudy.core.restart import Strategy
-from understudy.errors import (
-    DataError,
-    LeadershipLost,
-    NotFoundError,
-)
-from understudy.ha import coordination, layout
+from understudy.errors import DataError, LeadershipLost, SubmissionError
+from understudy.ha import coordination, layout, permits
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
-from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager import attention, redeployment
-from understudy.jobmanager.application import Application, ApplicationSettings
+from understudy.jobmanager import attention
+from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems
-from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
-from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
-from understudy.jobmanager.job_master import JobMasterContext
-from understudy.jobmanager.main_process import MainProcesses
+from understudy.jobmanager.layouts import Layouts
+from understudy.jobmanager.linked_application import LinkedApplication
+from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.retention import (
@@ -49,32 +39,35 @@ from understudy.jobmanager.retention import (
     sweep_tombstones,
 )
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.surroundings import (
+    DispatcherSettings,
+    RunEnd,
+    Surroundings,
+    TermContext,
+)
 from understudy.model import (
     ApplicationId,
-    ApplicationRecord,
-    ApplicationStatus,
-    Incarnation,
+    JobId,
     LeadershipSpan,
     RegistryBody,
     RegistryLink,
     RunId,
-    Tombstone,
 )
-from understudy.process import code
-from understudy.process.liveness_lock import Locks
-from understudy.process.persist import persist
-from understudy.process.reporter import Reporter
-from understudy.rpc import messages
+from understudy.process.persist import once, persist
 
 Publish = Callable[[], Coroutine[Any, Any, None]]
 """Publishes the leader's addresses; called once everything is claimed and recovered."""
+
+RECOVERY_S = 2.0
+"""How long TaskManagers wait for slow storage of one application. What they report of attempts of
+an application that is not recovered by then is asked for again once it is."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Binding:
-    """The run that this process serves."""
+    """The run that this process was started for."""
 
     wanted: RunId | None
     ephemeral: bool
@@ -84,68 +77,8 @@ class Binding:
     known_at_start: frozenset[RunId] = frozenset()
     bound: RunId | None = None
     """The run that was unfinished when this process saw the registry."""
-
-
-@dataclass(frozen=True)
-class RunEnd:
-    """How the run ended."""
-
-    run_id: RunId
-    status: ApplicationStatus
-
-
-async def _ignore(ended: RunEnd) -> None:
-    """Ignore the end of the run."""
-
-
-@dataclass(frozen=True)
-class DispatcherSettings:
-    """The options of a Dispatcher, and of the applications that it executes."""
-
-    strategy: Strategy
-    checkpoints: CheckpointSettings
-    cleanup: CleanupSettings
-    shutdown_on_finish: bool
-    tombstone_ttl_s: float
-    redacted_keys: tuple[str, ...]
-    result_size_max: int
-    no_retry: tuple[str, ...]
-    terminate_on_job_failure: bool | None
-    unreached_grace_s: float
-
-    @classmethod
-    def of(cls, configuration: Configuration) -> DispatcherSettings:
-        """Return the settings of a configuration."""
-        return cls(
-            Strategy.of(configuration),
-            CheckpointSettings.of(configuration),
-            CleanupSettings.of(configuration),
-            configuration.get(options.SHUTDOWN_ON_FINISH),
-            configuration.get(options.TOMBSTONE_TTL),
-            configuration.get(options.REDACTED_KEYS),
-            configuration.get(options.RESULT_MAX_SIZE),
-            configuration.get(options.NO_RETRY),
-            configuration.find(options.TERMINATE_ON_JOB_FAILURE),
-            configuration.get(options.UNREACHED_GRACE),
-        )
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """The dependencies of a Dispatcher; the same for every term of a process."""
-
-    me: Incarnation
-    name: str
-    rest: str
-    configuration: Configuration
-    services: HighAvailabilityServices
-    mains: MainProcesses
-    locks: Locks
-    reporter: Reporter
-    clock: Clock
-    chance: random.Random
-    report_end: Callable[[RunEnd], Awaitable[None]] = _ignore
-    """Called with the end of the run by a leader that continues to lead."""
+    session: bool = False
+    """Without a run of its own: the cluster takes applications for as long as it is there."""
 
 
 class Dispatcher:
@@ -163,28 +96,55 @@ class Dispatcher:
         self._binding = binding
         self._leadership = leadership
         self._resources = resources
+        self._layouts = Layouts(around.services)
+        self._queue = MainQueue(around.mains, self._settings.mains_max)
+        self._group: asyncio.TaskGroup | None = None
+        self._accepts = False
+        """Whether applications may be submitted."""
+        self._submissions: dict[ApplicationId, asyncio.Task[None]] = {}
+        self._sweeping = asyncio.Lock()
+        self._end: RunEnd | None = None
+        """How the own run has ended."""
+        self._changed = asyncio.Event()
         self.registry: RegistryBody | None = None
-        self.application: Application | None = None
-        self.cleanup: Cleanup | None = None
+        self.applications: dict[ApplicationId, LinkedApplication] = {}
+        """All linked applications: executed, cleaned up, or parked."""
+        self.cleanup_failures = 0
+        """Failed tries of the cleanup of applications that are over."""
         self.attention: Problems = {}
         """Problems that need a person, as met by this leader."""
         self.inspector = Inspector(around.services, around.clock)
+
+    # --- what others ask --------------------------------------------------------------------------
+
+    def application(self, application: ApplicationId) -> Application | None:
+        """Return an application if this leader executes it, or has done so."""
+        linked = self.applications.get(application)
+        return linked.application if linked else None
+
+    def application_of(self, job_id: JobId) -> Application | None:
+        """Return the application of a job, if this leader executes it."""
+        for linked in self.applications.values():
+            if linked.application and job_id in linked.application.jobs.entries:
+                return linked.application
+        return None
+
+    async def problems(self) -> Problems:
+        """Return the problems that need a person: met by this leader or found by inspection."""
+        return {**await self.inspector.problems(), **self.attention}
+
+    # --- leading ----------------------------------------------------------------------------------
 
     async def run(self, publish: Publish) -> RunEnd | None:
         """Lead until nothing is left to do; return how the run ended. Raises `LeadershipLost`.
 
         None: the cluster has no run, and this process was started without an application. In a
-        cluster that outlives its application, the leader leads until a request closes the cluster.
+        cluster that outlives its applications, the leader leads until a request closes the cluster.
         """
-        ended = await self._run(publish)
-        if ended is None or self._settings.shutdown_on_finish:
-            return ended
-        self.application = self.cleanup = None
-        self._resources.serve(None)
-        if not self._leadership.addresses[0]:
-            await publish()
-        await self._around.report_end(ended)
-        return await asyncio.Future()
+        try:
+            return await self._run(publish)
+        except BaseExceptionGroup as group:
+            raise attention.first_of(group) from group
 
     async def _run(self, publish: Publish) -> RunEnd | None:
         services, term = self._around.services, self._leadership.term
@@ -194,45 +154,202 @@ class Dispatcher:
             registry = await self._claim_registry()
         except DataError as error:
             self.attention["registry"] = f"{error}: {attention.REGISTRY_WAY_OUT}"
-            damaged = functools.partial(attention.registry_is_damaged, services)
-            return await self._wait_for_a_person(publish, damaged)
+            return await self._wait_for_the_registry(publish)
         self.registry = registry = await self._note_grant(registry)
         recovered = await services.applications.recover(term, registry)
         if recovered.damaged:
             await self._refuse_if_deposed()
+        await self._sweep()
+        ended = await self._begin(registry, recovered)
+        if ended and not self._stays:
+            return ended
+        if not ended and not self.applications and not self._binding.session:
+            await publish()
+            return None
+        return await self._lead(publish, ended)
+
+    @property
+    def _stays(self) -> bool:
+        """Return whether the leader leads on after the end of all applications."""
+        return self._binding.session or not self._settings.shutdown_on_finish
+
+    async def _begin(self, registry: RegistryBody, recovered: Recovered) -> RunEnd | None:
+        """Take in all linked applications and the own one; return how the own one has ended."""
+        decision: recovery.Bootstrap | None = None
+        if not self._binding.session:
+            decision = recovery.bootstrap(
+                registry,
+                self._binding.wanted,
+                self._binding.bound,
+                self._binding.known_at_start,
+                RunId(uuid.uuid4().hex[:12]),
+            )
+        await self._prune(registry, decision)
+        for stored in recovered.sound:
+            self._take_in(stored.body.application_id, registry, stored)
         for application, why in recovered.damaged.items():
             link = registry.applications[application]
             self.attention[application] = attention.application_needs(link, why)
-        await self._sweep()
-        decision = recovery.bootstrap(
-            registry,
-            self._binding.wanted,
-            self._binding.bound,
-            self._binding.known_at_start,
-            RunId(uuid.uuid4().hex[:12]),
-        )
-        await self._prune(registry, decision)
+            self._take_in(application, registry, None)
         match decision:
-            case AnswerRun():
-                return await self._answer(decision.tombstone)
-            case Bygone():
-                _log.info("run %s has ended, its result is kept no longer", decision.run_id)
+            case AnswerRun(stone):
+                _log.info("run %s has ended: %s", stone.run_id, stone.status.value)
+                await self._sweep(finally_=not self._is_left_behind(stone.left_behind))
+                return RunEnd(stone.run_id, stone.status)
+            case Bygone(run, status):
+                _log.info("run %s has ended, its result is kept no longer", run)
                 await self._sweep()
-                return RunEnd(decision.run_id, decision.status)
+                return RunEnd(run, status)
             case Continue():
                 _log.info("run %s is unfinished: it is continued", decision.run_id)
-                stored = _find(recovered, decision)
-            case SubmitRun():
-                stored = await self._submit(decision.run_id)
-        if isinstance(decision, Continue):
-            self._binding.bound = decision.run_id
-            if stored is None:
-                return await self._wait_for_application(publish, decision.application_id)
-        if stored is None:
-            await publish()
-            return None
-        self._binding.bound = stored.body.run_id
-        return await self._attend(stored, publish)
+                self._binding.bound = decision.run_id
+            case SubmitRun() if self._binding.submission:
+                await self._put(self._binding.submission, decision.run_id)
+                self._binding.bound = decision.run_id
+        return None
+
+    def _take_in(
+        self, application: ApplicationId, registry: RegistryBody, stored: StoredApplication | None
+    ) -> None:
+        link = registry.applications[application]
+        # Until it is recovered, reports of its attempts cannot be judged.
+        self._resources.park(application)
+        context = self._context()
+        self.applications[application] = LinkedApplication(
+            application, link, stored, context, self._alone
+        )
+
+    def _alone(self) -> bool:
+        return len(self.applications) <= 1 and not self._binding.session
+
+    def _context(self) -> TermContext:
+        return TermContext(
+            around=self._around,
+            settings=self._settings,
+            leadership=self._leadership,
+            resources=self._resources,
+            layouts=self._layouts,
+            queue=self._queue,
+            attention=self.attention,
+            incarnation=self.registry.incarnation if self.registry else "",
+            submission=self._binding.submission,
+            changes=self._binding.changes,
+            own_settings=self._binding.session,
+        )
+
+    async def _lead(self, publish: Publish, ended: RunEnd | None) -> RunEnd | None:
+        """Lead until all applications have ended, or for ever; return how the own run ended."""
+        recovered = list(self.applications.values())
+        async with asyncio.TaskGroup() as self._group:
+            self._accepts = True
+            for linked in recovered:
+                self._group.create_task(self._live(linked))
+            background: list[asyncio.Task[None]] = []
+            try:
+                await self._open(recovered)
+                await publish()
+                background.append(asyncio.create_task(self._note_takeovers(recovered)))
+                background.append(asyncio.create_task(self._sweep_locks(recovered)))
+                if ended:
+                    await self._around.report_end(ended)
+                if self._stays:
+                    await asyncio.Future()
+                await self._all_ended()
+            finally:
+                self._accepts = False
+                works = [*background, *self._submissions.values()]
+                for work in works:
+                    work.cancel()
+                await asyncio.gather(*works, return_exceptions=True)
+                for linked in recovered:
+                    linked.report_takeover()
+        # What remains of the cluster is its terms and its tombstones.
+        await self._around.services.registry.record(self._leadership.term, lambda _: [])
+        return self._end
+
+    async def _open(self, recovered: list[LinkedApplication]) -> None:
+        """Take TaskManagers in once every application can judge what they report.
+
+        No older term can write anything by then.
+        """
+        await asyncio.gather(*(linked.claimed.wait() for linked in recovered))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RECOVERY_S):
+                await asyncio.gather(*(linked.settled.wait() for linked in recovered))
+        self._resources.open()
+
+    async def _live(self, linked: LinkedApplication) -> None:
+        """Let an application live, and take note of its end."""
+        tombstone = await linked.live()
+        del self.applications[linked.application_id]
+        self.cleanup_failures += linked.cleanup.failures if linked.cleanup else 0
+        self._resources.leave(linked.application_id)
+        await self._note_burial()
+        if not self.applications:
+            left_behind = self._is_left_behind(tombstone.left_behind)
+            await self._sweep(finally_=not left_behind)
+            await self._around.locks.sweep(frozenset({self._around.me}))
+        ended = RunEnd(tombstone.run_id, tombstone.status, linked.failure)
+        if tombstone.run_id == self._binding.bound:
+            self._end = ended
+        if self._stays:
+            await self._around.report_end(ended)
+        self._changed.set()
+
+    async def _note_burial(self) -> None:
+        """Keep the registry as it is now, and no more tombstones than it has."""
+        services, seen = self._around.services, self._around.services.registry.seen
+        if seen is None:
+            return
+        before, self.registry = self.registry, seen[0]
+        if self._stays and before:
+            lost = before.tombstones.keys() - self.registry.tombstones.keys()
+            for run in lost:  # There was no room for them.
+                path = before.tombstones[run].file.path
+                await once(
+                    "remove an old tombstone", functools.partial(services.storage.delete, path)
+                )
+            with contextlib.suppress(OSError, TimeoutError):  # The next end tries again.
+                await self._prune(self.registry, None)
+
+    async def _all_ended(self) -> None:
+        while self.applications or self._submissions:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _note_takeovers(self, recovered: list[LinkedApplication]) -> None:
+        """Report each takeover once complete, and store the longest in the history."""
+
+        async def completed(linked: LinkedApplication) -> float | None:
+            seconds = await asyncio.shield(linked.taken_over)
+            linked.report_takeover()
+            return seconds
+
+        took = await asyncio.gather(*(completed(linked) for linked in recovered))
+        known = [seconds for seconds in took if seconds is not None]
+        if not known:
+            return
+        term = self._leadership.term
+
+        def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
+            return [
+                replace(span, takeover_seconds=max(known)) if span.term == term else span
+                for span in history
+            ]
+
+        self.registry = await self._around.services.registry.record(term, change)
+
+    async def _sweep_locks(self, recovered: list[LinkedApplication]) -> None:
+        """Remove the locks of dead processes that no intent names."""
+        needed = {self._around.me}
+        for linked in recovered:
+            known = linked.needed_locks()
+            if known is None:
+                return
+            needed |= known
+        await self._around.locks.sweep(frozenset(needed))
+
+    # --- the registry -----------------------------------------------------------------------------
 
     async def _claim_registry(self) -> RegistryBody:
         """Shut out older terms; raises `DataError` for a damaged, foreign or lost registry.
@@ -267,7 +384,7 @@ class Dispatcher:
 
         return await around.services.registry.record(leadership.term, change)
 
-    async def _prune(self, registry: RegistryBody, decision: recovery.Bootstrap) -> None:
+    async def _prune(self, registry: RegistryBody, decision: recovery.Bootstrap | None) -> None:
         """Drop the expired tombstones, except the one that this process is about to answer with."""
         around = self._around
         kept = decision.tombstone if isinstance(decision, AnswerRun) else None
@@ -276,215 +393,95 @@ class Dispatcher:
 
     # --- submitting -------------------------------------------------------------------------------
 
-    async def _submit(self, run_id: RunId) -> StoredApplication | None:
-        """Store the application that this process was started with."""
-        submission = self._binding.submission
-        if submission is None:
-            return None
+    async def submit(self, submission: Submission, run_id: RunId) -> ApplicationId:
+        """Execute an application; return its id once it is durable.
+
+        One that is there already is not stored again, whatever ``submission`` is: who asks again
+        because an answer was lost gets the same answer. Raises `SubmissionError`, also for a run
+        that has ended, `ConfigurationError`, or `LeadershipLost`.
+        """
+        application = application_id(self._around.services.cluster_id, run_id)
+        if application in self.applications:
+            return application
+        if not self._accepts:
+            raise LeadershipLost("this leader does not take applications any more, or not yet")
+        self._refuse_ended(run_id)
+        storing = self._submissions.get(application)
+        if storing is None:
+            storing = asyncio.create_task(self._put(submission, run_id))
+            self._submissions[application] = storing
+            storing.add_done_callback(functools.partial(self._stored, application))
+        await asyncio.shield(storing)  # Another client may wait for the same.
+        return application
+
+    def _refuse_ended(self, run_id: RunId) -> None:
+        registry = self._around.services.registry.seen
+        body = registry[0] if registry else None
+        stone = body.tombstones.get(run_id) if body else None
+        status = stone.status if stone else body.ended.get(run_id) if body else None
+        if status:
+            raise SubmissionError(
+                f"run {run_id} has ended, it is {status.value}: submit with another id"
+            )
+
+    def _stored(self, application: ApplicationId, storing: asyncio.Task[None]) -> None:
+        del self._submissions[application]
+        self._changed.set()
+        if not storing.cancelled():
+            storing.exception()  # Marks the error as seen: whoever waits gets it.
+
+    async def _put(self, submission: Submission, run_id: RunId) -> None:
+        """Store an application, and begin to execute it."""
         services, term = self._around.services, self._leadership.term
-        directory = services.applications.new_directory()
-        if submission.first_job_id and self.registry:
-            await refuse_used_job_id(services, self.registry, submission.first_job_id)
+        if self._binding.session:  # Bad settings are refused before anything is stored.
+            self._around.configuration.with_settings(submission.configuration)
+        async with self._sweeping:
+            directory = services.applications.new_directory()
+        if first := submission.first_job_id:
+            if self.application_of(JobId(first)):
+                raise SubmissionError(
+                    f"$internal.pipeline.job-id {first} is used by another application: choose "
+                    "another one"
+                )
+            if self.registry:
+                await refuse_used_job_id(services, self.registry, first)
         record = await services.storage.run(
             submission.store, services, run_id, directory, self._around.clock.wall()
         )
-        stored = await services.applications.put(term, record, directory)
+        stored = await persist(
+            "store an application", lambda: services.applications.put(term, record, directory)
+        )
         _log.info("run %s of %s begins", run_id, submission.name)
-        return stored
-
-    # --- executing --------------------------------------------------------------------------------
-
-    async def _attend(self, stored: StoredApplication, publish: Publish) -> RunEnd:
-        """Execute an application unless it has ended, and clean up after it."""
-        around, body = self._around, stored.body
-        plans = around.services.plans(stored)
-        try:
-            await self._change(stored, plans)
-            self.cleanup = self._cleanup(stored, plans)
-            if body.result is None:
-                await self._execute(stored, plans, self.cleanup, publish)
-            else:
-                await publish()
-            self._resources.broadcast(messages.ReleaseDrivers(application_id=body.application_id))
-            tombstone = await self.cleanup.finish()
-        except (DataError, NotFoundError, BaseExceptionGroup) as error:
-            damage = attention.damage_in(error)
-            if damage is None:
-                raise
-            await self._refuse_if_deposed()
-            link = RegistryLink(document=stored.key, run_id=body.run_id)
-            self.attention[body.application_id] = attention.application_needs(link, str(damage))
-            self.application = None
-            return await self._wait_for_application(publish, body.application_id)
-        await self._sweep(finally_=not self._is_left_behind(tombstone))
-        await self._around.locks.sweep(frozenset({self._around.me}))
-        if self._settings.shutdown_on_finish:
-            # What remains of the cluster is its terms and its tombstones.
-            await around.services.registry.record(self._leadership.term, lambda _: [])
-        return RunEnd(tombstone.run_id, tombstone.status)
-
-    async def _change(self, stored: StoredApplication, plans: ExecutionPlanStore) -> None:
-        """Claim the jobs, and apply the changes that a person made by restarting the run."""
-        around, term, changes = self._around, self._leadership.term, self._binding.changes
-        submission, now = self._binding.submission, around.clock.wall()
-        # The application first: its deployment number marks outdated jobs.
-        deployed = await redeployment.deploy(
-            around.services, stored, submission, changes, term, now
-        )
-        await plans.claim(term)
-        if stored.body.result is not None:
-            return
-        if changes.cancel == stored.body.run_id:
-            await persist(
-                "note that the application is to be cancelled",
-                lambda: stored.update(term, lambda body: replace(body, cancel_requested=True)),
-            )
-        await redeployment.discard(around.services, plans, changes, term, around.reporter)
-        if deployed:
-            redeployment.report_deployment(stored, plans, changes, around.reporter)
-
-    async def _execute(
-        self,
-        stored: StoredApplication,
-        plans: ExecutionPlanStore,
-        cleanup: Cleanup,
-        publish: Publish,
-    ) -> None:
-        around = self._around
-        record = await around.services.applications.record(stored.body)
-        learn_secrets(record.profile.conf, self._settings.redacted_keys)
-        application = Application(
-            stored,
-            self._context(stored, record, plans),
-            await self._application_settings(stored, record),
-            around.services,
-            around.mains,
-            self._leadership.lost_at,
-        )
-        self.application = application
-        published = asyncio.Event()
-
-        async def publish_and_note() -> None:
-            await publish()
-            published.set()
-
-        background = [
-            asyncio.create_task(self._clean_ended_jobs(application, cleanup)),
-            asyncio.create_task(self._note_takeover(application, published)),
-            asyncio.create_task(around.locks.sweep(self._needed_locks(plans))),
-        ]
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(publish_and_note())
-                group.create_task(application.run())
-            application.jobs.report_takeover()
-        finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-
-    def _needed_locks(self, plans: ExecutionPlanStore) -> frozenset[Incarnation]:
-        """Return the processes whose locks may have to prove a death: this one, and of intents."""
-        intents = (entry.intent for entry in plans.entries.values() if not entry.result)
-        return frozenset({self._around.me, *(intent.taskmanager for intent in intents if intent)})
-
-    async def _clean_ended_jobs(self, application: Application, cleanup: Cleanup) -> None:
-        """Clean up after each job as soon as its result is durable."""
-        async with asyncio.TaskGroup() as group:  # A failing job does not delay the others.
-            for job_id, entry in list(application.jobs.entries.items()):
-                if entry.result and not entry.result.cleaned:
-                    group.create_task(cleanup.clean_job(job_id))
-            while True:
-                group.create_task(cleanup.clean_job(await application.jobs.ended.get()))
-
-    async def _note_takeover(self, application: Application, published: asyncio.Event) -> None:
-        """Report the takeover, once complete, and store its seconds in the history."""
-        report = await application.jobs.taken_over
-        await published.wait()
-        application.jobs.report_takeover()
-        term = self._leadership.term
-
-        def change(history: tuple[LeadershipSpan, ...]) -> list[LeadershipSpan]:
-            return [
-                replace(span, takeover_seconds=report.seconds) if span.term == term else span
-                for span in history
-            ]
-
-        self.registry = await self._around.services.registry.record(term, change)
-
-    def _context(
-        self, stored: StoredApplication, record: ApplicationRecord, plans: ExecutionPlanStore
-    ) -> JobMasterContext:
-        around, settings = self._around, self._settings
-        return JobMasterContext(
-            term=self._leadership.term,
-            application_id=stored.body.application_id,
-            run_id=stored.body.run_id,
-            cluster=around.services.locations.cluster,
-            directory=stored.body.directory,
-            deployment=stored.body.deployment,
-            result_size_max=settings.result_size_max,
-            strategy=settings.strategy,
-            plans=plans,
-            results=around.services.job_results,
-            storage=around.services.storage,
-            resources=self._resources,
-            clock=around.clock,
-            chance=around.chance,
-            register=around.services.register,
-            checkpoints=settings.checkpoints,
-            record=record,
-            reporter=around.reporter,
-            incarnation=self.registry.incarnation if self.registry else "",
-            attention=self.attention,
-            history=settings.cleanup.history,
-            no_retry=settings.no_retry,
-        )
-
-    async def _application_settings(
-        self, stored: StoredApplication, record: ApplicationRecord
-    ) -> ApplicationSettings:
-        around, settings = self._around, self._settings
-        directory = await around.services.storage.run(
-            code.lay_out,
-            around.services.storage.blocking,
-            around.services.locations.cluster,
-            stored.body.directory,
-            record.artifacts,
-        )
-        return ApplicationSettings(
-            strategy=settings.strategy,
-            policy=settings.terminate_on_job_failure,
-            unreached_grace_s=settings.unreached_grace_s,
-            code_root=str(directory),
-            python_path=code.python_path(str(directory), record.artifacts),
-            redacted_keys=settings.redacted_keys,
-        )
-
-    def _cleanup(self, stored: StoredApplication, plans: ExecutionPlanStore) -> Cleanup:
-        services, term = self._around.services, self._leadership.term
-        return Cleanup(stored, plans, services, term, self._settings.cleanup)
+        link = RegistryLink(document=stored.key, run_id=run_id)
+        identity = stored.body.application_id
+        linked = LinkedApplication(identity, link, stored, self._context(), self._alone)
+        self.applications[identity] = linked
+        if self._group:
+            self._group.create_task(self._live(linked))
 
     # --- ending -----------------------------------------------------------------------------------
 
     async def _sweep(self, *, finally_: bool = False) -> None:
         """Remove the documents and directories that crashes have left unlinked.
 
-        Never while an application runs here: its data is created before it is linked. With
-        ``finally_``, the sweep is retried until it succeeds: there may be no later leader.
+        Never while an application runs here or is stored: its data is created before it is linked.
+        With ``finally_``, the sweep is retried until it succeeds: there may be no later leader.
         """
-        try:
-            if finally_:
-                await persist("sweep", self._sweep_once)
-            else:
-                await self._sweep_once()
-        except (OSError, TimeoutError, DataError) as error:
-            _log.warning("the sweep is left to the next leader: %s", error)
+        async with self._sweeping:
+            if self._group and (self.applications or self._submissions):
+                return
+            try:
+                if finally_:
+                    await persist("sweep", self._sweep_once)
+                else:
+                    await self._sweep_once()
+            except (OSError, TimeoutError, DataError) as error:
+                _log.warning("the sweep is left to the next leader: %s", error)
 
-    def _is_left_behind(self, tombstone: Tombstone) -> bool:
+    def _is_left_behind(self, paths: tuple[str, ...]) -> bool:
         """Return whether a person has accepted that some files cannot be removed."""
         stones = self.registry.tombstones.values() if self.registry else ()
-        return any(stone.left_behind for stone in (tombstone, *stones))
+        return bool(paths) or any(stone.left_behind for stone in stones)
 
     async def _sweep_once(self) -> None:
         for key in await self._around.services.registry.sweep(self._leadership.term):
@@ -514,41 +511,18 @@ class Dispatcher:
                 _log.info("removed %s/%s, which nothing links", base, name)
         if not linked:  # Also if an earlier try removed the last one without an answer.
             await services.storage.prune(base)
-
-    async def _answer(self, tombstone: Tombstone) -> RunEnd:
-        _log.info("run %s has ended: %s", tombstone.run_id, tombstone.status.value)
-        await self._sweep(finally_=not self._is_left_behind(tombstone))
-        return RunEnd(tombstone.run_id, tombstone.status)
-
-    async def problems(self) -> Problems:
-        """Return the problems that need a person: met by this leader or found by inspection."""
-        return {**await self.inspector.problems(), **self.attention}
+            await permits.withdraw_all(services.storage, services.locations.cluster)
 
     async def _refuse_if_deposed(self) -> None:
         """Raise `LeadershipLost` if a newer term exists: it may have removed the missing data."""
-        registry, term = self._around.services.registry, self._leadership.term
-        with contextlib.suppress(DataError):
-            highest = await persist("look which term is the newest", registry.highest_term)
-            if highest > term:
-                raise LeadershipLost(f"term {highest} is newer than {term}")
+        await attention.refuse_if_deposed(self._around.services, self._leadership.term)
 
-    async def _wait_for_application(self, publish: Publish, application: ApplicationId) -> RunEnd:
-        damaged = functools.partial(attention.is_damaged, self._around.services, application)
-        return await self._wait_for_a_person(publish, damaged)
-
-    async def _wait_for_a_person(
-        self, publish: Publish, damaged: Callable[[], Awaitable[bool]]
-    ) -> RunEnd:
+    async def _wait_for_the_registry(self, publish: Publish) -> RunEnd:
         """Lead and only show the problems until the damage is repaired; then lose leadership."""
         for subject, why in self.attention.items():
             _log.error("%s needs attention: %s", subject, why)
         await publish()
-        await attention.repaired(damaged)
+        await attention.repaired(
+            functools.partial(attention.registry_is_damaged, self._around.services)
+        )
         raise LeadershipLost("what was damaged can be read again: it is recovered again")
-
-
-def _find(recovered: Recovered, decision: Continue) -> StoredApplication | None:
-    for stored in recovered.sound:
-        if stored.body.application_id == decision.application_id:
-            return stored
-    return None

@@ -21,16 +21,18 @@ from understudy.config import Configuration, options
 from understudy.core import liveness
 from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
-from understudy.core.recovery import SubmitRun, bootstrap
-from understudy.errors import DataError, LeadershipLost, UnreachableError
+from understudy.core.recovery import SubmitRun, bootstrap, bound
+from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch_turns import open_turns
 from understudy.ha.metered import Durations
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
-from understudy.jobmanager.dispatcher import Binding, Dispatcher, RunEnd, Surroundings
+from understudy.jobmanager import attention
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import Incarnation, LeaderRecord, RegistryBody, RunId, Term
 from understudy.process.closing import Closing
 from understudy.process.reporter import Reporter
@@ -200,7 +202,7 @@ class JobManager:
     async def _until_ended(self) -> None:
         """Contend and lead; without an application of its own, only while there is a run."""
         while self.ended is None:
-            if self._binding.submission is None:
+            if self._binding.submission is None and not self._binding.session:
                 self.waits_for_run = True
                 await until_there_is_a_run(self.around.services, self._binding)
                 self.waits_for_run = False
@@ -255,7 +257,7 @@ class JobManager:
                 self.ended = await dispatcher.run(publish)
                 silence.cancel()
         except BaseExceptionGroup as group:
-            raise _first(group) from group
+            raise attention.first_of(group) from group
         finally:
             with Closing("this term") as closing, closing.step("its links"):
                 resources.close()
@@ -339,17 +341,7 @@ class JobManager:
             if first:
                 ended = {*registry.tombstones, *registry.ended}
                 self._binding.known_at_start = frozenset(ended)
-            for link in registry.applications.values():
-                self._binding.bound = link.run_id
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a group: a lost leadership comes first, it explains the others."""
-    lost = group.subgroup(LeadershipLost)
-    error: BaseException = lost or group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+            self._binding.bound = bound(registry, self._binding.bound)
 
 
 async def until_there_is_a_run(services: HighAvailabilityServices, binding: Binding) -> None:

@@ -104,10 +104,14 @@ class JobMasterContext:
     reporter: Reporter
     incarnation: str = ""
     """Incarnation of the cluster: unique, also among clusters with the same id."""
+    priority: int = 0
+    """Priority of the application's jobs for a slot; higher comes first."""
     history: int = HISTORY_MAX
     """Most failures of a job that are kept."""
     no_retry: tuple[str, ...] = ()
     """Exceptions that are not retried: names of classes."""
+    ended_runs: Callable[[], tuple[RunId, ...]] = tuple
+    """Returns the runs of the cluster that have ended lately."""
     attention: dict[str, str] = field(default_factory=dict)
     """Problems that need a person, by job."""
 
@@ -323,7 +327,7 @@ class JobMaster:
         context = self._context
         match command:
             case job.RequestSlot():
-                if not context.resources.request(self.job_id):
+                if not context.resources.request(context.application_id, self.job_id):
                     self._supervisor.no_slot(self)
             case job.ReturnSlot():
                 context.resources.release(self.job_id)
@@ -402,6 +406,7 @@ class JobMaster:
                 application_name=self._context.record.name,
                 slots=self._context.resources.slots(),
                 lost_driver=self._lost_driver,
+                ended_runs=self._context.ended_runs(),
                 no_retry=self._context.no_retry,
                 timeout_s=entry.limits.timeout_s,
                 whole=entry.limits.whole,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from understudy.core import job, recovery
+from understudy.core.drivers import Purpose
 from understudy.core.recovery import Inventory
 from understudy.jobmanager.application_jobs import ApplicationJobs
 from understudy.jobmanager.resource_manager import JobInbox
@@ -22,22 +23,41 @@ class JobSlots:
         self._jobs = jobs
         self._context = jobs.context
         self._without_drivers: set[Incarnation] = set()
+        record = self._context.record
+        self._prepare = messages.Prepare(
+            application_id=record.application_id,
+            run_id=record.run_id,
+            cluster=self._context.incarnation,
+            directory=self._context.directory,
+            profile=record.profile,
+            artifacts=record.artifacts,
+            ended_runs=self._context.ended_runs(),
+        )
+        self._purpose = self._prepare.purpose
 
     @property
     def inboxes(self) -> Mapping[JobId, JobInbox]:
         """Return the JobMasters, which read the messages about their jobs."""
         return self._jobs.masters
 
-    def wanted(self) -> messages.Prepare | None:
-        """Return the message that prepares drivers for this application."""
-        return messages.Prepare(
-            application_id=self._context.record.application_id,
-            run_id=self._context.record.run_id,
-            cluster=self._context.incarnation,
-            directory=self._context.directory,
-            profile=self._context.record.profile,
-            artifacts=self._context.record.artifacts,
-        )
+    @property
+    def prepare(self) -> messages.Prepare:
+        """Return what a TaskManager needs to start drivers for this application."""
+        return self._prepare
+
+    @property
+    def purpose(self) -> Purpose:
+        """Return the application and its profile."""
+        return self._purpose
+
+    @property
+    def priority(self) -> int:
+        """Return the priority of the application's jobs for a slot."""
+        return self._context.priority
+
+    def owns(self, job_id: JobId) -> bool:
+        """Return whether the job is of this application."""
+        return job_id in self._jobs.entries
 
     def is_settled(self, message: messages.AttemptEnded) -> bool:
         """Return whether the job is gone or has its result, or a later attempt is intended."""
@@ -50,13 +70,14 @@ class JobSlots:
         for job_id in verdict.running:
             master = self._jobs.masters[job_id]
             if master.state.placement:
-                self._context.resources.occupy(job_id, master.state.placement)
+                placement = master.state.placement
+                self._context.resources.occupy(job_id, placement, self._purpose)
             master.enqueue(job.Running(self._jobs.entries[job_id].attempt))
         for job_id in verdict.lost:
             attempt = self._jobs.entries[job_id].attempt
             lost = job.Lost(attempt, "its TaskManager does not have it", 0.0)
             self._jobs.masters[job_id].enqueue(lost)
-        for item in verdict.foreign:
+        for item in verdict.foreign:  # Of an attempt that another one has followed.
             stop = messages.StopAttempt(job_id=item.job_id, attempt=item.attempt)
             self._context.resources.send(taskmanager, stop)
 
@@ -65,11 +86,14 @@ class JobSlots:
         self._without_drivers.add(taskmanager)
         for other, view in self._context.resources.taskmanagers.items():
             if other not in self._without_drivers or any(
-                driver.state in {"warm", "busy"} for driver in view.drivers
+                driver.state in {"warm", "busy"} and self._serves(driver) for driver in view.drivers
             ):
                 _log.warning("TaskManager %s cannot start drivers: %s", taskmanager[:8], reason)
                 return
         self._jobs.broken(Failure(type="DriverStartError", message=reason))
+
+    def _serves(self, driver: messages.DriverReport) -> bool:
+        return driver.application_id == self._context.record.application_id
 
     def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
         """Report every attempt on the TaskManager as lost."""

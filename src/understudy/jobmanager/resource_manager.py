@@ -1,8 +1,9 @@
 """ResourceManager: the registered TaskManagers, their slots, and their deaths.
 
-It keeps the links to TaskManagers, assigns their warm slots to jobs (``core.slots``), and puts
-their messages about attempts into the inboxes of the jobs. A TaskManager is given up on proof of
-death, by its liveness lock, or after the adoption grace (``core.liveness``).
+It keeps the links to TaskManagers, assigns their warm slots to the jobs of all applications
+(``core.slots``), tells each TaskManager which drivers to have, and puts messages about attempts
+into the inboxes of the jobs. A TaskManager is given up on proof of death, by its liveness lock, or
+after the adoption grace (``core.liveness``).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Protocol
 
 from understudy.clock import Clock
 from understudy.core import job, liveness, slots
+from understudy.core.drivers import DriverState, Purpose, Seat
 from understudy.core.liveness import Silence
 from understudy.core.recovery import Inventory
-from understudy.core.slots import Ledger, Offer, Placement
-from understudy.model import Incarnation, JobId, Term
+from understudy.core.slots import Ledger, Offer, Placement, Workplace
+from understudy.model import ApplicationId, Incarnation, JobId, Term
 from understudy.process.closing import Closing
 from understudy.process.liveness_lock import Locks
 from understudy.rpc import messages
@@ -38,6 +40,8 @@ class TaskManagerView:
     drivers: tuple[DriverReport, ...]
     registered_at: float
     heard_at: float
+    told: messages.KeepDrivers | None = None
+    """The drivers that this connection has asked for."""
 
 
 class JobInbox(Protocol):
@@ -53,11 +57,15 @@ class JobInbox(Protocol):
 
 
 class Tenant(Protocol):
-    """Owner of the jobs in slots."""
+    """An application, the owner of jobs in slots."""
 
     @property
     def inboxes(self) -> Mapping[JobId, JobInbox]:
         """Return the inboxes of its unfinished jobs."""
+        ...
+
+    def owns(self, job_id: JobId) -> bool:
+        """Return whether the job is of this application, ended or not."""
         ...
 
     def is_settled(self, message: messages.AttemptEnded) -> bool:
@@ -65,7 +73,7 @@ class Tenant(Protocol):
         ...
 
     def registered(self, taskmanager: Incarnation, reported: tuple[Inventory, ...]) -> None:
-        """A TaskManager has registered, with these attempts."""
+        """A TaskManager has registered, with these attempts of its jobs."""
         ...
 
     def taskmanager_lost(self, taskmanager: Incarnation, reason: str) -> None:
@@ -76,8 +84,19 @@ class Tenant(Protocol):
         """The TaskManager cannot start drivers for this tenant."""
         ...
 
-    def wanted(self) -> messages.Prepare | None:
-        """Return the application that TaskManagers keep drivers for, as the message to send."""
+    @property
+    def prepare(self) -> messages.Prepare:
+        """Return what a TaskManager needs to start drivers for this application."""
+        ...
+
+    @property
+    def purpose(self) -> Purpose:
+        """Return what its drivers serve."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """Return the priority of its jobs for a slot; higher comes first."""
         ...
 
 
@@ -94,35 +113,76 @@ class ResourceManager:
         self._ledger = Ledger()
         self._silence = Silence(grace_s)
         self._watching: dict[Incarnation, asyncio.Task[None]] = {}
-        self._tenant: Tenant | None = None
+        self._tenants: dict[ApplicationId, Tenant] = {}
+        self._parked: set[ApplicationId] = set()
+        self._opened = False
+        self._places: tuple[Ledger, Mapping[JobId, int]] = (self._ledger, {})
         self.taskmanagers: dict[Incarnation, TaskManagerView] = {}
 
-    def serve(self, tenant: Tenant | None) -> None:
-        """Serve this tenant from now on, or none; let every TaskManager prepare for it."""
-        self._tenant = tenant
-        for view in self.taskmanagers.values():
-            self._prepare(view)
+    # --- applications -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take TaskManagers in: every application that an earlier leader left is served or parked.
+
+        Until then, what a TaskManager reports of attempts could not be judged.
+        """
+        self._opened = True
+
+    def serve(self, tenant: Tenant) -> None:
+        """Serve an application from now on, and keep drivers for it.
+
+        One that was parked: all TaskManagers register again, as what they reported of its attempts
+        was heard by nobody.
+        """
+        application = tenant.purpose.application_id
+        if application in self._parked:
+            self._parked.discard(application)
+            for view in self.taskmanagers.values():
+                if view.link:
+                    view.link.close()
+                    view.link = None
+        self._tenants[application] = tenant
+        self._enter(slots.serve(self._ledger, tenant.purpose), [])
+
+    def park(self, application: ApplicationId) -> None:
+        """Serve an application no longer for now: its attempts run on, whatever becomes of them.
+
+        What they report is kept by the TaskManagers until the application is served again.
+        """
+        self._parked.add(application)
+        self._forget(application)
+
+    def leave(self, application: ApplicationId) -> None:
+        """Serve an application no more; its drivers are retired, its attempts are stopped."""
+        self._parked.discard(application)
+        self._forget(application)
+
+    def _forget(self, application: ApplicationId) -> None:
+        self._tenants.pop(application, None)
+        self._enter(*slots.leave(self._ledger, application))
+
+    def _owner(self, job_id: JobId) -> Tenant | None:
+        return next((one for one in self._tenants.values() if one.owns(job_id)), None)
 
     # --- slots ------------------------------------------------------------------------------------
 
-    def request(self, job_id: JobId) -> bool:
+    def request(self, application: ApplicationId, job_id: JobId) -> bool:
         """Ask for a slot for a job; return False if the job has to wait for one."""
-        self._ledger, offers = slots.request(self._ledger, job_id)
-        self._offer(offers)
-        return job_id not in self._ledger.waiting
+        tenant = self._tenants[application]
+        self._enter(*slots.request(self._ledger, job_id, tenant.purpose, tenant.priority))
+        return job_id in self._ledger.given
 
     def release(self, job_id: JobId) -> None:
         """Withdraw a job's request, or free its slot."""
-        self._ledger, offers = slots.withdraw(self._ledger, job_id)
-        self._offer(offers)
+        self._enter(*slots.withdraw(self._ledger, job_id))
 
-    def occupy(self, job_id: JobId, placement: Placement) -> None:
+    def occupy(self, job_id: JobId, placement: Placement, purpose: Purpose) -> None:
         """Mark the slot of an attempt that an earlier leader started."""
-        self._ledger = slots.occupy(self._ledger, job_id, placement)
+        self._enter(slots.occupy(self._ledger, job_id, placement, purpose), [])
 
     def waiting(self) -> tuple[JobId, ...]:
-        """Return the jobs that wait for a slot."""
-        return self._ledger.waiting
+        """Return the jobs that wait for a slot, in the order in which they would be served now."""
+        return slots.waiting(self._ledger)
 
     def slots(self) -> int:
         """Return how many jobs the TaskManagers can run at once."""
@@ -139,22 +199,59 @@ class ResourceManager:
 
     def why_waiting(self, job_id: JobId, driver: DriverReport | None) -> str:
         """Return why a job waits: for a slot, or in ``driver`` for executors; empty if it runs."""
-        ledger = self._ledger
-        if job_id not in ledger.waiting:
+        place = self.places.get(job_id)
+        if place is None:
             return driver.waits if driver else ""
-        if ledger.carries is not None and len(ledger.given) >= ledger.carries:
-            return f"waits for a slot: the Spark cluster carries {ledger.carries} at once"
-        slots_ = self.slots()
-        if not slots_:
-            return "waits for a slot: no TaskManager is there yet"
-        if len(ledger.given) >= slots_:
-            return f"waits for a slot: {slots_} of {slots_} run other jobs"
-        return "waits for a slot: its driver is starting"
+        return f"waits for a slot: {self._lacks()}{_in_line(place, len(self.places))}"
 
-    def _offer(self, offers: list[Offer]) -> None:
+    @property
+    def places(self) -> Mapping[JobId, int]:
+        """Return each waiting job's place in the queue, from 1."""
+        ledger, places = self._places
+        if ledger is not self._ledger:
+            places = {job_id: place for place, job_id in enumerate(self.waiting(), start=1)}
+            self._places = self._ledger, places
+        return places
+
+    def _lacks(self) -> str:
+        """Return what a waiting job lacks."""
+        ledger, slots_ = self._ledger, self.slots()
+        if ledger.carries is not None and len(ledger.given) >= ledger.carries:
+            return f"the Spark cluster carries {ledger.carries} at once"
+        if not slots_:
+            return "no TaskManager is there yet"
+        if len(ledger.given) >= slots_:
+            return f"{slots_} of {slots_} run other jobs"
+        return "its driver is starting"
+
+    def _enter(self, ledger: Ledger, offers: list[Offer]) -> None:
+        """Keep the new ledger, and tell jobs and TaskManagers what it means for them."""
+        self._ledger = ledger
         for offer in offers:
-            if self._tenant:
-                self._tenant.inboxes[offer.job_id].enqueue(job.Offered(offer.placement))
+            tenant = self._tenants[ledger.given[offer.job_id].purpose.application_id]
+            tenant.inboxes[offer.job_id].enqueue(job.Offered(offer.placement))
+        for taskmanager, wanted in slots.wanted(ledger).items():
+            self._keep(self.taskmanagers.get(taskmanager), wanted)
+
+    def _keep(self, view: TaskManagerView | None, wanted: tuple[Purpose, ...]) -> None:
+        """Ask a TaskManager for these drivers, unless this connection has asked for the same."""
+        if view is None or view.link is None:
+            return
+        tenants = [self._tenants.get(purpose.application_id) for purpose in wanted]
+        prepares = [
+            tenant.prepare
+            for tenant, purpose in zip(tenants, wanted, strict=True)
+            if tenant and tenant.purpose == purpose  # Else its attempts run the code before.
+        ]
+        names = list(dict.fromkeys(one.application_id for one in prepares))
+        first = {one.application_id: one for one in prepares}
+        message = messages.KeepDrivers(
+            applications=tuple(first[name] for name in names),
+            wanted=tuple(names.index(one.application_id) for one in prepares),
+        )
+        if message != view.told:
+            view.told = message
+            view.link.send(message, self._term)
 
     # --- TaskManagers -----------------------------------------------------------------------------
 
@@ -172,11 +269,6 @@ class ResourceManager:
         view.link.send(message, self._term)
         return True
 
-    def broadcast(self, message: LinkMessage) -> None:
-        """Send to every TaskManager."""
-        for taskmanager in self.taskmanagers:
-            self.send(taskmanager, message)
-
     async def converse(
         self,
         link: Link[LinkMessage],
@@ -184,8 +276,8 @@ class ResourceManager:
         registration: messages.RegisterTaskManager,
     ) -> None:
         """Serve one TaskManager until its connection ends."""
-        if self._tenant is None:
-            return  # Before recovery its report cannot be judged: the TaskManager registers again.
+        if not self._opened:
+            return  # The TaskManager registers again.
         now = self._clock.now()
         view = TaskManagerView(
             sender, registration, link, registration.drivers, self._clock.wall(), now
@@ -197,9 +289,8 @@ class ResourceManager:
         self._silence = liveness.answered(self._silence, sender, now)
         self._watch(sender)
         link.send(messages.Welcome(), self._term)
-        self._prepare(view)
         # How attempts ended follows on this link, behind their last checkpoints (`Outbox.repeat`).
-        self._tenant.registered(sender, _inventory(registration))
+        self._judge(sender, registration)
         self._report(view, registration.drivers)
         _log.info("%s registered with %d slots", registration.name, registration.slots)
         while (envelope := await link.receive()) is not None:
@@ -211,10 +302,22 @@ class ResourceManager:
             view.link = None
             self._changed()
 
-    def _prepare(self, view: TaskManagerView) -> None:
-        wanted = self._tenant.wanted() if self._tenant else None
-        if wanted and view.link:
-            view.link.send(wanted, self._term)
+    def _judge(self, sender: Incarnation, registration: messages.RegisterTaskManager) -> None:
+        """Let each application judge its attempts; stop those of no application."""
+        reported = [(self._owner(one.job_id), one) for one in registration.attempts]
+        for tenant in list(self._tenants.values()):
+            tenant.registered(
+                sender,
+                tuple(
+                    Inventory(one.job_id, one.attempt, running=one.running)
+                    for owner, one in reported
+                    if owner is tenant
+                ),
+            )
+        for owner, one in reported:
+            if owner is None and one.running and one.application_id not in self._parked:
+                stop = messages.StopAttempt(job_id=one.job_id, attempt=one.attempt)
+                self.send(sender, stop)
 
     def _hear(self, view: TaskManagerView, message: LinkMessage) -> None:
         match message:
@@ -227,8 +330,7 @@ class ResourceManager:
             case messages.Drivers():
                 self._report(view, message.drivers)
             case messages.CannotStart():
-                if self._tenant:
-                    self._tenant.cannot_start(view.incarnation, message.reason)
+                self._cannot_start(view.incarnation, message)
             case (
                 messages.AttemptRunning()
                 | messages.AttemptEnded()
@@ -239,33 +341,44 @@ class ResourceManager:
             ):
                 self._deliver(view.incarnation, message)
 
+    def _cannot_start(self, taskmanager: Incarnation, message: messages.CannotStart) -> None:
+        application = message.application_id
+        ledger = slots.cannot_start(self._ledger, taskmanager, application)
+        self._enter(ledger, [])
+        if tenant := self._tenants.get(application):
+            tenant.cannot_start(taskmanager, message.reason)
+
     def _deliver(self, taskmanager: Incarnation, message: AttemptMessage) -> None:
         """Put a message into the inbox of its job; let a settled end be kept no longer."""
-        if self._tenant is None:
-            return
-        inbox = self._tenant.inboxes.get(message.job_id)
-        if inbox:
+        owner = self._owner(message.job_id)
+        if owner and (inbox := owner.inboxes.get(message.job_id)):
             inbox.receive(taskmanager, message)
-        if isinstance(message, messages.AttemptEnded) and self._tenant.is_settled(message):
+        if isinstance(message, messages.AttemptEnded) and self._is_settled(owner, message):
             forget = messages.Forget(job_id=message.job_id, attempt=message.attempt)
             self.send(taskmanager, forget)
 
+    def _is_settled(self, owner: Tenant | None, message: messages.AttemptEnded) -> bool:
+        """Return whether nobody needs an end any more; a parked application may need it."""
+        return owner.is_settled(message) if owner else not self._parked
+
     def _report(self, view: TaskManagerView, drivers: tuple[DriverReport, ...]) -> None:
         view.drivers = drivers
-        wanted = self._tenant.wanted() if self._tenant else None
-        profile = wanted.profile.digest if wanted else ""
-        warm = tuple(
-            report.driver
+        seats = tuple(
+            Seat(
+                report.driver,
+                report.slot,
+                DriverState(report.state),
+                Purpose(ApplicationId(report.application_id), report.profile),
+                bool(report.job_id),
+            )
             for report in drivers
-            if report.state == "warm"
-            and report.slot is not None
-            and report.profile in {"", profile}
         )
+        workplace = Workplace(view.registration.slots, view.registration.spares, seats)
         # Drivers measure at different moments: the largest value is the latest, or soon true.
         carries = max((one.carries for one in drivers if one.carries is not None), default=None)
-        self._ledger, offers = slots.report(self._ledger, view.incarnation, warm, carries)
+        step = slots.report(self._ledger, view.incarnation, workplace, carries)
         self._changed()
-        self._offer(offers)
+        self._enter(*step)
 
     # --- deaths -----------------------------------------------------------------------------------
 
@@ -297,10 +410,10 @@ class ResourceManager:
         if watching and watching is not asyncio.current_task():
             watching.cancel()
         self._silence = liveness.forget(self._silence, taskmanager)
-        self._ledger = slots.gone(self._ledger, taskmanager)
+        self._enter(slots.gone(self._ledger, taskmanager), [])
         _log.warning("TaskManager %s: %s", taskmanager[:8], reason)
-        if self._tenant:
-            self._tenant.taskmanager_lost(taskmanager, reason)
+        for tenant in list(self._tenants.values()):
+            tenant.taskmanager_lost(taskmanager, reason)
         self._changed()
 
     def close(self) -> None:
@@ -314,8 +427,6 @@ class ResourceManager:
                         view.link.close()
 
 
-def _inventory(registration: messages.RegisterTaskManager) -> tuple[Inventory, ...]:
-    return tuple(
-        Inventory(attempt.job_id, attempt.attempt, running=attempt.running)
-        for attempt in registration.attempts
-    )
+def _in_line(place: int, waiting: int) -> str:
+    """Return a job's place in the queue, as the end of a sentence; empty if it waits alone."""
+    return f" (place {place} of {waiting})" if waiting > 1 else ""

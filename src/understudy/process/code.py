@@ -44,6 +44,9 @@ application: storage may be below a script's directory."""
 
 WAY_OUT = "set TMPDIR to a directory of your own: code would be executed from there"
 
+DRAFT = ".draft-"
+"""Beginning of the name of what is laid out or removed just now."""
+
 PLACED_MAX = 10
 """How often another process may repair the same damaged layout first."""
 
@@ -240,7 +243,7 @@ def _put_aside(laid_out: Path) -> Path:
 
 
 def _draft_in(base: Path) -> Path:
-    return base / f".draft-{uuid.uuid4().hex}"
+    return base / f"{DRAFT}{uuid.uuid4().hex}"
 
 
 def layout_base(storage: BlockingStorage, cluster: str) -> Path:
@@ -252,10 +255,18 @@ def layout_base(storage: BlockingStorage, cluster: str) -> Path:
     return Path(tempfile.gettempdir()) / f"understudy-{os.getuid()}-code-{marked}"
 
 
-def remove_layouts(base: Path) -> None:
-    """Remove all layouts of a cluster on this host; absent is fine."""
+def remove_layouts(base: Path, kept: frozenset[str] = frozenset()) -> None:
+    """Remove a cluster's layouts on this host, except those that are ``kept``; absent is fine.
+
+    Where some are kept, others may be drafted just now: drafts are left to the last removal.
+    """
     removal.refuse_links(base.parent, base.name)
     if not base.exists():
+        return
+    if kept:
+        for laid_out in base.iterdir():
+            if laid_out.name not in kept and not laid_out.name.startswith(DRAFT):
+                removal.remove_tree(base, _put_aside(laid_out).name)
         return
     for laid_out in base.iterdir():
         _put_aside(laid_out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from understudy.core.drivers import Purpose
 from understudy.model import (
     ApplicationId,
     Artifact,
@@ -71,6 +72,8 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     driver: Incarnation
     ran_s: float
     running: bool = True
+    application_id: ApplicationId = ApplicationId("")
+    """Empty for an attempt that has ended."""
 
 
 class AttemptEnded(Message, frozen=True, kw_only=True):
@@ -186,8 +189,8 @@ class HeartbeatAnswer(Message, frozen=True, kw_only=True):
     number: int
 
 
-class Prepare(Message, frozen=True, kw_only=True):
-    """Keep warm drivers for this application."""
+class Prepare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a TaskManager needs to start drivers for an application."""
 
     application_id: ApplicationId
     run_id: RunId
@@ -196,6 +199,24 @@ class Prepare(Message, frozen=True, kw_only=True):
     artifacts: tuple[Artifact, ...]
     cluster: str = ""
     """The incarnation of the cluster."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that had ended when the leader began with this application."""
+
+    @property
+    def purpose(self) -> Purpose:
+        """Return what these drivers serve."""
+        return Purpose(self.application_id, self.profile.digest)
+
+
+class KeepDrivers(Message, frozen=True, kw_only=True):
+    """Have these drivers; replaces the last message of this kind.
+
+    Idle drivers of other applications and profiles are retired.
+    """
+
+    applications: tuple[Prepare, ...]
+    wanted: tuple[int, ...]
+    """An entry for each driver, the most important first: the position of its application."""
 
 
 class Deploy(Message, frozen=True, kw_only=True):
@@ -228,6 +249,8 @@ class Deploy(Message, frozen=True, kw_only=True):
     """How many jobs the cluster's TaskManagers can run at once."""
     lost_driver: str = ""
     """Driver of the previous attempt, if it is known dead; else empty."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that have ended lately: what Spark still has of them is ended."""
     no_retry: tuple[str, ...] = ()
     """Exceptions that another attempt would raise again, unless the plan has a list of its own."""
     timeout_s: float | None = None
@@ -268,12 +291,6 @@ class CheckpointsRefused(Message, frozen=True, kw_only=True):
     reason: str
 
 
-class ReleaseDrivers(Message, frozen=True, kw_only=True, tag="Release"):
-    """The application has ended: retire its drivers."""
-
-    application_id: ApplicationId
-
-
 # --- standby JobManager to the leader -------------------------------------------------------------
 
 
@@ -305,13 +322,12 @@ LinkMessage = (
     | CannotStart
     | Welcome
     | HeartbeatAnswer
-    | Prepare
+    | KeepDrivers
     | Deploy
     | StopAttempt
     | Forget
     | CheckpointsRecorded
     | CheckpointsRefused
-    | ReleaseDrivers
     | Attend
 )
 
@@ -506,6 +522,8 @@ class StartSession(Message, frozen=True, kw_only=True):
     """Whether the driver serves more than one job."""
     class_data: str = ""
     """Directory of the archives of classes that JVMs start from; empty: they start without."""
+    ended_runs: tuple[str, ...] = ()
+    """Runs of the cluster that have ended."""
     cancel_grace_s: float = 30.0
     """How long the process of a job that has exceeded its timeout may take to end."""
 

@@ -23,7 +23,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from understudy.core import executors
-from understudy.core.executors import AssignedAttempt, Launch, Tag
+from understudy.core.executors import ActiveApplication, AssignedAttempt, Launch, Tag
 from understudy.errors import SessionLost
 from understudy.model import SparkApplication
 from understudy.spark.jvm import RESOLVED
@@ -175,14 +175,14 @@ class PerAttempt:
         self.keeps = launch.keep_idle_s > 0
 
     def warm(self) -> None:
-        """Run a first query locally, and end the orphans of earlier runs of the cluster."""
+        """Run a first query locally, and end the orphans of ended runs of the cluster."""
         session = _session({**self._conf, **WARM_UP})
         session.range(1).count()
         session.stop()
         self._manager = manager_of(SparkContext._jvm, self._conf)
         if not self._manager.answers():
             raise SessionLost(f"{self._conf['spark.master']} does not answer")
-        self._end_orphans(self._launch.tag)
+        self._end_orphans(self._launch.tag, ended_runs=self._launch.ended_runs)
 
     def begin(self, assignment: AssignedAttempt) -> SparkSession:
         """Start a context, or reuse an idle one; raises `SessionLost` if the cluster is gone."""
@@ -190,7 +190,7 @@ class PerAttempt:
             if self._idle:
                 self._idle.cancel()
                 self._idle = None
-        self._end_orphans(assignment.tag, assignment.lost_driver)
+        self._end_orphans(assignment.tag, assignment.lost_driver, assignment.ended_runs)
         if self._root:
             if not is_stopped(self._root):
                 return self._root
@@ -300,12 +300,19 @@ class PerAttempt:
             if one.tag == tag:
                 self._manager.end(one.application_id)
 
-    def _end_orphans(self, tag: Tag, lost_driver: str = "") -> None:
+    def _end_orphans(
+        self, tag: Tag, lost_driver: str = "", ended_runs: tuple[str, ...] = ()
+    ) -> None:
         """End the applications of dead drivers, and wait until their cores are free."""
+
+        def dead_ones() -> list[ActiveApplication]:
+            found = self._manager.applications()
+            return executors.orphans(found, tag, lost_driver, ended_runs)
+
         deadline = time.monotonic() + ORPHANS_END_S
         reported: set[str] = set()
         try:
-            while dead := executors.orphans(self._manager.applications(), tag, lost_driver):
+            while dead := dead_ones():
                 for one in dead:
                     if one.application_id not in reported:
                         reported.add(one.application_id)

@@ -14,7 +14,7 @@ import socket
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from understudy.clock import Clock
 from understudy.config.configuration import learn_secrets
 from understudy.config.options import DRIVER_START
 from understudy.core import drivers
-from understudy.core.drivers import DriverState, Promote, Seat, Start, Starts
+from understudy.core.drivers import DriverState, Promote, Purpose, Retire, Seat, Start, Starts
 from understudy.core.ids import process_name
 from understudy.errors import UnderstudyError
 from understudy.model import Incarnation, JobStatus, SparkApplication, Term
@@ -43,7 +43,7 @@ class DriverEnd(enum.Enum):
     """Why a driver ended; the value is the metrics' label."""
 
     UNWANTED = "unwanted"
-    """Its application is no longer served, or the TaskManager ends."""
+    """Its application is no longer served, another one needs its place, or the TaskManager ends."""
     RETIRED = "retired"
     """Its TaskManager ended it after an attempt, as unfit for the next."""
     DIED = "died"
@@ -66,11 +66,15 @@ class DriverCounts:
     """Ended attempts by status in lower case, or ``lost`` if their driver died."""
 
 
+WORDS_MAX = 50
+"""Starting drivers whose last lines are kept."""
+
 LOST = "lost"
 """Label of an attempt whose driver died."""
 
 
 UNWANTED = "its application is not served here any more"
+NEEDED = "another application needs its place"
 CLOSING = "the TaskManager ends"
 
 _RETIRED = {
@@ -78,7 +82,7 @@ _RETIRED = {
     JobStatus.CANCELED: "its job was cancelled",
 }
 
-EXPECTED = (UNWANTED, CLOSING, channels.SERVES_ONE)
+EXPECTED = (UNWANTED, NEEDED, CLOSING, channels.SERVES_ONE)
 """Ends of drivers that are not reported."""
 
 _log = logging.getLogger(__name__)
@@ -138,6 +142,13 @@ class Driver:
         """Return its name for people."""
         return process_name("driver", self.incarnation)
 
+    @property
+    def seat(self) -> Seat:
+        """Return it as the decisions see it."""
+        return Seat(
+            self.incarnation, self.slot, self.state, self.prepare.purpose, self.deploy is not None
+        )
+
     def report(self) -> DriverReport:
         """Return the report of this driver for the leader and REST."""
         deploy = self.deploy
@@ -157,6 +168,20 @@ class Driver:
             carries=self.executors.carries,
             note=self.note,
         )
+
+
+@dataclass(eq=False)
+class Opening:
+    """A driver whose process is not started yet: its code is being laid out."""
+
+    incarnation: Incarnation
+    slot: int | None
+    prepare: Prepare
+
+    @property
+    def seat(self) -> Seat:
+        """Return it as the decisions see it."""
+        return Seat(self.incarnation, self.slot, DriverState.STARTING, self.prepare.purpose)
 
 
 def how_it_ended(death: Death) -> str:
@@ -193,9 +218,13 @@ class DriverPool:
         self._lay_out = lay_out
         self.counts = DriverCounts()
         self._drivers: dict[Incarnation, Driver] = {}
-        self._wanted: Prepare | None = None
-        self._starts = Starts()
-        self._last_words: list[str] = []
+        self._openings: list[Opening] = []
+        self._wanted: tuple[Prepare, ...] | None = None
+        """What each driver shall serve; None while no leader has asked for any."""
+        self._starts: dict[Purpose, Starts] = {}
+        self._resting: set[Purpose] = set()
+        """Purposes whose next driver is started after a pause."""
+        self._last_words: dict[Incarnation, list[str]] = {}
         """Lines that drivers printed before they were warm."""
         self._until: float | None = None
         self._notes: dict[int, str] = {}
@@ -219,11 +248,12 @@ class DriverPool:
         """Return the driver; None if it is dead or unknown."""
         return self._drivers.get(incarnation)
 
-    def prepare(self, wanted: Prepare | None) -> None:
-        """Keep drivers for this application from now on; retire free drivers of other ones."""
-        if wanted != self._wanted:
-            self._wanted = wanted
-            self._starts = Starts()
+    def keep(self, wanted: Sequence[Prepare]) -> None:
+        """Have these drivers from now on, the most important first; retire free other ones."""
+        self._wanted = tuple(wanted)
+        purposes = {one.purpose for one in wanted}
+        self._starts = {one: starts for one, starts in self._starts.items() if one in purposes}
+        self._resting &= purposes
         for one in self._drivers.values():
             if one.deploy is None and not self._serves(one):
                 self.retire(one, UNWANTED)
@@ -235,8 +265,20 @@ class DriverPool:
         for one in self._drivers.values():
             one.process.until(deadline)
 
+    def has_slot(self, one: Driver) -> bool:
+        """Return whether a driver has a slot; a spare gets one that is not busy."""
+        if one.slot is None:
+            others = self._all()
+            busy = {other.slot for other in others if other.seat.state is DriverState.BUSY}
+            free = [slot for slot in range(1, self._settings.slots + 1) if slot not in busy]
+            for other in others:
+                if free and other.slot == free[0]:
+                    other.slot = None
+            one.slot = free[0] if free else None
+        return one.slot is not None
+
     def run_attempt(self, one: Driver, deploy: Deploy, term: Term) -> None:
-        """Run an attempt in a warm driver."""
+        """Run an attempt in a warm driver that has a slot."""
         one.state, one.deploy, one.began = DriverState.BUSY, deploy, self._clock.now()
         one.link.send(messages.RunAttempt(deploy=deploy, term=term), term)
         self.counts.attempts += 1
@@ -291,42 +333,58 @@ class DriverPool:
             await asyncio.shield(one.process.death)
 
     async def run(self) -> None:
-        """Keep the wanted number of drivers; runs for ever."""
+        """Keep the wanted drivers; runs for ever."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._arrange()
+            self._arrange()
 
-    async def _arrange(self) -> None:
+    def _all(self) -> list[Driver | Opening]:
+        return [*self._drivers.values(), *self._openings]
+
+    def _arrange(self) -> None:
         if self._wanted is None:
             return
-        seats = [Seat(one.incarnation, one.slot, one.state) for one in self._drivers.values()]
-        for action in drivers.arrange(seats, self._settings.slots, self._settings.spares):
-            if isinstance(action, Promote):
-                promoted = self._drivers[action.driver]
-                promoted.slot, promoted.note = action.slot, self._notes.get(action.slot, "")
-                self.report_drivers()
-                self._changed.set()
-            elif isinstance(action, Start):
-                await self._try_to_start(self._wanted, action.slot)
+        actions = drivers.arrange(
+            [one.seat for one in self._all()],
+            self._settings.slots,
+            self._settings.spares,
+            [one.purpose for one in self._wanted],
+            frozenset(self._resting),
+        )
+        prepares = {one.purpose: one for one in self._wanted}
+        for action in actions:
+            match action:
+                case Retire(driver) if one := self._drivers.get(driver):
+                    self.retire(one, NEEDED)
+                case Promote(driver, slot) if one := self._drivers.get(driver):
+                    one.slot, one.note = slot, self._notes.get(slot, "")
+                    self.report_drivers()
+                    self._changed.set()
+                case Start(slot, purpose):
+                    self._open(prepares[purpose], slot)
 
-    async def _try_to_start(self, prepare: Prepare, slot: int | None) -> None:
-        pause_s = drivers.start_pause_s(self._starts)
-        if pause_s:
-            await asyncio.sleep(pause_s)
-            if self._wanted != prepare:
-                self._changed.set()
-                return
+    def _open(self, prepare: Prepare, slot: int | None) -> None:
+        opening = Opening(Incarnation(uuid.uuid4().hex), slot, prepare)
+        self._openings.append(opening)
+        self._spawn(self._try_to_start(opening))
+
+    async def _try_to_start(self, opening: Opening) -> None:
+        """Start a driver; others may start meanwhile, as storage may be slow for one of them."""
         try:
-            await self._start(prepare, slot)
+            one = await self._start(opening)
+            if not self._serves(one):
+                self.retire(one, UNWANTED)
         except (OSError, UnderstudyError) as error:
-            self._start_failed(prepare, f"cannot be started: {error}", killed=False)
+            self._start_failed(opening.seat, f"cannot be started: {error}", killed=False)
+        finally:
+            self._openings.remove(opening)
             self._changed.set()
 
-    async def _start(self, prepare: Prepare, slot: int | None) -> None:
+    async def _start(self, opening: Opening) -> Driver:
+        prepare, incarnation = opening.prepare, opening.incarnation
         directory = await self._lay_out(prepare)
         path = code.python_path(directory, prepare.artifacts) if directory else ()
-        incarnation = Incarnation(uuid.uuid4().hex)
         scratch = self._settings.scratch / incarnation
         mine, theirs = channels.pair()
         with theirs:
@@ -335,9 +393,7 @@ class DriverPool:
                 spec, lambda text: self._printed(incarnation, text)
             )
         link = await wire.over_socket(mine, channels.driver_codec, incarnation)
-        note = self._notes.get(slot, "") if slot else ""
-        one = Driver(incarnation, slot, prepare, process, link, note=note)
-        self._drivers[incarnation] = one
+        one = self._employ(opening, process, link)
         self.counts.starts += 1
         if self._until is not None:
             process.until(self._until)
@@ -353,6 +409,7 @@ class DriverPool:
                 storage=self._settings.storage,
                 cluster=prepare.cluster,
                 run_id=prepare.run_id,
+                ended_runs=prepare.ended_runs,
                 keep_idle_s=self._settings.keep_idle_s,
                 wait_s=self._settings.wait_s,
                 reuse=self._settings.reuse,
@@ -360,9 +417,18 @@ class DriverPool:
                 cancel_grace_s=self._settings.cancel_grace_s,
             )
         )
+        return one
+
+    def _employ(self, opening: Opening, process: Process, link: Link[DriverMessage]) -> Driver:
+        """Attend a driver whose process is started."""
+        slot = opening.slot
+        note = self._notes.get(slot, "") if slot else ""
+        one = Driver(opening.incarnation, slot, opening.prepare, process, link, note=note)
+        self._drivers[one.incarnation] = one
         listening = self._spawn(self._listen(one))
         self._spawn(self._await_death(one, listening))
         self.report_drivers()
+        return one
 
     def _spec(
         self,
@@ -394,7 +460,9 @@ class DriverPool:
     def _printed(self, incarnation: Incarnation, text: str) -> None:
         one = self._drivers.get(incarnation)
         if one is None or one.state is DriverState.STARTING:
-            self._last_words = [*self._last_words[-20:], text]
+            self._last_words[incarnation] = [*self._last_words.get(incarnation, [])[-20:], text]
+            if len(self._last_words) > WORDS_MAX:
+                del self._last_words[next(iter(self._last_words))]
         if one is not None:
             source = one.deploy.name if one.deploy else one.name
             log = log_name(one.prepare.run_id, one.prepare.application_id)
@@ -437,7 +505,9 @@ class DriverPool:
     def _warmed(self, one: Driver, warm: messages.Warm) -> None:
         one.warm, one.spark = warm, warm.spark
         self._settle(one)
-        self._starts, self._last_words = Starts(), []
+        self._starts.pop(one.prepare.purpose, None)
+        self._resting.discard(one.prepare.purpose)
+        self._last_words.pop(one.incarnation, None)
         if one.state is DriverState.ENDING:
             return
         one.state = DriverState.WARM
@@ -459,13 +529,8 @@ class DriverPool:
         self.report_drivers()
 
     def _serves(self, one: Driver) -> bool:
-        """Return whether a driver has the application and profile that are wanted now."""
-        wanted = self._wanted
-        return (
-            wanted is not None
-            and one.prepare.application_id == wanted.application_id
-            and one.prepare.profile.digest == wanted.profile.digest
-        )
+        """Return whether a driver has an application and profile that are wanted now."""
+        return any(one.prepare.purpose == prepare.purpose for prepare in self._wanted or ())
 
     def _ended(self, one: Driver, ended: messages.AttemptEnded) -> None:
         """Process an attempt's end.
@@ -503,7 +568,8 @@ class DriverPool:
             late = f"; {DRIVER_START.key} is {self._settings.start_s:g} s"
             limit = late if death.reason == guardian.SILENT else ""
             what = f"{how_it_ended(death)} before it was warm{limit}"
-            self._start_failed(one.prepare, what, killed=killed)
+            self._start_failed(one.seat, what, killed=killed)
+        self._last_words.pop(one.incarnation, None)
         _log.info("driver %s %s", one.incarnation[:8], death)
         self.counts.ends[_end_of(one)] += 1
         if one.note not in EXPECTED or one.state is not DriverState.ENDING:
@@ -541,21 +607,32 @@ class DriverPool:
             reason=reason,
         )
 
-    def _start_failed(self, prepare: Prepare, what: str, *, killed: bool) -> None:
-        starts = self._starts
+    def _start_failed(self, seat: Seat, what: str, *, killed: bool) -> None:
+        purpose = seat.purpose
         self.counts.start_failures += 1
-        self._starts = (
+        starts = self._starts.get(purpose, Starts())
+        starts = (
             replace(starts, killed=starts.killed + 1)
             if killed
             else replace(starts, failed=starts.failed + 1)
         )
-        words = "\n".join(self._last_words[-8:])
+        words = "\n".join(self._last_words.get(seat.driver, [])[-8:])
         _log.warning("a driver %s; it printed last: %s", what, words)
-        if drivers.hopeless(self._starts) and self._wanted == prepare:
+        if not any(purpose == prepare.purpose for prepare in self._wanted or ()):
+            return
+        self._starts[purpose] = starts
+        self._resting.add(purpose)
+        loop = asyncio.get_running_loop()
+        loop.call_later(drivers.start_pause_s(starts), self._rested, purpose)
+        if drivers.hopeless(starts):
             reason = f"a driver {what}\n{words}".strip()
             self._outbox.send(
-                messages.CannotStart(application_id=prepare.application_id, reason=reason)
+                messages.CannotStart(application_id=purpose.application_id, reason=reason)
             )
+
+    def _rested(self, purpose: Purpose) -> None:
+        self._resting.discard(purpose)
+        self._changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

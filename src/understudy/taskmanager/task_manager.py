@@ -269,6 +269,7 @@ class TaskManager:
                 attempt=one.deploy.attempt,
                 driver=one.incarnation,
                 ran_s=self._clock.now() - one.began,
+                application_id=one.prepare.application_id,
             )
             for one in self._pool.drivers()
             if one.deploy
@@ -319,8 +320,8 @@ class TaskManager:
         match message:
             case messages.HeartbeatAnswer():
                 self._heard(message.number)
-            case Prepare():
-                self._pool.prepare(message)
+            case messages.KeepDrivers():
+                self._pool.keep([message.applications[position] for position in message.wanted])
             case Deploy():
                 self._deploy(message, term)
             case messages.StopAttempt():
@@ -330,18 +331,21 @@ class TaskManager:
             case messages.CheckpointsRecorded() | messages.CheckpointsRefused():
                 self._outbox.answered(message)
                 self._pool.answer(message)
-            case messages.ReleaseDrivers():
-                self._pool.prepare(None)
 
     def _deploy(self, deploy: Deploy, term: Term) -> None:
         one = self._pool.find(deploy.driver)
         if one is None or one.state is not DriverState.WARM:
-            reason = f"driver {deploy.driver[:8]} is {one.state.value if one else 'gone'}"
-            self._outbox.send(
-                messages.AttemptRefused(job_id=deploy.job_id, attempt=deploy.attempt, reason=reason)
-            )
-            return
-        self._pool.run_attempt(one, deploy, term)
+            self._refuse(deploy, one.state.value if one else "gone")
+        elif not self._pool.has_slot(one):
+            self._refuse(deploy, "a spare, and all slots are busy")
+        else:
+            self._pool.run_attempt(one, deploy, term)
+
+    def _refuse(self, deploy: Deploy, state: str) -> None:
+        reason = f"driver {deploy.driver[:8]} is {state}"
+        self._outbox.send(
+            messages.AttemptRefused(job_id=deploy.job_id, attempt=deploy.attempt, reason=reason)
+        )
 
     def _stop_attempt(self, job_id: JobId, attempt: int) -> None:
         for one in self._pool.drivers():

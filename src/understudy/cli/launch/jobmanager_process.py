@@ -26,10 +26,11 @@ from understudy.cli.launch.worker import Parts, main
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
-from understudy.jobmanager.dispatcher import Binding, RunEnd, Surroundings
+from understudy.jobmanager.dispatcher import Binding
 from understudy.jobmanager.job_manager import JobManager, JobManagerSettings
 from understudy.jobmanager.main_process import WarmMainProcesses
 from understudy.jobmanager.retention import read_tombstone
+from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import LeaderRecord, RunId
 from understudy.process import channels
 from understudy.rpc.gateway import Network

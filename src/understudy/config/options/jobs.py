@@ -14,8 +14,12 @@ from understudy.config.option import (
     SAME,
     SIZE,
     Option,
+    bounded,
     choice,
 )
+
+PRIORITY_MAX = 1_000_000
+"""Largest priority: more than anybody needs."""
 
 TERMINATE_ON_JOB_FAILURE = Option(
     "execution.terminate-application-on-any-job-terminated-exceptionally",
@@ -26,6 +30,12 @@ TERMINATE_ON_JOB_FAILURE = Option(
     "failed or cancelled job fails or cancels the application at once. false: the application is "
     "FINISHED once main has returned, whatever its jobs did, and jobs still running are cancelled.",
     "default true there",
+)
+PRIORITY = Option(
+    "application.priority",
+    bounded(0, PRIORITY_MAX),
+    "0",
+    "Applications of higher priority get slots, and execute main, before others.",
 )
 UNREACHED_GRACE = Option(
     "execution.recovery.unreached-grace",

@@ -18,6 +18,9 @@ from understudy.config.option import (
 DRIVERS_MAX = 1_000
 """Most drivers of a TaskManager, more than any host can use: a limit against mistyped numbers."""
 
+MAINS_LIMIT = 10_000
+"""Most processes of main, more than any host can use: a limit against mistyped numbers."""
+
 ADOPTION_GRACE = Option(
     "jobmanager.adoption-grace",
     DURATION,
@@ -30,6 +33,12 @@ MAIN_HEARTBEAT = Option(
     LONG_PERIOD,
     "30 s",
     "How long the process that runs main may be silent before its guardian kills it.",
+)
+MAINS_MAX = Option(
+    "jobmanager.application-process.max",
+    bounded(1, MAINS_LIMIT),
+    "50",
+    "How many applications execute main at once, each in a process of its own; others wait.",
 )
 ORPHAN_TIMEOUT = Option(
     "taskmanager.orphan-timeout",

@@ -1,0 +1,84 @@
+"""Which applications may have a process of ``main``: a few start at a time, and not too many live.
+
+An application that waits is CREATED: it holds no process, and is shown and cancelled like others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+from collections.abc import AsyncIterator
+
+from understudy.jobmanager.main_process import MainProcess, MainProcesses
+
+Rank = tuple[float, ...]
+"""Lower ranks come first; equal ones in the order of their arrival."""
+
+STARTING_MAX = 2
+"""A process of ``main`` imports for a second, and needs a core for that."""
+
+
+class MainQueue:
+    """Turns to have a process of ``main``."""
+
+    def __init__(self, mains: MainProcesses, limit: int) -> None:
+        """``limit``: so many processes of ``main`` live at once."""
+        self.mains = mains
+        self._limit = limit
+        self._living = 0
+        self._starting = 0
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[Rank, int, asyncio.Future[None]]] = []
+
+    @contextlib.asynccontextmanager
+    async def turn(self, rank: Rank) -> AsyncIterator[Turn]:
+        """Wait for a turn, and hold it during the block."""
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (rank, next(self._numbers), granted))
+        self._grant()
+        turn = Turn(self)
+        try:
+            await granted
+            yield turn
+        finally:
+            if granted.done() and not granted.cancelled():
+                turn.started()
+                self._living -= 1
+            granted.cancel()
+            self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting and self._living < self._limit and self._starting < STARTING_MAX:
+            *_, granted = heapq.heappop(self._waiting)
+            if not granted.done():
+                self._living += 1
+                self._starting += 1
+                granted.set_result(None)
+
+    def started(self) -> None:
+        """Let the next process start."""
+        self._starting -= 1
+        self._grant()
+
+
+class Turn:
+    """One application's turn."""
+
+    def __init__(self, queue: MainQueue) -> None:
+        self._queue = queue
+        self._starts = True
+
+    async def take(self) -> MainProcess:
+        """Return a process for ``main``; again after the loss of the last one."""
+        try:
+            return await self._queue.mains.take()
+        finally:
+            self.started()
+
+    def started(self) -> None:
+        """Let others start: this one has, or never will; only the first call counts."""
+        if self._starts:
+            self._starts = False
+            self._queue.started()

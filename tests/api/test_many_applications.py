@@ -1,0 +1,164 @@
+"""REST of a cluster that executes several applications: each request acts on the one it names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import httpx
+
+from tests.api.test_metrics import Manager, manager
+from tests.ha import ground
+from tests.jobmanager.test_cleanup import NoLocks
+from tests.jobmanager.test_dispatcher import DAMAGED
+from tests.jobmanager.test_many_applications import FLIGHTS, damage, of, submitted
+from tests.support.faulty_register import Durable
+from tests.support.virtual_time import run_virtual
+from understudy.api.rest import Rest
+from understudy.ha.election import Leadership
+from understudy.jobmanager.dispatcher import Binding, Dispatcher
+from understudy.jobmanager.job_manager import JobManager, LeadingTerm
+from understudy.jobmanager.resource_manager import ResourceManager
+from understudy.model import Incarnation, LeaderRecord, RunId
+
+Json = dict[str, Any]
+
+
+class Mains:
+    """Where nobody gets a process; see `MainProcesses`."""
+
+    ready = True
+
+    async def take(self) -> None:
+        """See `MainProcesses.take`."""
+        await asyncio.Future()
+
+
+@dataclass
+class Led:
+    """A leader, and who asks it."""
+
+    manager: Manager
+    dispatcher: Dispatcher
+    client: httpx.AsyncClient
+
+    async def get(self, path: str) -> Json:
+        """Ask; the answer must be 200."""
+        answer = await self.client.get(path)
+        assert 200 == answer.status_code, answer.text
+        found: Json = answer.json()
+        return found
+
+    async def post(self, path: str) -> int:
+        """Ask for something; return the code."""
+        return (await self.client.post(path)).status_code
+
+
+@contextlib.asynccontextmanager
+async def led(durable: Durable) -> AsyncIterator[Led]:
+    """Let a leader of a cluster that stays execute what there is."""
+    one = manager({}, ground.services(durable))
+    one.around = replace(
+        one.around,
+        mains=cast("Any", Mains()),
+        locks=cast("Any", NoLocks()),
+        chance=random.Random(0),
+    )
+    leadership = Leadership(
+        2, "s", LeaderRecord(holder=Incarnation(""), term=1, session=""), None, "it died"
+    )
+    resources = ResourceManager(2, 40.0, one.around.locks, one.around.clock, lambda: None)
+    binding = Binding(None, False, None, session=True)
+    dispatcher = Dispatcher(one.around, binding, leadership, resources)
+    one.term = LeadingTerm(leadership, resources, dispatcher)
+    leadership.addresses = ("http://here", "here")
+
+    async def publish() -> None:
+        """Everybody knows the address."""
+
+    leading = asyncio.create_task(dispatcher.run(publish))
+    await asyncio.sleep(3)
+    transport = httpx.ASGITransport(app=Rest(cast("JobManager", one)).application())
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield Led(one, dispatcher, client)
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
+def states(overview: Json) -> dict[str, str]:
+    """Return the state of each run."""
+    return {one["run-id"]: one["status"] for one in overview["applications"]}
+
+
+def test_each_application_is_listed_and_cancelled_by_its_own_id() -> None:
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one", "two")
+        async with led(durable) as leader:
+            await leader.dispatcher.submit(FLIGHTS, RunId("three"))
+            await asyncio.sleep(1)
+            before = states(await leader.get("/applications/overview"))
+            code = await leader.post(f"/applications/{of('two')}/cancel")
+            await asyncio.sleep(1)
+            after = states(await leader.get("/applications/overview"))
+            again = await leader.post(f"/applications/{of('two')}/cancel")
+            unknown = await leader.post(f"/applications/{of('nobody')}/cancel")
+
+        assert {"one": "RUNNING", "two": "RUNNING", "three": "CREATED"} == before
+        assert {"one": "RUNNING", "two": "CANCELED", "three": "RUNNING"} == after
+        assert (202, 202, 404) == (code, again, unknown)
+
+    run_virtual(main())
+
+
+def test_a_job_is_found_in_its_own_application() -> None:
+    async def main() -> None:
+        durable = Durable()
+        stored = await submitted(durable, "one", "two")
+        for number, run in enumerate(("one", "two"), start=1):
+            plans = ground.services(durable).plans(stored[run])
+            await plans.claim(1)
+            await plans.add(1, ground.job(number, attempt=0))
+        async with led(durable) as leader:
+            listed = await leader.get("/jobs/overview")
+            code = (await leader.client.patch(f"/jobs/{ground.job(2).job_id}")).status_code
+            await asyncio.sleep(1)
+            entries = [
+                linked.application.jobs.entries
+                for linked in leader.dispatcher.applications.values()
+                if linked.application
+            ]
+            asked = {
+                job_id: entry.cancel_requested for jobs in entries for job_id, entry in jobs.items()
+            }
+
+        assert {ground.job(1).job_id, ground.job(2).job_id} == {
+            one["jid"] for one in listed["jobs"]
+        }
+        assert 202 == code
+        assert {ground.job(1).job_id: False, ground.job(2).job_id: True} == asked
+
+    run_virtual(main())
+
+
+def test_one_that_cannot_be_read_is_listed_with_the_reason_beside_the_others() -> None:
+    async def main() -> None:
+        durable = Durable()
+        stored = await submitted(durable, "one", "two")
+        await damage(durable, stored["two"].key)
+        async with led(durable) as leader:
+            listed = states(await leader.get("/applications/overview"))
+            status = await leader.get("/ha/status")
+            code = await leader.post(f"/applications/{of('two')}/cancel")
+
+        assert {"one", "two"} == set(listed)
+        assert "RUNNING" == listed["one"]
+        assert [of("two")] == [one["id"] for one in status["attention"]]
+        assert code in {404, 409}
+        assert DAMAGED == durable.register._entries[stored["two"].key].value
+
+    run_virtual(main())

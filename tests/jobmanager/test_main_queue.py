@@ -1,0 +1,103 @@
+"""Turns for processes of ``main``: a few start at once, not too many live, in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.support.virtual_time import run_virtual
+from understudy.jobmanager.main_queue import STARTING_MAX, MainQueue
+
+
+class Mains:
+    """Starts a process in a second; see `MainProcesses`."""
+
+    def __init__(self) -> None:
+        self.starting = 0
+        self.most = 0
+
+    async def take(self) -> str:
+        """See `MainProcesses.take`."""
+        self.starting += 1
+        self.most = max(self.most, self.starting)
+        await asyncio.sleep(1)
+        self.starting -= 1
+        return "process"
+
+
+class Scene:
+    """A queue, and applications that hold their turn for a time."""
+
+    def __init__(self, limit: int) -> None:
+        self.mains = Mains()
+        mains: Any = self.mains
+        self.queue = MainQueue(mains, limit)
+        self.begun: list[str] = []
+        self.living = 0
+        self.most = 0
+
+    async def live(self, name: str, rank: float, lasts_s: float = 10.0) -> None:
+        """Execute ``main`` for so long."""
+        async with self.queue.turn((rank,)) as turn:
+            self.begun.append(name)
+            self.living += 1
+            self.most = max(self.most, self.living)
+            await turn.take()
+            await asyncio.sleep(lasts_s)
+            self.living -= 1
+
+
+def test_a_few_start_at_once_and_no_more_live_than_the_limit() -> None:
+    async def main() -> None:
+        scene = Scene(5)
+        await asyncio.gather(*(scene.live(str(number), 0.0) for number in range(20)))
+
+        assert (STARTING_MAX, 5) == (scene.mains.most, scene.most)
+        assert [str(number) for number in range(20)] == scene.begun
+
+    run_virtual(main())
+
+
+def test_lower_ranks_come_first() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        ranks = {"held": 9.0, "late": 3.0, "urgent": -1.0, "later": 3.0}
+        works = [asyncio.create_task(scene.live(name, rank)) for name, rank in ranks.items()]
+        await asyncio.gather(*works)
+
+        assert ["held", "urgent", "late", "later"] == scene.begun
+
+    run_virtual(main())
+
+
+def test_who_gives_up_takes_no_turn_from_the_others() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        works = [asyncio.create_task(scene.live(name, 0.0)) for name in ("one", "two", "three")]
+        await asyncio.sleep(0.5)
+        works[1].cancel()
+        works[0].cancel()
+        await asyncio.sleep(1)
+        third = list(scene.begun)
+        works[2].cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+        await asyncio.wait_for(scene.live("four", 0.0), 60)
+
+        assert ["one", "three"] == third
+        assert ["one", "three", "four"] == scene.begun
+
+    run_virtual(main())
+
+
+def test_a_main_that_is_executed_again_waits_for_nobody() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        asked = asyncio.create_task(scene.live("waits", 0.0))
+        async with scene.queue.turn((0.0,)) as turn:
+            await turn.take()
+            await turn.take()
+        asked.cancel()
+
+        assert 1 == scene.mains.most
+
+    run_virtual(main())

@@ -1,0 +1,195 @@
+"""The pool with drivers of several applications: who has trouble delays no other."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.ha.ground import RUN
+from tests.support.virtual_time import run_virtual, virtual_clock
+from tests.taskmanager.test_driver_pool import SETTINGS, FakeProcess, Told, deploy
+from understudy.errors import StorageError
+from understudy.model import ApplicationId, Incarnation, SessionProfile
+from understudy.process.processes import Death
+from understudy.process.reporter import Silent
+from understudy.rpc import messages
+from understudy.rpc.local import LocalLink, link_pair
+from understudy.rpc.messages import DriverMessage, LinkMessage, Prepare
+from understudy.taskmanager.driver_pool import Driver, DriverPool, Opening
+
+
+def prepare(name: str) -> Prepare:
+    """Return what is needed to start drivers of an application."""
+    return Prepare(
+        application_id=ApplicationId(name),
+        run_id=RUN,
+        directory=name,
+        profile=SessionProfile(cwd=name),
+        artifacts=(),
+    )
+
+
+class Heard(Told):
+    """The shipped outbox; keeps for which applications no driver can be started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unable: list[str] = []
+
+    def send(self, message: LinkMessage) -> None:
+        """See `Outbox.send`."""
+        super().send(message)
+        if isinstance(message, messages.CannotStart):
+            self.unable.append(message.application_id)
+
+
+class ManyDrivers(DriverPool):
+    """The shipped pool; what its drivers do is the test's."""
+
+    def __init__(self, slots: int, spares: int = 0) -> None:
+        nobody: Any = None
+        settings = replace(SETTINGS, slots=slots, spares=spares)
+        super().__init__(settings, nobody, virtual_clock(), Heard(), Silent(), nobody)
+        self.links: dict[Incarnation, LocalLink[DriverMessage]] = {}
+        self.processes: dict[Incarnation, FakeProcess] = {}
+        self.failing: set[str] = set()
+        self.slow: set[str] = set()
+
+    async def _start(self, opening: Opening) -> Driver:
+        name = opening.prepare.application_id
+        if name in self.slow:
+            await asyncio.Future()
+        if name in self.failing:
+            raise StorageError("its code cannot be read")
+        ends: tuple[LocalLink[DriverMessage], LocalLink[DriverMessage]] = link_pair(
+            Incarnation("pool"), opening.incarnation
+        )
+        process = FakeProcess()
+        driver = self._employ(opening, process, ends[0])
+        self.links[driver.incarnation] = ends[1]
+        self.processes[driver.incarnation] = process
+        ends[1].send(messages.Warm())
+        return driver
+
+    async def keeps(self, *names: str) -> list[str]:
+        """Ask for these drivers; return those that are there after a second."""
+        self.keep([prepare(name) for name in names])
+        await asyncio.sleep(1)
+        return self.living()
+
+    def living(self) -> list[str]:
+        """Return the drivers that are warm, in the order of their slots."""
+        return [
+            f"{one.slot or '-'} {one.prepare.application_id}"
+            for one in self.drivers()
+            if one.state.value in {"warm", "busy"}
+        ]
+
+    async def reap(self) -> None:
+        """Let those that are killed be dead."""
+        for name, process in list(self.processes.items()):
+            if process.killed and not process.death.done():
+                self.links[name].close()
+                process.death.set_result(Death(0, 9, virtual_clock().now(), "killed"))
+        await asyncio.sleep(1)
+
+
+def serving(pool: ManyDrivers) -> asyncio.Task[None]:
+    """Let the pool arrange its drivers."""
+    return asyncio.create_task(pool.run())
+
+
+def test_drivers_follow_what_is_wanted_and_idle_ones_give_way() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(2)
+        task = serving(pool)
+        first = await pool.keeps("red", "red")
+        await pool.keeps("red", "blue")
+        await pool.reap()
+        second = pool.living()
+        await pool.keeps("blue", "green")
+        await pool.reap()
+        reasons = [process.killed for process in pool.processes.values() if process.killed]
+
+        assert ["1 red", "2 red"] == first
+        assert ["red", "blue"] == [one.split()[1] for one in second]
+        assert {"blue", "green"} == {one.split()[1] for one in pool.living()}
+        assert [
+            ["another application needs its place"],
+            ["its application is not served here any more"],
+        ] == sorted(reasons)
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_a_driver_at_work_stays_whatever_is_wanted() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(1)
+        task = serving(pool)
+        await pool.keeps("red")
+        (driver,) = pool.drivers()
+        pool.run_attempt(driver, deploy(), 1)
+
+        assert ["1 red"] == await pool.keeps("blue")
+        assert ["1 red"] == await pool.keeps()
+        assert not pool.processes[driver.incarnation].killed
+        task.cancel()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("trouble", ["failing", "slow"])
+def test_an_application_whose_drivers_do_not_start_delays_no_other(trouble: str) -> None:
+    async def main() -> None:
+        pool = ManyDrivers(3)
+        getattr(pool, trouble).add("red")
+        task = serving(pool)
+
+        assert ["blue", "green"] == sorted(
+            one.split()[1] for one in await pool.keeps("red", "blue", "green")
+        )
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_failed_starts_are_counted_for_each_application_and_told_by_name() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(2)
+        pool.failing.add("red")
+        task = serving(pool)
+        await pool.keeps("red", "blue")
+        await asyncio.sleep(10)
+        outbox = pool._outbox
+        assert isinstance(outbox, Heard)
+        told = set(outbox.unable)
+        pool.failing.clear()
+        await asyncio.sleep(60)
+
+        assert {"red"} == told
+        assert ["1 red", "2 blue"] == sorted(pool.living())
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_a_spare_that_gets_an_attempt_takes_the_slot_of_an_idle_driver() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(1, 1)
+        task = serving(pool)
+        await pool.keeps("red", "blue")
+        spare = next(one for one in pool.drivers() if one.slot is None)
+        has_slot = pool.has_slot(spare)
+        pool.run_attempt(spare, deploy(), 1)
+        other = next(one for one in pool.drivers() if one is not spare)
+
+        assert has_slot
+        assert (1, None) == (spare.slot, other.slot)
+        assert not pool.has_slot(other), "the only slot is busy"
+        task.cancel()
+
+    run_virtual(main())
