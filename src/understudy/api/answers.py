@@ -6,12 +6,13 @@ A route is a method, a path, and the handler that answers while this JobManager 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import views
-from understudy.errors import UsageError
+from understudy.errors import UnderstudyError, UsageError
 
 Handler = Callable[[Request], Awaitable[Response]]
 Routes = list[tuple[str, str, Handler]]
@@ -27,6 +28,23 @@ NO_RUN = (
     "Nobody leads: this JobManager was started without an application, and stands by until another "
     "one brings a run."
 )
+
+CODES = {
+    400: "usage",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    408: "request-timeout",
+    409: "conflict",
+    412: "precondition-failed",
+    413: "too-large",
+    415: "unsupported-media-type",
+    421: "misdirected",
+    500: "internal",
+    503: "unavailable",
+}
+"""The code of a refusal that no error of `understudy.errors` has caused, by its status."""
 
 DIGITS_MAX = 15
 """Most digits of a number in a query: more than any log has bytes, and quick to parse."""
@@ -47,18 +65,39 @@ def as_text(data: bytes, headers: Mapping[str, str]) -> Response:
     return Response(data, headers={**fixed, **headers})
 
 
-def error(status: int, message: str, **more: object) -> Response:
-    """Return a refusal in Flink's shape, with the keys of ``more`` added."""
-    return Response(
-        views.encode({"errors": [message], **more}), status, {"content-type": "application/json"}
-    )
+def error(
+    status: int, message: str, code: str = "", more: Mapping[str, object] | None = None
+) -> Response:
+    """Return a refusal: Flink's ``errors``, our ``code`` for programs, and the keys of ``more``.
+
+    Without a ``code``, the status has one.
+    """
+    body = {"errors": [message], "code": code or CODES[status], **(more or {})}
+    return Response(views.encode(body), status, {"content-type": "application/json"})
+
+
+def refused(status: int, cause: UnderstudyError) -> Response:
+    """Return the refusal that an error has caused, with the error's own code."""
+    return error(status, str(cause), cause.code)
 
 
 def unavailable(message: str = ELECTION, **more: object) -> Response:
     """Return the 503 for times without a known leader: the client should ask again."""
-    response = error(503, message, **more)
+    response = error(503, message, more=more)
     response.headers["retry-after"] = str(RETRY_AFTER_S)
     return response
+
+
+async def _not_found(request: Request, _: Exception) -> Response:
+    return error(404, f"Not found: {request.url.path}")
+
+
+async def _not_allowed(request: Request, _: Exception) -> Response:
+    return error(405, f"{request.method} is not allowed here")
+
+
+WITHOUT_A_ROUTE: dict[Any, Any] = {404: _not_found, 405: _not_allowed}
+"""Starlette's handlers of what no route takes."""
 
 
 def whole_number(request: Request, name: str, default: int) -> int:

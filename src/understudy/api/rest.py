@@ -35,9 +35,9 @@ from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import CheckpointRoutes, JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.errors import (
-    DataError,
     LeadershipLost,
     NotFoundError,
+    UnderstudyError,
     UsageError,
 )
 from understudy.jobmanager.job_manager import JobManager
@@ -51,6 +51,8 @@ HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
 """Headers of the leader's answer that a standby returns, beside our own ones."""
 
 _NO_STORES = "The register or the storage does not answer just now ({}). Please try again."
+
+_INTERNAL = "The request failed unexpectedly; the log of this JobManager says why."
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ class Rest:
         return Starlette(
             routes=found,
             middleware=middleware,
-            exception_handlers={404: _not_found, 405: _not_allowed},
+            exception_handlers=answers.WITHOUT_A_ROUTE,
         )
 
     async def close(self) -> None:
@@ -124,16 +126,19 @@ class Rest:
         try:
             return await handler(request)
         except UsageError as error:
-            return answers.error(400, str(error))
+            return answers.refused(400, error)
         except NotFoundError as error:
-            return answers.error(404, str(error))
-        except DataError as error:
-            return answers.error(500, str(error))
+            return answers.refused(404, error)
         except (OSError, TimeoutError) as error:
             return self._unavailable(request, _NO_STORES.format(str(error) or "timeout"))
         except LeadershipLost as error:
             _log.info("a request is handed on: %s", error)
             return None
+        except UnderstudyError as error:
+            return answers.refused(500, error)
+        except Exception:
+            _log.exception("a request failed: %s %s", request.method, request.url.path)
+            return answers.error(500, _INTERNAL)
 
     def _unavailable(self, request: Request, message: str = answers.ELECTION) -> Response:
         """Return 503 for a time without a leader; ``/ha/status`` adds the register's status."""
@@ -189,11 +194,3 @@ async def serving(
                 await task
             with closing.step("its connections to a leader"):
                 await rest.close()
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    return answers.error(404, f"Not found: {request.url.path}")
-
-
-async def _not_allowed(request: Request, error: Exception) -> Response:
-    return answers.error(405, f"{request.method} is not allowed here")
