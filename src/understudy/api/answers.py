@@ -1,21 +1,52 @@
 """What all routes share: their type, parts of answers (JSON, text, errors), numbers in a query.
 
-A route is a method, a path, and the handler that answers while this JobManager leads.
+A route is an `Operation`: what it does, and the handler that answers while this JobManager leads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import views
+from understudy.api import bodies, views
 from understudy.errors import UnderstudyError, UsageError
 
 Handler = Callable[[Request], Awaitable[Response]]
-Routes = list[tuple[str, str, Handler]]
+
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A parameter of a query, which may be left out."""
+
+    name: str
+    meaning: str
+    type: Any = str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A method on a path (OpenAPI's word), which the OpenAPI document describes."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    """What it does, in one sentence."""
+    answer: Any = bodies.Nothing
+    """Type of the answer's JSON; a text for the ``Content-Type`` of another answer."""
+    status: int = 200
+    body: Any = None
+    """Type of the request's JSON, which may be left out; None if nothing is taken."""
+    query: tuple[Query, ...] = ()
+
+
+Routes = list[Operation]
 
 
 RETRY_AFTER_S = 1
@@ -61,7 +92,7 @@ def as_json(body: object, term: int, status: int = 200) -> Response:
 
 def as_text(data: bytes, headers: Mapping[str, str]) -> Response:
     """Return text that users wrote, marked so that no browser takes it for a page."""
-    fixed = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+    fixed = {"content-type": TEXT, "x-content-type-options": "nosniff"}
     return Response(data, headers={**fixed, **headers})
 
 

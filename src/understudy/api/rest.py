@@ -22,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from understudy.api import answers, metrics_jobmanager, own_headers
+from understudy.api import answers, metrics_jobmanager, openapi, own_headers
 from understudy.api import server as api_server
-from understudy.api.answers import Handler
+from understudy.api.answers import Handler, Routes
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.bounds import Bounds
 from understudy.api.gate import Doorkeeper, Gate
@@ -50,6 +50,12 @@ HANDED_ON = "x-understudy-handed-on"
 HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
 """Headers of the leader's answer that a standby returns, beside our own ones."""
 
+ROOMS = (
+    *(ClusterRoutes, ApplicationRoutes, JobRoutes),
+    *(CheckpointRoutes, SavepointRoutes, CleanupRoutes),
+)
+"""Who answers while this JobManager leads."""
+
 _NO_STORES = "The register or the storage does not answer just now ({}). Please try again."
 
 _INTERNAL = "The request failed unexpectedly; the log of this JobManager says why."
@@ -68,17 +74,15 @@ class Rest:
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
-        rooms = (
-            *(ClusterRoutes, ApplicationRoutes, JobRoutes),
-            *(CheckpointRoutes, SavepointRoutes, CleanupRoutes),
-        )
         found = [
-            Route(prefix + path, self._endpoint(handler), methods=[method])
-            for room in rooms
-            for method, path, handler in room(self._leading).routes()
-            for prefix in ("", "/v1")
+            Route(prefix + one.path, self._endpoint(one.handler), methods=[one.method])
+            for one in self.operations()
+            for prefix in openapi.PREFIXES
         ]
-        found += metrics_jobmanager.routes(self._leading)
+        here = metrics_jobmanager.routes(self._leading)
+        found += [Route(one.path, one.handler, methods=[one.method]) for one in here]
+        is_secured = self._security.token is not None
+        found += openapi.routes(openapi.document(self.operations(), here, is_secured=is_secured))
         holder = self._manager.me.holder
         hosts = self._leading.settings.hosts
         middleware = [Middleware(Gate, hosts=hosts, given_by=holder)]
@@ -90,6 +94,10 @@ class Rest:
             middleware=middleware,
             exception_handlers=answers.WITHOUT_A_ROUTE,
         )
+
+    def operations(self) -> Routes:
+        """Return what the leader answers, under each of `openapi.PREFIXES`."""
+        return [one for room in ROOMS for one in room(self._leading).routes()]
 
     async def close(self) -> None:
         """Close the connections to leaders."""
