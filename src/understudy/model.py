@@ -103,6 +103,27 @@ class Artifact(Record, frozen=True):
     on_path: bool = False
 
 
+class UploadedArtifact(Record, frozen=True):
+    """A file that a person has uploaded, and that applications of the cluster may share."""
+
+    artifact_id: str
+    """Follows from content and name, so that the same upload again is the same artifact."""
+    name: str
+    digest: str
+    size: int
+    path: str
+    """Storage path of the bytes; artifacts of the same content have the same."""
+    uploaded_at: float
+    used_at: float
+    """The last use; up to an hour old."""
+
+
+class ArtifactCatalog(Record, frozen=True):
+    """All uploaded artifacts of a cluster, by id."""
+
+    artifacts: dict[str, UploadedArtifact] = {}
+
+
 class SessionProfile(Record, frozen=True):
     """The settings that a driver is started with; a driver serves one profile only."""
 
@@ -166,6 +187,8 @@ class ApplicationRecord(Record, frozen=True):
     submitted_at: float = 0.0
     as_job: bool = False
     """The application was not converted: it runs whole as one job."""
+    uploads: tuple[str, ...] = ()
+    """Ids of the uploaded artifacts that it was submitted with."""
 
 
 class CheckpointKind(enum.Enum):
@@ -416,6 +439,8 @@ class ApplicationDocument(Record, frozen=True):
     restarts: Restarts = Restarts()
     segments: tuple[str, ...] = ()
     """Register keys of the documents that hold the jobs, 200 jobs to a segment."""
+    uploads: tuple[str, ...] = ()
+    """Ids of the uploaded artifacts that must stay while the application is unfinished."""
     once: dict[str, str] = {}
     """What ``main`` has computed once for this run: JSON texts by name."""
     cancel_requested: bool = False
