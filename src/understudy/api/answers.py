@@ -44,6 +44,8 @@ class Operation:
     body: Any = None
     """Type of the request's JSON, which may be left out; None if nothing is taken."""
     query: tuple[Query, ...] = ()
+    takes_file: bool = False
+    """The request's body is one file, as a form sends it, and is read as it arrives."""
 
 
 Routes = list[Operation]

@@ -438,6 +438,51 @@ class OperationStatus(Body, frozen=True):
     operation: Completion | UnsetType = UNSET
 
 
+# --- artifacts ------------------------------------------------------------------------------------
+
+
+class ArtifactFacts(Body, frozen=True):
+    """An uploaded artifact."""
+
+    id: str
+    name: str
+    size: int
+    digest: str
+    uploaded: int
+    used: int
+    """The last use; up to an hour old."""
+
+
+class ArtifactUpload(ArtifactFacts, frozen=True):
+    """The artifact that an upload has become; the last two keys are Flink's."""
+
+    filename: str
+    """Ends with the id, as in Flink."""
+    status: Literal["success"]
+
+
+class ArtifactList(Body, frozen=True):
+    """All uploaded artifacts, the latest first."""
+
+    artifacts: list[ArtifactFacts]
+
+
+class JarFile(Body, frozen=True):
+    """An uploaded artifact in Flink's shape."""
+
+    id: str
+    name: str
+    uploaded: int
+    entry: list[Any]
+
+
+class JarList(Body, frozen=True):
+    """All uploaded artifacts in Flink's shape."""
+
+    address: str
+    files: list[JarFile]
+
+
 # --- the cluster ----------------------------------------------------------------------------------
 
 

@@ -4,7 +4,8 @@ A page in the user's browser can send requests to any address, this host's inclu
 it out, also on loopback. First, only known hosts are served: a page's own name that is rebound to a
 loopback address (DNS rebinding) remains the name in ``Host``. Second, a change must be a request
 that a page of another origin cannot send without a preflight: it is JSON, or has no body, and
-neither ``Origin`` nor ``Sec-Fetch-Site`` names another origin. CORS is never granted.
+neither ``Origin`` nor ``Sec-Fetch-Site`` names another origin. CORS is never granted. Only an
+upload is a form, as in Flink: each browser names the origin of a page that posts one.
 
 Any port is accepted: a browser sends the port that it has connected to, and a tunnel has another
 port than the endpoint.
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.api import answers, own_headers
+from understudy.api import answers, multipart, own_headers
 from understudy.api.authentication import SCHEME
 from understudy.api.hosts import Hosts
 from understudy.config import options
@@ -46,10 +47,16 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 class Gate:
     """Refuses requests that a foreign page may have sent, whatever their path."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, given_by: str = "") -> None:
-        """``given_by`` names this process, so that clients know that a refusal is ours."""
+    def __init__(
+        self, app: ASGIApp, hosts: Hosts, given_by: str = "", uploads: frozenset[str] = frozenset()
+    ) -> None:
+        """``given_by`` names this process, so that clients know that a refusal is ours.
+
+        ``uploads``: paths to which a form may be posted.
+        """
         self._app = app
         self._hosts = hosts
+        self._uploads = uploads
         self._given_by = given_by
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,6 +98,8 @@ class Gate:
             )
         if scope["method"] in SAFE:
             return None
+        if scope["method"] == "POST" and scope["path"] in self._uploads:
+            return _foreign(headers, place) or _not(multipart.KIND, headers)
         return _foreign(headers, place) or _not_json(headers)
 
 
@@ -138,15 +147,19 @@ def _is_own(origin: str, asked: HostPort) -> bool:
 
 def _not_json(headers: Headers) -> Response | None:
     """Return the refusal of a change that a plain form can send, else None; a form may be empty."""
+    if not headers.all(b"content-type") and not has_body(headers):
+        return None
+    return _not(JSON, headers)
+
+
+def _not(wanted: str, headers: Headers) -> Response | None:
+    """Return the refusal of a body of another type, else None."""
     types = headers.all(b"content-type")
-    given = [text.partition(b";")[0].strip().lower() for text in types]
-    if given == [JSON.encode()] or (not given and not has_body(headers)):
+    if [text.partition(b";")[0].strip().lower() for text in types] == [wanted.encode()]:
         return None
     subject = f"Content-Type {_shown(types[0])}" if types else "A body without Content-Type"
-    return answers.error(
-        415,
-        f"{subject} is not taken: send 'Content-Type: {JSON}', or neither body nor Content-Type",
-    )
+    further = ", or neither body nor Content-Type" if wanted == JSON else ""
+    return answers.error(415, f"{subject} is not taken: send 'Content-Type: {wanted}'{further}")
 
 
 def has_body(headers: Headers) -> bool:

@@ -140,6 +140,12 @@ def _described(one: Operation, schemas: dict[int, Json]) -> Json:
             "default": {"description": "A refusal.", "content": error},
         },
     }
+    if one.takes_file:
+        file = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
+        answer["requestBody"] = {
+            "required": True,
+            "content": {"multipart/form-data": {"schema": file}},
+        }
     if one.body:
         content = {"application/json": {"schema": schemas[id(one.body)]}}
         answer["requestBody"] = {"required": False, "content": content}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -30,13 +30,16 @@ from understudy.api.bounds import Bounds
 from understudy.api.gate import Doorkeeper, Gate
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
+from understudy.api.rest_artifacts import ArtifactRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import CheckpointRoutes, JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.errors import (
+    ArtifactInUse,
     LeadershipLost,
     NotFoundError,
+    TooLargeError,
     UnderstudyError,
     UsageError,
 )
@@ -52,7 +55,7 @@ HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
 
 ROOMS = (
     *(ClusterRoutes, ApplicationRoutes, JobRoutes),
-    *(CheckpointRoutes, SavepointRoutes, CleanupRoutes),
+    *(CheckpointRoutes, SavepointRoutes, CleanupRoutes, ArtifactRoutes),
 )
 """Who answers while this JobManager leads."""
 
@@ -75,7 +78,11 @@ class Rest:
     def application(self) -> Starlette:
         """Return the ASGI application."""
         found = [
-            Route(prefix + one.path, self._endpoint(one.handler), methods=[one.method])
+            Route(
+                prefix + one.path,
+                self._endpoint(one.handler, is_upload=one.takes_file),
+                methods=[one.method],
+            )
             for one in self.operations()
             for prefix in openapi.PREFIXES
         ]
@@ -85,10 +92,17 @@ class Rest:
         found += openapi.routes(openapi.document(self.operations(), here, is_secured=is_secured))
         holder = self._manager.me.holder
         hosts = self._leading.settings.hosts
-        middleware = [Middleware(Gate, hosts=hosts, given_by=holder)]
+        uploads = frozenset(
+            prefix + one.path
+            for one in self.operations()
+            for prefix in openapi.PREFIXES
+            if one.takes_file
+        )
+        middleware = [Middleware(Gate, hosts=hosts, given_by=holder, uploads=uploads)]
         if (token := self._security.token) is not None:
             middleware.append(Middleware(Doorkeeper, token=token, given_by=holder))
-        middleware.append(Middleware(Bounds, given_by=holder))
+        size_max = self._leading.settings.artifacts.size_max
+        middleware.append(Middleware(Bounds, given_by=holder, uploads=uploads, size_max=size_max))
         return Starlette(
             routes=found,
             middleware=middleware,
@@ -104,7 +118,7 @@ class Rest:
         if self._forwarder:
             await self._forwarder.close()
 
-    def _endpoint(self, handler: Handler) -> Handler:
+    def _endpoint(self, handler: Handler, *, is_upload: bool = False) -> Handler:
         """Answer here while leading, else forward; refuse requests for another JobManager."""
 
         async def endpoint(request: Request) -> Response:
@@ -118,12 +132,14 @@ class Rest:
         async def answer(request: Request) -> Response:
             term = self._manager.term
             if term is None or not term.serves:
-                return await self._hand_on(request)
+                return await self._hand_on(request, is_upload=is_upload)
             with self._leading.answering(term):
                 response = await self._answer(handler, request)
             refused = response is None or response.status_code >= HTTPStatus.BAD_REQUEST
             if response is None or (refused and self._manager.term is not term):
                 # A term that has ended refuses what the next one may grant.
+                if is_upload:  # It has been read: the client sends it again.
+                    return self._unavailable(request)
                 return await self._hand_on(request)
             return response
 
@@ -139,6 +155,12 @@ class Rest:
             return answers.refused(404, error)
         except (OSError, TimeoutError) as error:
             return self._unavailable(request, _NO_STORES.format(str(error) or "timeout"))
+        except ArtifactInUse as error:
+            return answers.refused(409, error)
+        except TooLargeError as error:
+            return answers.refused(413, error)
+        except ClientDisconnect:
+            return answers.error(408, "The upload was broken off.")
         except LeadershipLost as error:
             _log.info("a request is handed on: %s", error)
             return None
@@ -154,7 +176,7 @@ class Rest:
             return answers.unavailable(message, register=self._leading.register())
         return answers.unavailable(message)
 
-    async def _hand_on(self, request: Request) -> Response:
+    async def _hand_on(self, request: Request, *, is_upload: bool = False) -> Response:
         leader = self._manager.leader
         if leader is None and self._manager.waits_for_run:
             return self._unavailable(request, answers.NO_RUN)
@@ -171,6 +193,7 @@ class Rest:
             request,
             leader.rest,
             {HANDED_ON: self._manager.me.name, own_headers.MEANT_FOR: leader.holder},
+            is_upload=is_upload,
         )
         if answer is None:
             return self._unavailable(request)

@@ -99,16 +99,21 @@ def check_members(flag: str, path: Path) -> None:
         raise UsageError(f"--{flag} {path}: is no archive that can be read: {error}") from error
 
 
-def check_upload(name: str, file: BinaryIO, size: int) -> None:
-    """Raise `UsageError` for a file that applications cannot be submitted with, or must not.
-
-    Whether a wheel suits the Python of an application is known once it is submitted.
-    """
+def check_upload_name(name: str) -> None:
+    """Raise `UsageError` for a name that an uploaded file cannot have."""
     if not UPLOAD_NAME.fullmatch(name) or not name.endswith(UPLOADS):
         raise UsageError(
             f"{name[:100]!r} is not taken: give it a name of up to 100 letters, digits, '.', '_', "
             f"'-', '+' and '!', with one of the endings {', '.join(UPLOADS)}"
         )
+
+
+def check_upload(name: str, file: BinaryIO, size: int) -> None:
+    """Raise `UsageError` for a file that applications cannot be submitted with, or must not.
+
+    Whether a wheel suits the Python of an application is known once it is submitted.
+    """
+    check_upload_name(name)
     file.seek(0)
     try:
         if name.endswith(WHEEL):
