@@ -11,9 +11,16 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from understudy.api import audit
 from understudy.api.answers import Operation
 from understudy.api.bodies import Error
 from understudy.api.rest import ROOMS
+from understudy.rpc.complaints import Bounded
+
+
+@pytest.fixture(autouse=True)
+def _refusals_are_counted_for_each_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit._refusals, "filters", [Bounded()])
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import logging
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests.api.test_bounds import run
 from tests.api.test_metrics import Manager, manager
 from tests.support.memory_storage import MemoryStorage
 from understudy.api import bounds, rest_artifacts
+from understudy.api.authentication import OPEN, RestSecurity
+from understudy.api.tokens import Role
 from understudy.clock import SystemClock
 from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices
@@ -36,7 +39,9 @@ Story = Callable[[httpx.AsyncClient, MemoryStorage], Awaitable[Any]]
 
 @contextlib.asynccontextmanager
 async def leading(
-    settings: dict[str, str], services: HighAvailabilityServices | None = None
+    settings: dict[str, str],
+    services: HighAvailabilityServices | None = None,
+    security: RestSecurity = OPEN,
 ) -> AsyncIterator[tuple[int, Manager]]:
     """Serve REST of a leader; gives its port."""
     services = services or serving.services()
@@ -45,7 +50,7 @@ async def leading(
     one.lead(3)
     assert one.term is not None
     one.term.leadership.addresses = ("http://me", "")
-    async with serving.endpoint(one=one) as port:
+    async with serving.endpoint(one=one, security=security) as port:
         yield port, one
 
 
@@ -71,14 +76,16 @@ def told(story: Story, **settings: str) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def standby(leader: int, settings: dict[str, str]) -> AsyncIterator[int]:
+async def standby(
+    leader: int, settings: dict[str, str], security: RestSecurity = OPEN
+) -> AsyncIterator[int]:
     """Serve REST of a standby."""
     one = manager({**STAYS, **settings}, serving.services(), SystemClock())
     one.leader = LeaderRecord(
         holder=one.me.holder, term=3, session="", rest=f"http://127.0.0.1:{leader}"
     )
     one.me = replace(one.me, holder=Incarnation("standby"))
-    async with serving.endpoint(one=one) as port:
+    async with serving.endpoint(one=one, security=security) as port:
         yield port
 
 
@@ -347,3 +354,42 @@ def test_a_broken_connection_stores_nothing() -> None:
             return json.loads((await client.get("/artifacts")).text)
 
     assert {"artifacts": []} == run(story())
+
+
+def test_the_audit_log_of_the_leader_names_who_asked_a_standby(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "understudy.audit")
+    files = []
+    for name, role in (("bob", Role.ADMIN), ("alice", Role.VIEWER)):
+        path = tmp_path / name
+        path.write_text(f"{name} {name * 10}")
+        path.chmod(0o600)
+        files.append((f"security.rest.{role.value}s-file", str(path), role))
+    security = RestSecurity("o" * 64, token_files=tuple(files))
+
+    async def story() -> list[int]:
+        async with (
+            leading({}, security=security) as (leader, _),
+            standby(leader, {}, security) as port,
+            client_of(port) as client,
+        ):
+            alice, bob = ({"authorization": f"Bearer {one * 10}"} for one in ("alice", "bob"))
+            answers = [
+                await upload(client),
+                await upload(client, headers=alice),
+                await client.get("/artifacts", headers=alice),
+                await upload(client, headers=bob),
+                await client.delete(f"/artifacts/{ID}", headers=bob),
+                await client.post("/jobs/none/stop", headers=bob),
+            ]
+            return [one.status_code for one in answers]
+
+    assert [401, 403, 200, 200, 200, 404] == run(story())
+    assert [
+        'who=nobody role=none from=127.0.0.1 do="POST /artifacts/upload" status=401',
+        'who=alice role=viewer from=127.0.0.1 do="POST /artifacts/upload" status=403',
+        f'who=bob role=admin from=127.0.0.1 do="POST /artifacts/upload" about={ID} status=200',
+        f'who=bob role=admin from=127.0.0.1 do="DELETE /artifacts/{ID}" status=200',
+        'who=bob role=admin from=127.0.0.1 do="POST /jobs/none/stop" status=404',
+    ] == [one.getMessage() for one in caplog.records if one.name.startswith("understudy.audit")]

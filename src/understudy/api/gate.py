@@ -13,21 +13,19 @@ port than the endpoint.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.api import answers, multipart, own_headers
+from understudy.api import answers, audit, multipart, own_headers
+from understudy.api.audit import SAFE
 from understudy.api.authentication import SCHEME
 from understudy.api.hosts import Hosts
+from understudy.api.tokens import NOBODY, Caller, Role, Tokens
 from understudy.config import options
 from understudy.config.places import HostPort, place_of
-
-SAFE = ("GET", "HEAD", "OPTIONS")
-"""Methods that change nothing here; all others do."""
 
 JSON = "application/json"
 
@@ -40,6 +38,8 @@ _WANTED = (
     "This cluster has a secret: say who asks, with the header 'Authorization: Bearer <token>'; "
     "`understudy token` prints the token, from the file of security.secret-file."
 )
+
+_ADMINS_ONLY = "This token is a viewer's, which reads only: {} needs one of an admin."
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -176,29 +176,38 @@ def _shown(text: bytes) -> str:
 
 
 class Doorkeeper:
-    """Answers 401 to every request without the token, whatever it is for."""
+    """Answers 401 to every request without a token, and 403 to changes with a viewer's."""
 
-    def __init__(self, app: ASGIApp, token: str, given_by: str) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens, given_by: str) -> None:
         """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
         self._app = app
-        self._expected = token.encode()
+        self._tokens = tokens
         self._given_by = given_by
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what shows the token."""
-        if scope["type"] != "http" or self._is_known(scope):
+        """Hand on what shows a token that suffices; the scope says whose it is."""
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = answers.error(401, _WANTED)
-        refusal.headers["www-authenticate"] = SCHEME
+        caller = await self._caller(scope)
+        scope = {**scope, audit.CALLER: caller}
+        if caller.role is Role.NONE:
+            refusal = answers.error(401, _WANTED)
+            refusal.headers["www-authenticate"] = SCHEME
+        elif caller.role is Role.ADMIN or scope["method"] in SAFE:
+            await self._app(scope, receive, send)
+            return
+        else:
+            refusal = answers.error(403, _ADMINS_ONLY.format(scope["method"]))
+        audit.refused(scope, refusal.status_code)
         refusal.headers[own_headers.GIVEN_BY] = self._given_by
         await refusal(scope, receive, send)
 
-    def _is_known(self, scope: Scope) -> bool:
+    async def _caller(self, scope: Scope) -> Caller:
         shown = [text for name, text in scope["headers"] if name == b"authorization"]
         if len(shown) != 1:
-            return False
+            return NOBODY
         scheme, _, token = shown[0].partition(b" ")
-        return scheme.lower() == SCHEME.lower().encode() and hmac.compare_digest(
-            token.strip(), self._expected
-        )
+        if scheme.lower() != SCHEME.lower().encode():
+            return NOBODY
+        return await self._tokens.caller(token.strip())

@@ -170,8 +170,8 @@ def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:
             exception_handlers=answers.WITHOUT_A_ROUTE,
         )
     )
-    if (token := endpoint.security.token) is not None:
-        app = Doorkeeper(app, token, "")
+    if tokens := endpoint.security.tokens():
+        app = Doorkeeper(app, tokens, "")
     return Gate(app, endpoint.hosts)
 
 

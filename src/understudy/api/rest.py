@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from understudy.api import answers, metrics_jobmanager, openapi, own_headers
+from understudy.api import answers, audit, metrics_jobmanager, openapi, own_headers
 from understudy.api import server as api_server
 from understudy.api.answers import Handler, Routes
 from understudy.api.authentication import OPEN, RestSecurity
@@ -99,8 +99,8 @@ class Rest:
             if one.takes_file
         )
         middleware = [Middleware(Gate, hosts=hosts, given_by=holder, uploads=uploads)]
-        if (token := self._security.token) is not None:
-            middleware.append(Middleware(Doorkeeper, token=token, given_by=holder))
+        if tokens := self._security.tokens():
+            middleware.append(Middleware(Doorkeeper, tokens=tokens, given_by=holder))
         size_max = self._leading.settings.artifacts.size_max
         middleware.append(Middleware(Bounds, given_by=holder, uploads=uploads, size_max=size_max))
         return Starlette(
@@ -135,6 +135,8 @@ class Rest:
                 return await self._hand_on(request, is_upload=is_upload)
             with self._leading.answering(term):
                 response = await self._answer(handler, request)
+            if response is not None:
+                audit.answered(request, response.status_code)
             refused = response is None or response.status_code >= HTTPStatus.BAD_REQUEST
             if response is None or (refused and self._manager.term is not term):
                 # A term that has ended refuses what the next one may grant.
@@ -192,7 +194,11 @@ class Rest:
         answer = await self._forwarder.ask(
             request,
             leader.rest,
-            {HANDED_ON: self._manager.me.name, own_headers.MEANT_FOR: leader.holder},
+            {
+                HANDED_ON: self._manager.me.name,
+                own_headers.MEANT_FOR: leader.holder,
+                **audit.passed_on(request.scope),
+            },
             is_upload=is_upload,
         )
         if answer is None:

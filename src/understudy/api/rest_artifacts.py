@@ -16,7 +16,7 @@ from typing import BinaryIO
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, bodies
+from understudy.api import answers, audit, bodies
 from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
 from understudy.api.multipart import OneFile, boundary_of
@@ -107,6 +107,7 @@ class ArtifactRoutes:
             async for piece in request.stream():
                 await receiver.take(piece)
             received = await receiver.end()
+            audit.about(request, received.artifact_id)
             around = self._leading.manager.around
             artifact = await around.services.artifacts.add(
                 self._leading.term.number, received, settings.total_max, around.clock.wall()

@@ -15,7 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, bodies, views
+from understudy.api import answers, audit, bodies, views
 from understudy.api.answers import Operation, Routes
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.views import Json
@@ -158,6 +158,7 @@ class SavepointRoutes:
         path, trigger = _text(body, "savepoint-path"), _trigger_of(body)
         if not path:
             raise UsageError("savepoint-path is missing: which savepoint is to be removed?")
+        audit.about(request, path)
         self._leading.settings.savepoint_places.refuse_disposal(path)
         if trigger not in self._disposals:
             while len(self._disposals) >= DISPOSALS_MAX:
