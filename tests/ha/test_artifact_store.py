@@ -363,6 +363,24 @@ def test_a_deposed_leader_neither_adds_nor_removes() -> None:
     story(main)
 
 
+def test_a_leader_that_leads_again_knows_what_others_have_changed_meanwhile() -> None:
+    async def main() -> None:
+        durable = Durable()
+        first = await begun(durable)
+        old = await uploaded(first)
+        second = await begun(durable, 2)
+        await second.artifacts.remove(2, old.artifact_id)
+        new = await uploaded(second, b"another", "another.py", term=2)
+        await first.registry.claim(3, ephemeral=False)
+
+        assert [new] == await first.artifacts.listed(3)
+        with pytest.raises(NotFoundError):
+            async with first.artifacts.held(3, old.artifact_id, 0.0):
+                pass
+
+    story(main)
+
+
 def test_a_removal_that_a_deposed_leader_began_spares_a_later_upload() -> None:
     async def main() -> None:
         durable = Durable()
