@@ -37,6 +37,7 @@ HOST, JSON = "Host: localhost", "Content-Type: application/json"
         (request("GET", "http://x/overview", HOST), 400, "usage"),
         (request("GET", "/overview", "Host: evil.example"), 403, "forbidden"),
         (request("GET", "/nowhere", HOST), 404, "not-found"),
+        (request("GET", "/overview/", HOST), 404, "not-found"),
         (request("DELETE", "/overview", HOST), 405, "method-not-allowed"),
         (
             request("POST", "/applications/a/cancel", HOST, "Content-Type: text/plain"),

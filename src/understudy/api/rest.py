@@ -103,11 +103,14 @@ class Rest:
             middleware.append(Middleware(Doorkeeper, tokens=tokens, given_by=holder))
         size_max = self._leading.settings.artifacts.size_max
         middleware.append(Middleware(Bounds, given_by=holder, uploads=uploads, size_max=size_max))
-        return Starlette(
+        application = Starlette(
             routes=found,
             middleware=middleware,
             exception_handlers=answers.WITHOUT_A_ROUTE,
         )
+        # Else a path that ends with a slash is answered by a redirect, without a body.
+        application.router.redirect_slashes = False
+        return application
 
     def operations(self) -> Routes:
         """Return what the leader answers, under each of `openapi.PREFIXES`."""
