@@ -101,6 +101,9 @@ class Artifact(Record, frozen=True):
     digest: str
     size: int
     on_path: bool = False
+    path: str = ""
+    """Storage path of an uploaded artifact, which applications share; empty for a blob of the
+    application's own."""
 
 
 class UploadedArtifact(Record, frozen=True):
