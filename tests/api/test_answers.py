@@ -66,6 +66,17 @@ def test_each_refusal_has_the_same_shape(raw: bytes, status: int, code: str) -> 
     assert said.error
 
 
+def test_a_method_that_is_not_allowed_is_answered_with_those_that_are() -> None:
+    async def story() -> serving.Said:
+        async with serving.endpoint() as port:
+            return await serving.exchange(port, request("TRACE", "/overview", HOST))
+
+    said = run(story())
+
+    assert (405, "method-not-allowed") == (said.status, msgspec.json.decode(said.body)["code"])
+    assert {"GET", "HEAD"} == set(said.headers["allow"].split(", "))
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [

@@ -101,7 +101,12 @@ def test_a_body_and_a_query_are_described() -> None:
 
     reference = stop["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     assert reference.endswith("/StopWithSavepoint")
-    assert {"type": "integer"} == failures["parameters"][1]["schema"]
+    count = failures["parameters"][1]["schema"]
+    assert ("integer", 0) == (count["type"], count["minimum"])
+    detail = paths["/jobs/{job_id}/checkpoints/details/{number}"]["get"]
+    assert ["string", "integer"] == [one["schema"]["type"] for one in detail["parameters"]]
+    form = paths["/artifacts/upload"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    assert ["file"] == form["schema"]["required"]
 
 
 def test_a_token_is_asked_for_where_there_is_one() -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +20,13 @@ from understudy.errors import UnderstudyError, UsageError
 Handler = Callable[[Request], Awaitable[Response]]
 
 TEXT = "text/plain; charset=utf-8"
+
+
+DIGITS_MAX = 15
+"""Most digits of a number in a query: more than any log has bytes, and quick to parse."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=10**DIGITS_MAX)]
+"""A number in a query or a path; see `whole_number`."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +88,6 @@ CODES = {
 }
 """The code of a refusal that no error of `understudy.errors` has caused, by its status."""
 
-DIGITS_MAX = 15
-"""Most digits of a number in a query: more than any log has bytes, and quick to parse."""
-
 
 def as_json(body: object, term: int, status: int = 200) -> Response:
     """Return an answer of the leader of this term."""
@@ -125,8 +131,11 @@ async def _not_found(request: Request, _: Exception) -> Response:
     return error(404, f"Not found: {request.url.path}")
 
 
-async def _not_allowed(request: Request, _: Exception) -> Response:
-    return error(405, f"{request.method} is not allowed here")
+async def _not_allowed(request: Request, cause: Exception) -> Response:
+    refusal = error(405, f"{request.method} is not allowed here")
+    if isinstance(cause, HTTPException):
+        refusal.headers.update(cause.headers or {})  # Allow names the methods.
+    return refusal
 
 
 WITHOUT_A_ROUTE: dict[Any, Any] = {404: _not_found, 405: _not_allowed}

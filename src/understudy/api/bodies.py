@@ -7,7 +7,7 @@ where there is none yet.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
@@ -33,6 +33,7 @@ JobState = Literal[
     "FAILED",
     "CANCELED",
 ]
+TriggerId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 CleanupState = Literal["dirty", "clean"]
 
 
@@ -398,7 +399,7 @@ class SavepointTrigger(OwnBody, frozen=True):
 
     target_directory: str | None = field(name="target-directory", default=None)
     cancel_job: bool = field(name="cancel-job", default=False)
-    triggerId: str | None = None  # noqa: N815
+    triggerId: TriggerId | None = None  # noqa: N815
     """32 hexadecimal digits: the same id again is the same savepoint."""
 
 
@@ -407,14 +408,14 @@ class StopWithSavepoint(OwnBody, frozen=True):
 
     targetDirectory: str | None = None  # noqa: N815
     drain: Literal[False] = False
-    triggerId: str | None = None  # noqa: N815
+    triggerId: TriggerId | None = None  # noqa: N815
 
 
 class SavepointDisposal(OwnBody, frozen=True):
     """The request to remove a savepoint."""
 
     savepoint_path: str = field(name="savepoint-path")
-    triggerId: str | None = None  # noqa: N815
+    triggerId: TriggerId | None = None  # noqa: N815
 
 
 class Triggered(Body, frozen=True):

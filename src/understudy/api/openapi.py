@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from understudy.api import bodies, views
-from understudy.api.answers import Operation
+from understudy.api.answers import Count, Operation
 from understudy.api.views import Json
 from understudy.version import VERSION
 
@@ -30,6 +30,9 @@ _SCHEMAS = "#/components/schemas/"
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 """Content-Security-Policy of the page: nothing is loaded, and nothing is executed."""
+
+_IN_PATHS: dict[str, Any] = {"number": Count}
+"""Types of parameters in paths that are not any text."""
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -106,7 +109,7 @@ def _own() -> list[Operation]:
 
 def _schemas(operations: Iterable[Operation]) -> tuple[dict[int, Json], dict[str, Json]]:
     """Return the schema of each type, by the type's identity, and the components they refer to."""
-    types = [bodies.Error]
+    types: list[Any] = [bodies.Error, str, *_IN_PATHS.values()]
     for one in operations:
         types += [kind for kind in (one.answer, one.body) if kind and not isinstance(kind, str)]
         types += [parameter.type for parameter in one.query]
@@ -119,7 +122,12 @@ def _described(one: Operation, schemas: dict[int, Json]) -> Json:
     schema = {"type": "string"} if isinstance(one.answer, str) else schemas[id(one.answer)]
     error = {"application/json": {"schema": schemas[id(bodies.Error)]}}
     parameters: list[Json] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": schemas[id(_IN_PATHS.get(name, str))],
+        }
         for name in _PARAMETER.findall(one.path)
     ]
     parameters += [
@@ -141,7 +149,12 @@ def _described(one: Operation, schemas: dict[int, Json]) -> Json:
         },
     }
     if one.takes_file:
-        file = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
+        file = {
+            "type": "object",
+            "properties": {"file": {"type": "string", "format": "binary"}},
+            "required": ["file"],
+            "additionalProperties": False,
+        }
         answer["requestBody"] = {
             "required": True,
             "content": {"multipart/form-data": {"schema": file}},

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers, bodies, directory, ended, failures, logs, views
-from understudy.api.answers import Operation, Query, Routes
+from understudy.api.answers import Count, Operation, Query, Routes
 from understudy.api.leading import Leading
 from understudy.errors import NotFoundError
 from understudy.model import ApplicationStatus, Tombstone
@@ -18,9 +19,9 @@ UNLESS, RECORDED = "unless", "recorded"
 """``/cancel?unless=recorded`` answers 412, and cancels nothing, where checkpoints are recorded."""
 
 
-OFFSET = Query("offset", "Where the piece begins, in bytes; answers name the next.", int)
+OFFSET = Query("offset", "Where the piece begins, in bytes; answers name the next.", Count)
 
-MAX_EXCEPTIONS = Query("maxExceptions", "Most failures to list.", int)
+MAX_EXCEPTIONS = Query("maxExceptions", "Most failures to list.", Count)
 
 
 class ApplicationRoutes:
@@ -43,7 +44,11 @@ class ApplicationRoutes:
                 *("POST", f"{one}/cancel", self._cancel),
                 "Cancel an application.",
                 status=202,
-                query=(Query(UNLESS, f"{RECORDED}: not if checkpoints are recorded."),),
+                query=(
+                    Query(
+                        UNLESS, f"{RECORDED}: not if checkpoints are recorded.", Literal["recorded"]
+                    ),
+                ),
             ),
             Operation(
                 *("GET", f"{one}/exceptions", self._exceptions),

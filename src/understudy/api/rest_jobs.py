@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,7 +37,9 @@ class JobRoutes:
                 *("PATCH", one, self._cancel),
                 "Cancel a job.",
                 status=202,
-                query=(Query("mode", f"{CANCEL}, which is the default."),),
+                query=(
+                    Query("mode", "What is to be done; this is the default.", Literal["cancel"]),
+                ),
             ),
             Operation(
                 *("GET", f"{one}/exceptions", self._exceptions),
