@@ -66,15 +66,21 @@ def test_each_refusal_has_the_same_shape(raw: bytes, status: int, code: str) -> 
     assert said.error
 
 
-def test_a_method_that_is_not_allowed_is_answered_with_those_that_are() -> None:
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/overview", {"GET", "HEAD"}), ("/v1/jobs/1", {"GET", "HEAD", "PATCH"})],
+)
+def test_a_method_that_is_not_allowed_is_answered_with_those_that_are(
+    path: str, methods: set[str]
+) -> None:
     async def story() -> serving.Said:
         async with serving.endpoint() as port:
-            return await serving.exchange(port, request("TRACE", "/overview", HOST))
+            return await serving.exchange(port, request("TRACE", path, HOST))
 
     said = run(story())
 
     assert (405, "method-not-allowed") == (said.status, msgspec.json.decode(said.body)["code"])
-    assert {"GET", "HEAD"} == set(said.headers["allow"].split(", "))
+    assert methods == set(said.headers["allow"].split(", "))
 
 
 @pytest.mark.parametrize(

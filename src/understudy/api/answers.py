@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from understudy.api import bodies, views
 from understudy.errors import UnderstudyError, UsageError
@@ -131,10 +131,12 @@ async def _not_found(request: Request, _: Exception) -> Response:
     return error(404, f"Not found: {request.url.path}")
 
 
-async def _not_allowed(request: Request, cause: Exception) -> Response:
+async def _not_allowed(request: Request, _: Exception) -> Response:
+    """Refuse a method, and name those of all routes with this path."""
+    routes: list[Route] = [one for one in request.app.routes if isinstance(one, Route)]
+    found = [one.methods for one in routes if one.matches(request.scope)[0] is not Match.NONE]
     refusal = error(405, f"{request.method} is not allowed here")
-    if isinstance(cause, HTTPException):
-        refusal.headers.update(cause.headers or {})  # Allow names the methods.
+    refusal.headers["allow"] = ", ".join(sorted(set().union(*(one or () for one in found))))
     return refusal
 
 

@@ -414,7 +414,7 @@ class StopWithSavepoint(OwnBody, frozen=True):
 class SavepointDisposal(OwnBody, frozen=True):
     """The request to remove a savepoint."""
 
-    savepoint_path: str = field(name="savepoint-path")
+    savepoint_path: Annotated[str, msgspec.Meta(min_length=1)] = field(name="savepoint-path")
     triggerId: TriggerId | None = None  # noqa: N815
 
 
