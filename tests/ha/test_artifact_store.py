@@ -265,6 +265,20 @@ def test_what_an_unfinished_application_needs_is_not_removed() -> None:
     story(main)
 
 
+def test_other_code_for_an_unfinished_application_needs_other_artifacts() -> None:
+    async def main() -> None:
+        services = await begun(Durable())
+        old, new = await uploaded(services), await uploaded(services, b"other", "other.py")
+        application = await submitted(services, old.artifact_id)
+        record = replace(ground.record(), uploads=(new.artifact_id,))
+        await services.applications.redeploy(application, 1, record)
+        await services.artifacts.remove(1, old.artifact_id)
+        with pytest.raises(ArtifactInUse):
+            await services.artifacts.remove(1, new.artifact_id)
+
+    story(main)
+
+
 def test_what_a_submission_needs_is_not_removed() -> None:
     async def main() -> None:
         services = await begun(Durable())

@@ -125,6 +125,7 @@ class ApplicationStore:
                 record=Pointer(path=path, digest=name, size=len(data)),
                 deployment=body.deployment + 1,
                 restarts=Restarts(),
+                uploads=record.uploads,
             )
 
         await stored.update(term, change)
