@@ -23,6 +23,7 @@ UnderstudyError
 │   └── LostDataError          gone although it was stored, or replaced by an older copy
 ├── CheckpointError            a checkpoint or savepoint is missing, damaged or does not fit
 ├── TooLargeError              a value exceeds a limit of a backend or an option
+├── ArtifactInUse              an uploaded artifact is needed, so it is not removed
 ├── NotFoundError              no such application, job, key or file
 ├── NoLeaderError              the cluster has no leader at the moment
 ├── UnreachableError           a peer did not answer; the request may or may not have been executed
@@ -208,6 +209,12 @@ class TooLargeError(UnderstudyError):
     """A value exceeds a limit of a backend or an option; it was not sent."""
 
     code = "too-large"
+
+
+class ArtifactInUse(UnderstudyError):  # noqa: N818
+    """An unfinished application, or a submission under way, needs an uploaded artifact."""
+
+    code = "artifact-in-use"
 
 
 class NotFoundError(UnderstudyError):

@@ -101,6 +101,30 @@ class Artifact(Record, frozen=True):
     digest: str
     size: int
     on_path: bool = False
+    path: str = ""
+    """Storage path of an uploaded artifact, which applications share; empty for a blob of the
+    application's own."""
+
+
+class UploadedArtifact(Record, frozen=True):
+    """A file that a person has uploaded, and that applications of the cluster may share."""
+
+    artifact_id: str
+    """Follows from content and name, so that the same upload again is the same artifact."""
+    name: str
+    digest: str
+    size: int
+    path: str
+    """Storage path of the bytes; artifacts of the same content have the same."""
+    uploaded_at: float
+    used_at: float
+    """The last use; up to an hour old."""
+
+
+class ArtifactCatalog(Record, frozen=True):
+    """All uploaded artifacts of a cluster, by id."""
+
+    artifacts: dict[str, UploadedArtifact] = {}
 
 
 class SessionProfile(Record, frozen=True):
@@ -166,6 +190,8 @@ class ApplicationRecord(Record, frozen=True):
     submitted_at: float = 0.0
     as_job: bool = False
     """The application was not converted: it runs whole as one job."""
+    uploads: tuple[str, ...] = ()
+    """Ids of the uploaded artifacts that it was submitted with."""
 
 
 class CheckpointKind(enum.Enum):
@@ -416,6 +442,8 @@ class ApplicationDocument(Record, frozen=True):
     restarts: Restarts = Restarts()
     segments: tuple[str, ...] = ()
     """Register keys of the documents that hold the jobs, 200 jobs to a segment."""
+    uploads: tuple[str, ...] = ()
+    """Ids of the uploaded artifacts that must stay while the application is unfinished."""
     once: dict[str, str] = {}
     """What ``main`` has computed once for this run: JSON texts by name."""
     cancel_requested: bool = False

@@ -13,6 +13,7 @@ import msgspec
 from tests.api.test_metrics import Manager, manager
 from tests.support.memory_storage import MemoryStorage
 from understudy.api import rest
+from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.endpoint import bind
 from understudy.clock import SystemClock
 from understudy.ha.backends.embedded import EmbeddedRegister
@@ -47,12 +48,14 @@ def services() -> HighAvailabilityServices:
 
 @contextlib.asynccontextmanager
 async def endpoint(
-    settings: Mapping[str, str] | None = None, one: Manager | None = None
+    settings: Mapping[str, str] | None = None,
+    one: Manager | None = None,
+    security: RestSecurity = OPEN,
 ) -> AsyncIterator[int]:
     """Serve a standby's REST; gives the port."""
     found = one or manager(settings, services(), SystemClock())
     listening = bind("127.0.0.1", (0,))
-    async with rest.serving(cast("JobManager", found), listening):
+    async with rest.serving(cast("JobManager", found), listening, security):
         yield int(listening.getsockname()[1])
 
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from understudy.api.authentication import OPEN, RestSecurity, token_of
 from understudy.api.gate import Doorkeeper
+from understudy.api.tokens import Tokens
 
 SECRET = b"a secret of this test"
 TOKEN = token_of(SECRET)
@@ -26,7 +27,7 @@ async def _hello(_: Request) -> Response:
 
 
 def answer(headers: list[tuple[str, str]], path: str = "/") -> httpx.Response:
-    app = Doorkeeper(Starlette(routes=[Route("/", _hello)]), TOKEN, "me")
+    app = Doorkeeper(Starlette(routes=[Route("/", _hello)]), Tokens(TOKEN), "me")
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app=app)

@@ -55,9 +55,9 @@ class Led:
 def asked(led: Led, application: str = ONE, query: str = "") -> int:
     """Ask to cancel; return the code."""
     routes = {
-        path: handler
-        for verb, path, handler in ApplicationRoutes(cast("Leading", led)).routes()
-        if verb != "GET"
+        one.path: one.handler
+        for one in ApplicationRoutes(cast("Leading", led)).routes()
+        if one.method != "GET"
     }
     handler = routes["/applications/{application_id}/cancel"]
     request = Request(

@@ -221,7 +221,7 @@ class Led:
 
     def ask(self, path: str, **parts: str) -> Any:
         """Return what a route answers."""
-        routes = {one: handler for _, one, handler in CheckpointRoutes(self._leading).routes()}
+        routes = {one.path: one.handler for one in CheckpointRoutes(self._leading).routes()}
         request = Request({"type": "http", "path_params": {"job_id": JOB.job_id, **parts}})
         answer: Response = asyncio.run(cast("Any", routes[f"/jobs/{{job_id}}{path}"](request)))
         return msgspec.json.decode(bytes(answer.body))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import httpx
 import pytest
@@ -342,3 +343,40 @@ def test_a_refusal_of_the_leader_is_no_reason_to_wait() -> None:
         return asyncio.get_running_loop().time() - began
 
     assert 0.0 == run_virtual(story())
+
+
+def test_an_upload_that_a_failover_breaks_off_is_repeated_as_a_whole(tmp_path: Path) -> None:
+    """Also in a cluster without an unfinished run, which has nobody else to wait for."""
+    file = tmp_path / "etl.py"
+    file.write_bytes(b"x = 1\n" * 1_000)
+
+    class Breaking(Network):
+        bodies: ClassVar[list[bytes]] = []
+
+        async def _answer(self, request: httpx.Request) -> httpx.Response:
+            self.bodies.append(await request.aread())
+            by = f"{request.url.host}".partition(".")[0]
+            if by == "dead":
+                died = httpx.ReadError if len(self.bodies) == 1 else httpx.ConnectError
+                raise died("it died")
+            return httpx.Response(200, json={"id": "1"}, headers={own_headers.GIVEN_BY: by})
+
+    async def story() -> Any:
+        world, network = World(), Breaking()
+        await world.begin(unfinished=False)
+        await world.publish(DEAD)
+        client = ClusterClient(world.services, 60.0, network, await_leader_s=AWAIT_S)
+
+        async def take_over() -> None:
+            await world.publish(NEXT)
+
+        takeover = world.later(take_over)
+        answer = await client.upload(file)
+        await takeover
+        return answer, network.bodies
+
+    answer, bodies = run_virtual(story())
+
+    assert {"id": "1"} == answer
+    assert len(bodies) > 1
+    assert all(file.read_bytes() in one and b'filename="etl.py"' in one for one in bodies)

@@ -265,7 +265,7 @@ def test_ha_status_shows_the_backend_and_all_that_it_tells() -> None:
         one.lead(1)
         leading = Leading(cast("Any", one))
         routes = ClusterRoutes(leading).routes()
-        (handler,) = (handler for _, path, handler in routes if path == "/ha/status")
+        (handler,) = (one.handler for one in routes if one.path == "/ha/status")
         request = Request({"type": "http", "method": "GET", "path": "/ha/status", "headers": []})
         assert one.term is not None
         with leading.answering(one.term):
@@ -283,7 +283,7 @@ def test_ha_status_shows_this_backend_also_while_nobody_leads(prefix: str) -> No
 
     assert (503, [answers.ELECTION]) == (status, body["errors"])
     assert SHOWN == body["register"]
-    assert ["errors"] == list(other)
+    assert ["errors", "code"] == list(other)
 
 
 def test_ha_status_shows_this_backend_where_the_leaders_answer_is_not_to_be_had() -> None:

@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,22 @@ def test_a_published_file_is_kept_to_the_byte(storage: BlockingStorage, data: by
     storage.publish("a/b/file.json", data)
 
     assert data == storage.read("a/b/file.json")
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"y" * 9_000_000], ids=["empty", "small", "large"])
+def test_a_file_that_is_published_from_an_open_one_is_kept_to_the_byte(
+    storage: BlockingStorage, data: bytes
+) -> None:
+    """Also from one that was read before, and that has no name any more."""
+    storage.publish("a/file", b"an older version")
+    with tempfile.TemporaryFile() as source:
+        source.write(data)
+        source.flush()
+        storage.publish_file("a/file", source)
+
+    assert data == storage.read("a/file")
+    assert ["file"] == storage.names("a")
+    assert {"file": len(data)} == storage.sizes("a")
 
 
 def test_publishing_again_replaces_the_whole_file(storage: BlockingStorage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.faulty_register import Accepted, Faults, FaultyStorage
 from tests.support.memory_storage import MemoryStorage
@@ -33,6 +34,18 @@ def test_a_blob_is_durable_when_its_name_is_known_and_written_once() -> None:
 
     assert [artifact().digest] * 3 == names
     assert [SCRIPT] == [accepted.value for accepted in history]
+
+
+def test_an_upload_is_read_where_it_was_stored() -> None:
+    storage = MemoryStorage()
+    storage.publish("flights/artifacts/1", SCRIPT)
+    shared = replace(artifact(), path="flights/artifacts/1")
+
+    assert SCRIPT == BlobStore(storage, "flights", "app-1").get(shared)
+
+    storage.publish("flights/artifacts/1", b"altered")
+    with pytest.raises(CorruptDataError, match=r"flights/artifacts/1: app/app\.py was altered"):
+        BlobStore(storage, "flights", "app-1").get(shared)
 
 
 def test_the_blobs_of_an_application_lie_below_its_directory() -> None:

@@ -8,6 +8,7 @@ damaged data is named, 10 terms never fall.
 
 from __future__ import annotations
 
+from tests.mutants.artifacts import ARTIFACTS
 from tests.mutants.checkpoints import CHECKPOINTS
 from tests.mutants.crashes import CRASHES
 from tests.mutants.mutant import Mutant
@@ -522,6 +523,7 @@ MUTANTS = (
     *SAFE_WRITES,
     *SAFETY,
     *STORAGE,
+    *ARTIFACTS,
     *CRASHES,
     *ZOOKEEPER,
 )  # fmt: skip

@@ -36,8 +36,8 @@ STORAGE = (
     ),
     mutant(
         "a silent store is waited for", 1, FILES,
-        "timeout=CALL_S",
-        "timeout=30.0",
+        "limit_s = limit_s or CALL_S",
+        "limit_s = limit_s or 30.0",
         f"{FAULTS}::test_a_server_that_never_answers_holds_nobody_up[read]",
     ),
     mutant(

@@ -334,3 +334,84 @@ def test_a_tar_file_ends_at_its_mark_or_with_the_file(tmp_path: Path, tail: byte
     given.write_bytes(three_members()[:2048] + tail)
 
     archives.check_archive("archives", given, "")
+
+
+# --- uploads --------------------------------------------------------------------------------------
+
+
+def upload(name: str, body: bytes) -> None:
+    archives.check_upload(name, io.BytesIO(body), len(body))
+
+
+def zipped(*names: str | zipfile.ZipInfo) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in names:
+            packed.writestr(name, b"x = 1\n")
+    return file.getvalue()
+
+
+def tarred(*infos: tarfile.TarInfo) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as packed:
+        for info in infos:
+            packed.addfile(info)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("etl.py", b"print('hello')"),
+        ("modules.zip", zipped("a.py", "b/c.py")),
+        (WHEEL, zipped("gauge/__init__.py", f"{DATA}/purelib/g.py")),
+        ("environment.tar.gz", tarred(tarfile.TarInfo("bin/python"))),
+        ("environment.tgz", tarred()),
+    ],
+)
+def test_what_applications_bring_can_be_uploaded(name: str, body: bytes) -> None:
+    upload(name, body)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "etl", ".py", "../etl.py", "a/etl.py", "a\\etl.py", "etl.py\n", "etl.py\0", "é.py"),
+        *("a b.py", "<b>.py", "-rf.py", "etl.exe", "etl.tar", f"{'n' * 100}.py"),
+    ],
+)
+def test_a_name_that_is_not_the_same_everywhere_is_not_taken(name: str) -> None:
+    with pytest.raises(UsageError, match="is not taken: give it a name"):
+        upload(name, b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "why"),
+    [
+        ("modules.zip", zipped("../f.py"), "outside its place"),
+        ("modules.zip", zipped(with_mode("f", stat.S_IFIFO)), "device, pipe or socket"),
+        ("modules.zip", b"no zip", "no archive that can be read"),
+        ("modules.zip", zipped("a.py")[:-10], "no archive that can be read"),
+        ("e.tar.gz", tarred(tarfile.TarInfo("/etc/f")), "outside its place"),
+        ("e.tar.gz", b"no tar", "no archive that can be read"),
+        ("gauge.whl", zipped("a.py"), "is not a wheel's name"),
+        (WHEEL, zipped("../f.py"), "outside its place"),
+        (WHEEL, b"no wheel", "no archive that can be read"),
+    ],
+)
+def test_an_archive_that_must_not_be_unpacked_is_not_taken(
+    name: str, body: bytes, why: str
+) -> None:
+    with pytest.raises(UsageError, match=why) as refused:
+        upload(name, body)
+
+    assert str(refused.value).startswith(name)
+
+
+def test_a_bomb_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "RATIO_FROM_BYTES", 1 << 20)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("zeros", bytes(4 << 20))
+    with pytest.raises(UsageError, match="times its size"):
+        upload("bomb.zip", file.getvalue())

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from understudy.errors import UsageError
 from understudy.ha.blobs import BlobStore
+from understudy.ha.format import digest
 from understudy.ha.storage import LocalStorage, open_storage
-from understudy.model import Artifact
+from understudy.model import Artifact, UploadedArtifact
 from understudy.process import code
 from understudy.process.disk import Disk
 
@@ -65,6 +67,35 @@ def test_a_pure_wheel_is_laid_out_with_its_data_files_and_what_tells_its_version
     )
 
     assert "knots late 1.0\n" == done.stdout
+
+
+def test_uploads_are_laid_out_from_where_they_were_uploaded_to(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "ha")
+    wheel = archive(tmp_path, PURE, FILES).read_bytes()
+    known = []
+    for number, (name, body) in enumerate({"etl.py": b"x = 1", PURE: wheel}.items()):
+        path = f"c/artifacts/{number}"
+        storage.publish(path, body)
+        known.append(
+            UploadedArtifact(
+                artifact_id=name, name=name, digest=digest(body), size=len(body), path=path,
+                uploaded_at=0, used_at=0,
+            )
+        )  # fmt: skip
+    artifacts = (code.uploaded(known[0], "app"), code.uploaded(known[1], "files"))
+    target = code.lay_out(storage, "c", "d", artifacts)
+
+    assert b"x = 1" == (target / "app" / "etl.py").read_bytes()
+    assert "knots" == (target / "files" / PURE / "gauge" / "unit.txt").read_text()
+    assert (f"{target}/files/{PURE}",) == code.python_path(str(target), artifacts)[2:]
+    assert ["artifacts", "code"] == storage.names("c"), "nothing is copied for the application"
+
+
+def test_a_layout_has_the_same_name_wherever_its_content_is_stored() -> None:
+    own = Artifact(name="app/etl.py", digest="sha256:1", size=1)
+
+    assert code.code_digest((own,)) == code.code_digest((replace(own, path="c/artifacts/1"),))
+    assert code.code_digest((own,)) != code.code_digest((replace(own, digest="sha256:2"),))
 
 
 def test_a_wheel_leaves_its_scripts_behind(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import enum
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from tests.support.memory_storage import MemoryStorage
 from understudy.ha.backends.embedded import EmbeddedRegister
@@ -168,6 +168,11 @@ class FaultyStorage:
     def publish(self, path: str, data: bytes) -> None:
         """Publish a file with the planned fault."""
         self._write("publish", path, data, lambda: self._storage.publish(path, data))
+
+    def publish_file(self, path: str, source: BinaryIO) -> None:
+        """Publish an open file with the planned fault."""
+        source.seek(0)
+        self.publish(path, source.read())
 
     def delete(self, path: str) -> None:
         """Remove a file with the planned fault."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 from understudy.errors import NotFoundError
 
 
@@ -32,6 +34,11 @@ class MemoryStorage:
             raise IsADirectoryError(path)
         self.directories.update(_parents(path))
         self.files[path] = data
+
+    def publish_file(self, path: str, source: BinaryIO) -> None:
+        """Store what is in an open file."""
+        source.seek(0)
+        self.publish(path, source.read())
 
     def delete(self, path: str) -> None:
         """Remove a file; its directory stays."""

@@ -1,6 +1,6 @@
 """Authentication at a REST endpoint: the token, and a client certificate if that is configured.
 
-The token is derived from the cluster's secret, not the other way round: a stranger who overhears it
+The cluster's token is derived from its secret, not the other way round: a stranger who overhears it
 can query and cancel applications, but cannot join the links between processes. Clients send the
 token to the address that the leader has published. Only TLS proves that the leader listens there.
 """
@@ -12,6 +12,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from understudy.api.tokens import Role, TokenFile, Tokens
 from understudy.config import Configuration, options
 from understudy.rpc.certificates import PemFiles
 from understudy.rpc.secret import read_secret
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import httpx
 
 SCHEME = "Bearer"
+
+_FILES = ((options.ADMINS_FILE, Role.ADMIN), (options.VIEWERS_FILE, Role.VIEWER))
 
 
 def token_of(secret: bytes) -> str:
@@ -36,6 +39,8 @@ class RestSecurity:
     """The certificates; None without TLS."""
     clients_need_certificates: bool = False
     verify_hostname: bool = True
+    token_files: tuple[tuple[str, str, Role], ...] = ()
+    """Further tokens: the option that names a file, the file, and the role of its tokens."""
 
     @classmethod
     def of(cls, configuration: Configuration) -> RestSecurity:
@@ -57,12 +62,23 @@ class RestSecurity:
             files,
             configuration.get(options.REST_CLIENTS),
             configuration.get(options.VERIFY_HOSTNAME),
+            tuple(
+                (option.key, path, role)
+                for option, role in _FILES
+                if (path := configuration.find(option))
+            ),
         )
 
     @property
     def scheme(self) -> str:
         """Return the scheme of endpoint addresses."""
         return "https" if self.files else "http"
+
+    def tokens(self) -> Tokens | None:
+        """Return the tokens that an endpoint accepts; None if it needs none."""
+        if self.token is None:
+            return None
+        return Tokens(self.token, tuple(TokenFile(*one) for one in self.token_files))
 
     def server(self) -> ssl.SSLContext | None:
         """Return the TLS context of an endpoint, None without TLS; raises `ConfigurationError`."""
@@ -91,8 +107,11 @@ class RestSecurity:
     def check(self, *, serves: bool) -> None:
         """Raise `ConfigurationError` for files that cannot be used.
 
-        A process that does not ``serve`` needs no certificate; a configured one must be valid.
+        A process that does not ``serve`` needs no certificate, and no tokens of others; a
+        configured certificate must be valid.
         """
+        for one in self.token_files if serves else ():
+            TokenFile(*one).read()
         if self.files and (serves or self.files.keystore):
             self.files.prove()
         elif self.files:

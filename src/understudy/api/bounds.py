@@ -1,7 +1,8 @@
 """Bounds on what one endpoint holds for its clients, so that leading never waits for REST.
 
-A body is read up to a limit, whatever length was announced. Few requests are answered at a time,
-and at most one begins in each turn of the event loop, so that leases are renewed in between.
+A body is read up to a limit, whatever length was announced; an upload is passed on as it arrives.
+Few requests are answered at a time, and at most one begins in each turn of the event loop, so that
+leases are renewed in between.
 Answers are sent in pieces, as clients read; the unread bytes of all clients together are bounded.
 """
 
@@ -33,10 +34,24 @@ PIECE_BYTES = 65_536
 NEVER_WAIT = ("/ha/status", "/v1/ha/status", "/metrics")
 """Paths that are answered from memory, even while other requests wait for storage."""
 
+UPLOADS_MAX = 4
+"""Uploads at a time: each has a file open, and keeps a thread busy now and then."""
+
+UPLOAD_S = 900.0
+"""Longest time for an upload to arrive."""
+
+PIECE_S = 20.0
+"""Longest time for the next piece of an upload."""
+
+FORM_BYTES = 65_536
+"""What a form may have around its file."""
+
 _BUSY = f"{REQUESTS_MAX} requests are being answered already. Please try again."
 _UNREAD = "Other clients have not read their answers yet. Please try again."
 _SLOW = f"The body did not arrive within {BODY_S:g} s."
-_LARGE = f"The body is too large: at most {BODY_BYTES_MAX:,} bytes are read."
+_LARGE = "The body is too large: at most {:,} bytes are read."
+_UPLOADS = f"{UPLOADS_MAX} uploads are arriving already. Please try again."
+_STALLED = f"The upload did not arrive: {PIECE_S:g} s without a piece, or {UPLOAD_S:g} s in all."
 
 
 class GoneError(Exception):
@@ -54,10 +69,22 @@ class BufferedResponse:
 class Bounds:
     """ASGI wrapper that applies the bounds; the application must answer in one piece."""
 
-    def __init__(self, app: ASGIApp, given_by: str = "") -> None:
-        """``given_by`` names this process, so that clients know that a refusal is ours."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        given_by: str = "",
+        uploads: frozenset[str] = frozenset(),
+        size_max: int = 0,
+    ) -> None:
+        """``given_by`` names this process, so that clients know that a refusal is ours.
+
+        ``uploads``: paths to which a file of up to ``size_max`` bytes may be posted.
+        """
         self._app = app
         self._given_by = given_by
+        self._uploads = uploads
+        self._upload_bytes_max = size_max + FORM_BYTES
+        self._uploading = 0
         self._answering = 0
         self._unread = 0
         self._turn = asyncio.Lock()
@@ -86,13 +113,15 @@ class Bounds:
 
     async def _answered(self, scope: Scope, receive: Receive) -> BufferedResponse | Response:
         """Return the application's answer, or a refusal."""
+        if scope["method"] == "POST" and scope["path"] in self._uploads:
+            return await self._uploaded(scope, receive)
         try:
             async with asyncio.timeout(BODY_S):
                 body = await _read(scope, receive)
         except TimeoutError:
             return answers.error(408, _SLOW)
         if body is None:
-            return answers.error(413, _LARGE)
+            return answers.error(413, _LARGE.format(BODY_BYTES_MAX))
         waits = scope["path"] not in NEVER_WAIT
         if waits and self._answering >= REQUESTS_MAX:
             return answers.unavailable(_BUSY)
@@ -100,9 +129,24 @@ class Bounds:
         try:
             async with self._turn:
                 await asyncio.sleep(0)
-            return await _asked(self._app, scope, body, receive)
+            return await _asked(self._app, scope, _Replayed(body, receive))
         finally:
             self._answering -= waits
+
+    async def _uploaded(self, scope: Scope, receive: Receive) -> BufferedResponse | Response:
+        """Return the application's answer to an upload, or a refusal."""
+        most = self._upload_bytes_max
+        if _announced(scope) > most:
+            return answers.error(413, _LARGE.format(most))
+        if self._uploading >= UPLOADS_MAX:
+            return answers.unavailable(_UPLOADS)
+        arriving = _Arriving(receive, most)
+        self._uploading += 1
+        try:
+            answer = await _asked(self._app, scope, arriving)
+        finally:
+            self._uploading -= 1
+        return arriving.refusal or answer
 
     async def _deliver(self, answer: BufferedResponse, send: Send) -> None:
         """Send an answer in pieces; `send` waits for a slow client."""
@@ -120,9 +164,8 @@ class Bounds:
 
 async def _read(scope: Scope, receive: Receive) -> bytes | None:
     """Return the whole body, None if it is too large. Raises `GoneError`."""
-    for name, text in scope["headers"]:
-        if name == b"content-length" and text.isdigit() and int(text) > BODY_BYTES_MAX:
-            return None
+    if _announced(scope) > BODY_BYTES_MAX:
+        return None
     body = bytearray()
     while True:
         message = await receive()
@@ -135,18 +178,67 @@ async def _read(scope: Scope, receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> BufferedResponse:
+def _announced(scope: Scope) -> int:
+    """Return the length that a body is said to have; 0 if nothing is said."""
+    return max(
+        (
+            int(text)
+            for name, text in scope["headers"]
+            if name == b"content-length" and text.isdigit()
+        ),
+        default=0,
+    )
+
+
+class _Replayed:
+    """Gives a body that was read, then what else the client sends."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        body, self._body = self._body, None
+        if body is None:
+            return await self._receive()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+class _Arriving:
+    """Gives the pieces of a body as they arrive; out of bounds, the client seems to leave."""
+
+    def __init__(self, receive: Receive, bytes_max: int) -> None:
+        self.refusal: Response | None = None
+        """Why nothing more is given."""
+        self._receive = receive
+        self._bytes_max = bytes_max
+        self._size = 0
+        self._is_whole = False
+        self._until = asyncio.get_running_loop().time() + UPLOAD_S
+
+    async def __call__(self) -> Message:
+        if self._is_whole:
+            return await self._receive()
+        message: Message = {"type": "http.disconnect"}
+        if self.refusal is None:
+            left_s = self._until - asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(min(PIECE_S, left_s)):
+                    message = await self._receive()
+            except TimeoutError:
+                self.refusal = answers.error(408, _STALLED)
+        self._size += len(message.get("body", b""))
+        if self._size > self._bytes_max:
+            self.refusal = answers.error(413, _LARGE.format(self._bytes_max))
+            return {"type": "http.disconnect"}
+        self._is_whole = message["type"] == "http.request" and not message.get("more_body", False)
+        return message
+
+
+async def _asked(app: ASGIApp, scope: Scope, receive: Receive) -> BufferedResponse:
     """Return the application's answer to a request with this body."""
     start: Message = {}
     received = bytearray()
-    given = False
-
-    async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
 
     async def heard(message: Message) -> None:
         nonlocal start
@@ -155,5 +247,5 @@ async def _asked(app: ASGIApp, scope: Scope, body: bytes, receive: Receive) -> B
         else:
             received.extend(message.get("body", b""))
 
-    await app(scope, replayed, heard)
+    await app(scope, receive, heard)
     return BufferedResponse(start, bytes(received))

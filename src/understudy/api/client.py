@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy.api import checkpoints, directory, ended, failures, own_headers, views
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 TRIES_MAX = 50
 PAUSE_S = 0.2
 """Pause between fifty tries: ten seconds, much longer than an election on one host."""
+
+UPLOADED_S = 1_800.0
+"""Longest time for an upload to be answered: it is received, checked and stored before."""
+
+Content = Json | Path | None
+"""What a request carries: JSON, a file, or nothing."""
 
 View = Callable[[ApplicationFacts], Json]
 
@@ -106,6 +113,17 @@ class ClusterClient:
         """Ask the leader, or the next one, for a change that may be requested twice."""
         return await self._ask_the_next("PATCH", path)
 
+    async def delete(self, path: str) -> Json:
+        """Ask the leader, or the next one, to remove something; gone is fine for who asks twice."""
+        return await self._ask_the_next("DELETE", path, always=True)
+
+    async def upload(self, file: Path) -> Json:
+        """Upload an artifact to the leader, or the next one; return what it has become.
+
+        A repeated upload is the same artifact, so no failover during an upload does harm.
+        """
+        return await self._ask_the_next("POST", "/artifacts/upload", file, always=True)
+
     @contextlib.asynccontextmanager
     async def permit(self, trigger: str, directory: str) -> AsyncIterator[None]:
         """Let a request name a directory that is not configured: see `understudy.ha.permits`.
@@ -125,8 +143,13 @@ class ClusterClient:
             with contextlib.suppress(OSError, StorageError):
                 await permits.withdraw(storage, cluster, trigger)
 
-    async def _ask_the_next(self, method: str, path: str, body: Json | None = None) -> Json:
-        """Ask the leader; without one, wait for the next leader as long as a run is unfinished."""
+    async def _ask_the_next(
+        self, method: str, path: str, body: Content = None, *, always: bool = False
+    ) -> Json:
+        """Ask the leader; without one, wait for the next leader as long as a run is unfinished.
+
+        ``always``: wait for it although no run is unfinished.
+        """
         limit = f"{options.AWAIT_LEADER.key} ({self._await_leader_s:g} s)"
         loop = asyncio.get_running_loop()
         until: float | None = None
@@ -137,14 +160,14 @@ class ClusterClient:
                 until = loop.time() + self._await_leader_s if until is None else until
                 if loop.time() >= until:
                     raise NoLeaderError(f"{error}, within {limit}") from error
-                if await self._has_ended():
+                if not always and await self._has_ended():
                     raise
                 if not self._notified:
                     self._notified = True
                     self._notify(f"{error}: waiting for a leader, up to {limit}")
             await asyncio.sleep(PAUSE_S)
 
-    async def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
+    async def _ask(self, method: str, path: str, body: Content = None) -> Json:
         """Ask the leader; repeat while the leader changes and a next one may come."""
         error: Exception | None = None
         for _ in range(TRIES_MAX):
@@ -174,15 +197,21 @@ class ClusterClient:
         raise UnreachableError(f"the leader does not answer: {str(error) or 'timeout'}")
 
     async def _request(
-        self, method: str, path: str, leader: LeaderRecord, body: Json | None
+        self, method: str, path: str, leader: LeaderRecord, body: Content
     ) -> httpx.Response:
         """Ask this leader; an answer of another process at its address does not count."""
         import httpx
 
-        if leader.holder == WHOEVER:
-            return await self._http.request(method, leader.rest + path, json=body)
-        meant = {own_headers.MEANT_FOR: leader.holder}
-        answer = await self._http.request(method, leader.rest + path, json=body, headers=meant)
+        is_anyone = leader.holder == WHOEVER
+        meant = {} if is_anyone else {own_headers.MEANT_FOR: leader.holder}
+        with contextlib.ExitStack() as stack:
+            sent: dict[str, Any] = {"json": body}
+            if isinstance(body, Path):
+                form = {"file": (body.name, stack.enter_context(body.open("rb")))}
+                sent = {"files": form, "timeout": httpx.Timeout(UPLOADED_S, connect=QUICK_S)}
+            answer = await self._http.request(method, leader.rest + path, headers=meant, **sent)
+        if is_anyone:
+            return answer
         if answer.headers.get(own_headers.GIVEN_BY) != leader.holder:
             raise httpx.ConnectError(f"somebody else listens at {leader.rest}")
         return answer

@@ -1,7 +1,7 @@
 """Forwards a standby's requests to the leader.
 
-The bytes in a standby are bounded: a request was read up to its limit before it comes here, and all
-answers together have at most `HELD_BYTES_MAX`.
+The bytes in a standby are bounded: a request was read up to its limit before it comes here, or is
+an upload, which is passed on as it arrives. All answers together have at most `HELD_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+
+from understudy.api.bounds import UPLOAD_S
+from understudy.ha.storage import LARGE_S
 
 FORWARD_S = 10.0
 """How long a standby waits for the leader's answer."""
+
+UPLOADED_S = UPLOAD_S + LARGE_S
+"""How long a standby waits for an upload to arrive here and to be durable there."""
 
 HELD_BYTES_MAX = 64 << 20
 """Most bytes of answers in a standby: lists of thousands of jobs, and pieces of logs."""
@@ -42,21 +48,25 @@ class Forwarder:
         await self._client.aclose()
 
     async def ask(
-        self, request: Request, leader: str, headers: Mapping[str, str]
+        self, request: Request, leader: str, headers: Mapping[str, str], *, is_upload: bool = False
     ) -> Forwarded | None:
         """Return the leader's answer to a request, None without one."""
-        content_type = request.headers.get("content-type")
-        kind = {} if content_type is None else {"content-type": content_type}
+        passed_on = ("content-type", "content-length") if is_upload else ("content-type",)
+        limit_s = UPLOADED_S if is_upload else FORWARD_S
         asked = self._client.stream(
             request.method,
             leader + _target(request),
-            content=await request.body(),
-            headers={**headers, **kind},
+            content=request.stream() if is_upload else await request.body(),
+            headers={
+                **headers,
+                **{name: request.headers[name] for name in passed_on if name in request.headers},
+            },
+            timeout=httpx.Timeout(FORWARD_S, read=limit_s, write=limit_s),
         )
         try:
-            async with asyncio.timeout(FORWARD_S), asked as answer:
+            async with asyncio.timeout(limit_s), asked as answer:
                 content = await self._whole(answer)
-        except (httpx.HTTPError, TimeoutError):
+        except (httpx.HTTPError, TimeoutError, ClientDisconnect):
             return None
         if content is None:
             return None

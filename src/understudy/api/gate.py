@@ -4,7 +4,8 @@ A page in the user's browser can send requests to any address, this host's inclu
 it out, also on loopback. First, only known hosts are served: a page's own name that is rebound to a
 loopback address (DNS rebinding) remains the name in ``Host``. Second, a change must be a request
 that a page of another origin cannot send without a preflight: it is JSON, or has no body, and
-neither ``Origin`` nor ``Sec-Fetch-Site`` names another origin. CORS is never granted.
+neither ``Origin`` nor ``Sec-Fetch-Site`` names another origin. CORS is never granted. Only an
+upload is a form, as in Flink: each browser names the origin of a page that posts one.
 
 Any port is accepted: a browser sends the port that it has connected to, and a tunnel has another
 port than the endpoint.
@@ -12,21 +13,19 @@ port than the endpoint.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.api import answers, own_headers
+from understudy.api import answers, audit, multipart, own_headers
+from understudy.api.audit import SAFE
 from understudy.api.authentication import SCHEME
 from understudy.api.hosts import Hosts
+from understudy.api.tokens import NOBODY, Caller, Role, Tokens
 from understudy.config import options
 from understudy.config.places import HostPort, place_of
-
-SAFE = ("GET", "HEAD", "OPTIONS")
-"""Methods that change nothing here; all others do."""
 
 JSON = "application/json"
 
@@ -40,16 +39,24 @@ _WANTED = (
     "`understudy token` prints the token, from the file of security.secret-file."
 )
 
+_ADMINS_ONLY = "This token is a viewer's, which reads only: {} needs one of an admin."
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Gate:
     """Refuses requests that a foreign page may have sent, whatever their path."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, given_by: str = "") -> None:
-        """``given_by`` names this process, so that clients know that a refusal is ours."""
+    def __init__(
+        self, app: ASGIApp, hosts: Hosts, given_by: str = "", uploads: frozenset[str] = frozenset()
+    ) -> None:
+        """``given_by`` names this process, so that clients know that a refusal is ours.
+
+        ``uploads``: paths to which a form may be posted.
+        """
         self._app = app
         self._hosts = hosts
+        self._uploads = uploads
         self._given_by = given_by
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,6 +98,8 @@ class Gate:
             )
         if scope["method"] in SAFE:
             return None
+        if scope["method"] == "POST" and scope["path"] in self._uploads:
+            return _foreign(headers, place) or _not(multipart.KIND, headers)
         return _foreign(headers, place) or _not_json(headers)
 
 
@@ -138,15 +147,19 @@ def _is_own(origin: str, asked: HostPort) -> bool:
 
 def _not_json(headers: Headers) -> Response | None:
     """Return the refusal of a change that a plain form can send, else None; a form may be empty."""
+    if not headers.all(b"content-type") and not has_body(headers):
+        return None
+    return _not(JSON, headers)
+
+
+def _not(wanted: str, headers: Headers) -> Response | None:
+    """Return the refusal of a body of another type, else None."""
     types = headers.all(b"content-type")
-    given = [text.partition(b";")[0].strip().lower() for text in types]
-    if given == [JSON.encode()] or (not given and not has_body(headers)):
+    if [text.partition(b";")[0].strip().lower() for text in types] == [wanted.encode()]:
         return None
     subject = f"Content-Type {_shown(types[0])}" if types else "A body without Content-Type"
-    return answers.error(
-        415,
-        f"{subject} is not taken: send 'Content-Type: {JSON}', or neither body nor Content-Type",
-    )
+    further = ", or neither body nor Content-Type" if wanted == JSON else ""
+    return answers.error(415, f"{subject} is not taken: send 'Content-Type: {wanted}'{further}")
 
 
 def has_body(headers: Headers) -> bool:
@@ -163,29 +176,38 @@ def _shown(text: bytes) -> str:
 
 
 class Doorkeeper:
-    """Answers 401 to every request without the token, whatever it is for."""
+    """Answers 401 to every request without a token, and 403 to changes with a viewer's."""
 
-    def __init__(self, app: ASGIApp, token: str, given_by: str) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens, given_by: str) -> None:
         """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
         self._app = app
-        self._expected = token.encode()
+        self._tokens = tokens
         self._given_by = given_by
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what shows the token."""
-        if scope["type"] != "http" or self._is_known(scope):
+        """Hand on what shows a token that suffices; the scope says whose it is."""
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = answers.error(401, _WANTED)
-        refusal.headers["www-authenticate"] = SCHEME
+        caller = await self._caller(scope)
+        scope = {**scope, audit.CALLER: caller}
+        if caller.role is Role.NONE:
+            refusal = answers.error(401, _WANTED)
+            refusal.headers["www-authenticate"] = SCHEME
+        elif caller.role is Role.ADMIN or scope["method"] in SAFE:
+            await self._app(scope, receive, send)
+            return
+        else:
+            refusal = answers.error(403, _ADMINS_ONLY.format(scope["method"]))
+        audit.refused(scope, refusal.status_code)
         refusal.headers[own_headers.GIVEN_BY] = self._given_by
         await refusal(scope, receive, send)
 
-    def _is_known(self, scope: Scope) -> bool:
+    async def _caller(self, scope: Scope) -> Caller:
         shown = [text for name, text in scope["headers"] if name == b"authorization"]
         if len(shown) != 1:
-            return False
+            return NOBODY
         scheme, _, token = shown[0].partition(b" ")
-        return scheme.lower() == SCHEME.lower().encode() and hmac.compare_digest(
-            token.strip(), self._expected
-        )
+        if scheme.lower() != SCHEME.lower().encode():
+            return NOBODY
+        return await self._tokens.caller(token.strip())

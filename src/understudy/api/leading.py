@@ -62,6 +62,30 @@ class BuriedJob:
 
 
 @dataclass(frozen=True)
+class ArtifactSettings:
+    """The options of uploads."""
+
+    are_taken: bool
+    size_max: int
+    total_max: int
+    unused_s: float
+    directory: str | None
+    """Where a file is received; None: the system's temporary directory."""
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> ArtifactSettings:
+        """Return the settings of a configuration."""
+        stays = not configuration.get(options.SHUTDOWN_ON_FINISH)
+        return cls(
+            stays and configuration.get(options.UPLOADS),
+            configuration.get(options.ARTIFACT_MAX),
+            configuration.get(options.ARTIFACTS_TOTAL_MAX),
+            configuration.get(options.ARTIFACT_TTL),
+            configuration.find(options.TMP_DIRS),
+        )
+
+
+@dataclass(frozen=True)
 class RestSettings:
     """The options of the routes."""
 
@@ -74,6 +98,7 @@ class RestSettings:
     savepoint_directory: str
     savepoint_places: SavepointPlaces
     log_files: LogFiles
+    artifacts: ArtifactSettings
     shown: Mapping[str, str]
     """All settings of the JobManager, secrets hidden."""
 
@@ -93,6 +118,7 @@ class RestSettings:
             configuration.find(options.SAVEPOINT_DIR) or "",
             SavepointPlaces.of(configuration),
             LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX)),
+            ArtifactSettings.of(configuration),
             configuration.redacted(),
         )
 

@@ -13,9 +13,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from understudy.api import metrics, views
+from understudy.api import answers, metrics, views
+from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
 from understudy.api.metrics import counter, counters, gauge, gauges, histogram
 from understudy.api.metrics_endpoint import PATH
@@ -32,7 +32,7 @@ TASK_STATES = ("pending", "failing", "given_up")
 """States of cleanup tasks: not failed so far, to be tried again, left to a person."""
 
 
-def routes(leading: Leading) -> list[Route]:
+def routes(leading: Leading) -> Routes:
     """Return the route of ``/metrics``; none if metrics are switched off.
 
     Each JobManager answers for itself: a request is never forwarded to the leader.
@@ -47,7 +47,7 @@ def routes(leading: Leading) -> list[Route]:
     async def endpoint(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    return [Route(PATH, endpoint, methods=["GET"])]
+    return [Operation("GET", PATH, endpoint, "Metrics of this process.", answers.TEXT)]
 
 
 class JobManagerMetrics(Collector):

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from understudy.api import metrics
+from understudy.api import answers, metrics
 from understudy.api import server as api_server
 from understudy.api.bounds import Bounds
 from understudy.api.gate import Doorkeeper, Gate
@@ -164,9 +164,14 @@ def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:
     async def scraped(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    app: ASGIApp = Bounds(Starlette(routes=[Route(PATH, scraped, methods=["GET"])]))
-    if (token := endpoint.security.token) is not None:
-        app = Doorkeeper(app, token, "")
+    app: ASGIApp = Bounds(
+        Starlette(
+            routes=[Route(PATH, scraped, methods=["GET"])],
+            exception_handlers=answers.WITHOUT_A_ROUTE,
+        )
+    )
+    if tokens := endpoint.security.tokens():
+        app = Doorkeeper(app, tokens, "")
     return Gate(app, endpoint.hosts)
 
 

@@ -11,6 +11,12 @@ A record of a leader that was killed names an address at which a stranger may li
 GIVEN_BY = "x-understudy-by"
 """Header of an answer: the incarnation of the JobManager that gives it."""
 
+ASKED_BY = "x-understudy-asked-by"
+"""Header of a request that a standby passes on: name and role of who asked the standby."""
+
+ASKED_FROM = "x-understudy-asked-from"
+"""Header of such a request: the address from which the standby was asked."""
+
 AGE = "x-understudy-age"
 """Header of an answer that was made from what was read earlier, since the register takes long to
 answer: so many seconds ago."""

@@ -18,26 +18,29 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from understudy.api import answers, metrics_jobmanager, own_headers
+from understudy.api import answers, audit, metrics_jobmanager, openapi, own_headers
 from understudy.api import server as api_server
-from understudy.api.answers import Handler
+from understudy.api.answers import Handler, Routes
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.bounds import Bounds
 from understudy.api.gate import Doorkeeper, Gate
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import ApplicationRoutes
+from understudy.api.rest_artifacts import ArtifactRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import CheckpointRoutes, JobRoutes
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.errors import (
-    DataError,
+    ArtifactInUse,
     LeadershipLost,
     NotFoundError,
+    TooLargeError,
+    UnderstudyError,
     UsageError,
 )
 from understudy.jobmanager.job_manager import JobManager
@@ -50,7 +53,15 @@ HANDED_ON = "x-understudy-handed-on"
 HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
 """Headers of the leader's answer that a standby returns, beside our own ones."""
 
+ROOMS = (
+    *(ClusterRoutes, ApplicationRoutes, JobRoutes),
+    *(CheckpointRoutes, SavepointRoutes, CleanupRoutes, ArtifactRoutes),
+)
+"""Who answers while this JobManager leads."""
+
 _NO_STORES = "The register or the storage does not answer just now ({}). Please try again."
+
+_INTERNAL = "The request failed unexpectedly; the log of this JobManager says why."
 
 _log = logging.getLogger(__name__)
 
@@ -66,35 +77,51 @@ class Rest:
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
-        rooms = (
-            *(ClusterRoutes, ApplicationRoutes, JobRoutes),
-            *(CheckpointRoutes, SavepointRoutes, CleanupRoutes),
-        )
         found = [
-            Route(prefix + path, self._endpoint(handler), methods=[method])
-            for room in rooms
-            for method, path, handler in room(self._leading).routes()
-            for prefix in ("", "/v1")
+            Route(
+                prefix + one.path,
+                self._endpoint(one.handler, is_upload=one.takes_file),
+                methods=[one.method],
+            )
+            for one in self.operations()
+            for prefix in openapi.PREFIXES
         ]
-        found += metrics_jobmanager.routes(self._leading)
+        here = metrics_jobmanager.routes(self._leading)
+        found += [Route(one.path, one.handler, methods=[one.method]) for one in here]
+        is_secured = self._security.token is not None
+        found += openapi.routes(openapi.document(self.operations(), here, is_secured=is_secured))
         holder = self._manager.me.holder
         hosts = self._leading.settings.hosts
-        middleware = [Middleware(Gate, hosts=hosts, given_by=holder)]
-        if (token := self._security.token) is not None:
-            middleware.append(Middleware(Doorkeeper, token=token, given_by=holder))
-        middleware.append(Middleware(Bounds, given_by=holder))
-        return Starlette(
+        uploads = frozenset(
+            prefix + one.path
+            for one in self.operations()
+            for prefix in openapi.PREFIXES
+            if one.takes_file
+        )
+        middleware = [Middleware(Gate, hosts=hosts, given_by=holder, uploads=uploads)]
+        if tokens := self._security.tokens():
+            middleware.append(Middleware(Doorkeeper, tokens=tokens, given_by=holder))
+        size_max = self._leading.settings.artifacts.size_max
+        middleware.append(Middleware(Bounds, given_by=holder, uploads=uploads, size_max=size_max))
+        application = Starlette(
             routes=found,
             middleware=middleware,
-            exception_handlers={404: _not_found, 405: _not_allowed},
+            exception_handlers=answers.WITHOUT_A_ROUTE,
         )
+        # Else a path that ends with a slash is answered by a redirect, without a body.
+        application.router.redirect_slashes = False
+        return application
+
+    def operations(self) -> Routes:
+        """Return what the leader answers, under each of `openapi.PREFIXES`."""
+        return [one for room in ROOMS for one in room(self._leading).routes()]
 
     async def close(self) -> None:
         """Close the connections to leaders."""
         if self._forwarder:
             await self._forwarder.close()
 
-    def _endpoint(self, handler: Handler) -> Handler:
+    def _endpoint(self, handler: Handler, *, is_upload: bool = False) -> Handler:
         """Answer here while leading, else forward; refuse requests for another JobManager."""
 
         async def endpoint(request: Request) -> Response:
@@ -108,12 +135,16 @@ class Rest:
         async def answer(request: Request) -> Response:
             term = self._manager.term
             if term is None or not term.serves:
-                return await self._hand_on(request)
+                return await self._hand_on(request, is_upload=is_upload)
             with self._leading.answering(term):
                 response = await self._answer(handler, request)
+            if response is not None:
+                audit.answered(request, response.status_code)
             refused = response is None or response.status_code >= HTTPStatus.BAD_REQUEST
             if response is None or (refused and self._manager.term is not term):
                 # A term that has ended refuses what the next one may grant.
+                if is_upload:  # It has been read: the client sends it again.
+                    return self._unavailable(request)
                 return await self._hand_on(request)
             return response
 
@@ -124,16 +155,25 @@ class Rest:
         try:
             return await handler(request)
         except UsageError as error:
-            return answers.error(400, str(error))
+            return answers.refused(400, error)
         except NotFoundError as error:
-            return answers.error(404, str(error))
-        except DataError as error:
-            return answers.error(500, str(error))
+            return answers.refused(404, error)
         except (OSError, TimeoutError) as error:
             return self._unavailable(request, _NO_STORES.format(str(error) or "timeout"))
+        except ArtifactInUse as error:
+            return answers.refused(409, error)
+        except TooLargeError as error:
+            return answers.refused(413, error)
+        except ClientDisconnect:
+            return answers.error(408, "The upload was broken off.")
         except LeadershipLost as error:
             _log.info("a request is handed on: %s", error)
             return None
+        except UnderstudyError as error:
+            return answers.refused(500, error)
+        except Exception:
+            _log.exception("a request failed: %s %s", request.method, request.url.path)
+            return answers.error(500, _INTERNAL)
 
     def _unavailable(self, request: Request, message: str = answers.ELECTION) -> Response:
         """Return 503 for a time without a leader; ``/ha/status`` adds the register's status."""
@@ -141,7 +181,7 @@ class Rest:
             return answers.unavailable(message, register=self._leading.register())
         return answers.unavailable(message)
 
-    async def _hand_on(self, request: Request) -> Response:
+    async def _hand_on(self, request: Request, *, is_upload: bool = False) -> Response:
         leader = self._manager.leader
         if leader is None and self._manager.waits_for_run:
             return self._unavailable(request, answers.NO_RUN)
@@ -157,7 +197,12 @@ class Rest:
         answer = await self._forwarder.ask(
             request,
             leader.rest,
-            {HANDED_ON: self._manager.me.name, own_headers.MEANT_FOR: leader.holder},
+            {
+                HANDED_ON: self._manager.me.name,
+                own_headers.MEANT_FOR: leader.holder,
+                **audit.passed_on(request.scope),
+            },
+            is_upload=is_upload,
         )
         if answer is None:
             return self._unavailable(request)
@@ -189,11 +234,3 @@ async def serving(
                 await task
             with closing.step("its connections to a leader"):
                 await rest.close()
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    return answers.error(404, f"Not found: {request.url.path}")
-
-
-async def _not_allowed(request: Request, error: Exception) -> Response:
-    return answers.error(405, f"{request.method} is not allowed here")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, directory, ended, failures, logs, views
-from understudy.api.answers import Routes
+from understudy.api import answers, bodies, directory, ended, failures, logs, views
+from understudy.api.answers import Count, Operation, Query, Routes
 from understudy.api.leading import Leading
 from understudy.errors import NotFoundError
 from understudy.model import ApplicationStatus, Tombstone
@@ -16,6 +17,11 @@ from understudy.process.reporter import log_name
 
 UNLESS, RECORDED = "unless", "recorded"
 """``/cancel?unless=recorded`` answers 412, and cancels nothing, where checkpoints are recorded."""
+
+
+OFFSET = Query("offset", "Where the piece begins, in bytes; answers name the next.", Count)
+
+MAX_EXCEPTIONS = Query("maxExceptions", "Most failures to list.", Count)
 
 
 class ApplicationRoutes:
@@ -28,12 +34,39 @@ class ApplicationRoutes:
         """Return method, path and handler of each."""
         one = "/applications/{application_id}"
         return [
-            ("GET", "/applications/overview", self._overview),
-            ("GET", one, self._detail),
-            ("POST", f"{one}/cancel", self._cancel),
-            ("GET", f"{one}/exceptions", self._exceptions),
-            ("GET", f"{one}/jobmanager/config", self._config),
-            ("GET", f"{one}/log", self._log),
+            Operation(
+                *("GET", "/applications/overview", self._overview),
+                "All applications.",
+                bodies.ApplicationList,
+            ),
+            Operation("GET", one, self._detail, "One application.", bodies.ApplicationDetail),
+            Operation(
+                *("POST", f"{one}/cancel", self._cancel),
+                "Cancel an application.",
+                status=202,
+                query=(
+                    Query(
+                        UNLESS, f"{RECORDED}: not if checkpoints are recorded.", Literal["recorded"]
+                    ),
+                ),
+            ),
+            Operation(
+                *("GET", f"{one}/exceptions", self._exceptions),
+                "The cause of an application's failure.",
+                bodies.ApplicationExceptions,
+                query=(MAX_EXCEPTIONS,),
+            ),
+            Operation(
+                *("GET", f"{one}/jobmanager/config", self._config),
+                "The configuration of an application.",
+                list[bodies.Setting],
+            ),
+            Operation(
+                *("GET", f"{one}/log", self._log),
+                "A piece of an application's log.",
+                answers.TEXT,
+                query=(OFFSET,),
+            ),
         ]
 
     async def _overview(self, request: Request) -> Response:

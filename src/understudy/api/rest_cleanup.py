@@ -8,8 +8,8 @@ import contextlib
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers
-from understudy.api.answers import Routes
+from understudy.api import answers, bodies
+from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
 from understudy.api.views import Json
 from understudy.errors import LeadershipLost
@@ -32,9 +32,23 @@ class CleanupRoutes:
         """Return method, path and handler of each."""
         one = "/ha/cleanup/{application_id}"
         return [
-            ("GET", "/ha/cleanup", self._open),
-            ("POST", f"{one}/retry", self._retry),
-            ("POST", f"{one}/abandon", self._abandon),
+            Operation(
+                *("GET", "/ha/cleanup", self._open),
+                "What is still to be cleaned up.",
+                bodies.OpenCleanupList,
+            ),
+            Operation(
+                *("POST", f"{one}/retry", self._retry),
+                "Try a failed cleanup again now.",
+                bodies.CleanupChoice,
+                status=202,
+            ),
+            Operation(
+                *("POST", f"{one}/abandon", self._abandon),
+                "Leave behind what cannot be cleaned up.",
+                bodies.CleanupChoice,
+                status=202,
+            ),
         ]
 
     async def _open(self, request: Request) -> Response:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, directory, logs, views
-from understudy.api.answers import Routes
+from understudy.api import answers, bodies, directory, logs, views
+from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
-from understudy.api.rest_applications import read_log
+from understudy.api.rest_applications import OFFSET, read_log
 from understudy.errors import NotFoundError
 from understudy.model import Tombstone
 from understudy.version import VERSION
@@ -25,11 +25,28 @@ class ClusterRoutes:
     def routes(self) -> Routes:
         """Return method, path and handler of each."""
         return [
-            ("GET", "/overview", self._overview),
-            ("GET", "/taskmanagers", self._taskmanagers),
-            ("GET", "/jobmanager/config", self._config),
-            ("GET", "/jobmanager/log", self._log),
-            ("GET", HA_STATUS, self._ha_status),
+            Operation("GET", "/overview", self._overview, "The cluster.", bodies.Overview),
+            Operation(
+                *("GET", "/taskmanagers", self._taskmanagers),
+                "All TaskManagers, with their slots and drivers.",
+                bodies.TaskManagerList,
+            ),
+            Operation(
+                *("GET", "/jobmanager/config", self._config),
+                "The configuration of the JobManager.",
+                list[bodies.Setting],
+            ),
+            Operation(
+                *("GET", "/jobmanager/log", self._log),
+                "A piece of the log of the cluster's processes.",
+                answers.TEXT,
+                query=(OFFSET,),
+            ),
+            Operation(
+                *("GET", HA_STATUS, self._ha_status),
+                "Who leads, who stands by, and what needs a person.",
+                bodies.HaStatus,
+            ),
         ]
 
     async def _overview(self, request: Request) -> Response:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, checkpoints, ended, failures, views
-from understudy.api.answers import DIGITS_MAX, Routes
+from understudy.api import answers, bodies, checkpoints, ended, failures, views
+from understudy.api.answers import DIGITS_MAX, Operation, Query, Routes
 from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.ended import EndedJobs
 from understudy.api.leading import BuriedJob, Leading
+from understudy.api.rest_applications import MAX_EXCEPTIONS
 from understudy.errors import UsageError
 
 CANCEL = "cancel"
@@ -27,13 +30,33 @@ class JobRoutes:
         """Return method, path and handler of each."""
         one = "/jobs/{job_id}"
         return [
-            ("GET", "/jobs", self._list),
-            ("GET", "/jobs/overview", self._overview),
-            ("GET", one, self._detail),
-            ("PATCH", one, self._cancel),
-            ("GET", f"{one}/exceptions", self._exceptions),
-            ("GET", f"{one}/execution-result", self._result),
-            ("GET", f"{one}/jobmanager/config", self._config),
+            Operation("GET", "/jobs", self._list, "The ids of all jobs.", bodies.JobList),
+            Operation("GET", "/jobs/overview", self._overview, "All jobs.", bodies.JobOverview),
+            Operation("GET", one, self._detail, "One job.", bodies.JobDetail),
+            Operation(
+                *("PATCH", one, self._cancel),
+                "Cancel a job.",
+                status=202,
+                query=(
+                    Query("mode", "What is to be done; this is the default.", Literal["cancel"]),
+                ),
+            ),
+            Operation(
+                *("GET", f"{one}/exceptions", self._exceptions),
+                "Why attempts of a job failed.",
+                bodies.JobExceptions,
+                query=(MAX_EXCEPTIONS,),
+            ),
+            Operation(
+                *("GET", f"{one}/execution-result", self._result),
+                "The result of a job.",
+                bodies.ExecutionResult,
+            ),
+            Operation(
+                *("GET", f"{one}/jobmanager/config", self._config),
+                "The configuration of a job's application.",
+                list[bodies.Setting],
+            ),
         ]
 
     async def _list(self, request: Request) -> Response:
@@ -108,9 +131,21 @@ class CheckpointRoutes:
         """Return method, path and handler of each."""
         base = "/jobs/{job_id}/checkpoints"
         return [
-            ("GET", base, self._statistics),
-            ("GET", f"{base}/config", self._config),
-            ("GET", f"{base}/details/{{number}}", self._detail),
+            Operation(
+                *("GET", base, self._statistics),
+                "All that is known of a job's checkpoints.",
+                bodies.CheckpointStatistics,
+            ),
+            Operation(
+                *("GET", f"{base}/config", self._config),
+                "The checkpoint settings of a job.",
+                bodies.CheckpointConfig,
+            ),
+            Operation(
+                *("GET", f"{base}/details/{{number}}", self._detail),
+                "One checkpoint of a job.",
+                bodies.CheckpointDetail,
+            ),
         ]
 
     async def _statistics(self, request: Request) -> Response:

@@ -15,8 +15,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, views
-from understudy.api.answers import Routes
+from understudy.api import answers, audit, bodies, views
+from understudy.api.answers import Operation, Routes
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.views import Json
 from understudy.config import options
@@ -42,11 +42,37 @@ class SavepointRoutes:
         """Return method, path and handler of each."""
         one = "/jobs/{job_id}"
         return [
-            ("POST", f"{one}/savepoints", self._trigger),
-            ("GET", f"{one}/savepoints/{{trigger}}", self._status),
-            ("POST", f"{one}/stop", self._stop),
-            ("POST", "/savepoint-disposal", self._dispose),
-            ("GET", "/savepoint-disposal/{trigger}", self._disposal),
+            Operation(
+                *("POST", f"{one}/savepoints", self._trigger),
+                "Make a savepoint of a job.",
+                bodies.Triggered,
+                202,
+                bodies.SavepointTrigger,
+            ),
+            Operation(
+                *("GET", f"{one}/savepoints/{{trigger}}", self._status),
+                "Whether a savepoint is made.",
+                bodies.OperationStatus,
+            ),
+            Operation(
+                *("POST", f"{one}/stop", self._stop),
+                "End a job with a savepoint.",
+                bodies.Triggered,
+                202,
+                bodies.StopWithSavepoint,
+            ),
+            Operation(
+                *("POST", "/savepoint-disposal", self._dispose),
+                "Remove a savepoint.",
+                bodies.Triggered,
+                202,
+                bodies.SavepointDisposal,
+            ),
+            Operation(
+                *("GET", "/savepoint-disposal/{trigger}", self._disposal),
+                "Whether a savepoint is removed.",
+                bodies.OperationStatus,
+            ),
         ]
 
     async def _trigger(self, request: Request) -> Response:
@@ -132,6 +158,7 @@ class SavepointRoutes:
         path, trigger = _text(body, "savepoint-path"), _trigger_of(body)
         if not path:
             raise UsageError("savepoint-path is missing: which savepoint is to be removed?")
+        audit.about(request, path)
         self._leading.settings.savepoint_places.refuse_disposal(path)
         if trigger not in self._disposals:
             while len(self._disposals) >= DISPOSALS_MAX:

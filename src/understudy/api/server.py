@@ -21,6 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from understudy.api import answers
 from understudy.rpc.accepting import accepted, shares
 from understudy.rpc.complaints import Bounded, Complaints
 
@@ -111,6 +112,16 @@ class Connection(H11Protocol):
         """Close the connection, even with unsent bytes."""
         self.is_aborted = True
         self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP in the shape of all refusals."""
+        refusal = answers.error(400, msg)
+        # The parser raises if an answer is under way: then nothing can be sent.
+        self.conn.send(h11.Response(status_code=400, headers=[]))
+        lines = [b"HTTP/1.1 400 Bad Request", b"connection: close"]
+        lines += [name + b": " + text for name, text in refusal.raw_headers]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(refusal.body)]))
+        self.transport.close()
 
     @property
     def _is_refused_body(self) -> bool:

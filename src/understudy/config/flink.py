@@ -155,7 +155,7 @@ PREFIXES_WITHOUT_MEANING = {
 """Prefixes of keys that do nothing here, and why."""
 
 
-_WITH_MEANING = ("web.exception-history-size",)
+_WITH_MEANING = ("web.exception-history-size", "web.submit.enable")
 """Of these families, what has a meaning here; what only begins like it is misspelt."""
 
 

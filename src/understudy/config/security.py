@@ -76,6 +76,12 @@ def check(configuration: Configuration) -> None:
                 f"that others reach: set it to one that they do; {bound.key} takes {address!r}"
             )
     if not configuration.find(options.SECRET_FILE):
+        for option in (options.ADMINS_FILE, options.VIEWERS_FILE):
+            if configuration.find(option):
+                raise ConfigurationError(
+                    f"{option.key} is set, but {options.SECRET_FILE.key} is not: the processes of "
+                    "the cluster would have no token; name a file with a secret, too"
+                )
         _check_metrics(configuration)
         for option in _without_secret(configuration):
             raise ConfigurationError(

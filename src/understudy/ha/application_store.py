@@ -96,6 +96,7 @@ class ApplicationStore:
             record=Pointer(path=path, digest=digest(data), size=len(data)),
             status=ApplicationStatus.CREATED,
             created_at=record.submitted_at,
+            uploads=record.uploads,
         )
         document = application_document(self._register, f"{APPLICATION_PREFIX}{nonce()}")
         await document.create(term, body)
@@ -125,6 +126,7 @@ class ApplicationStore:
                 record=Pointer(path=path, digest=name, size=len(data)),
                 deployment=body.deployment + 1,
                 restarts=Restarts(),
+                uploads=record.uploads,
             )
 
         await stored.update(term, change)

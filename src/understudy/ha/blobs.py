@@ -1,6 +1,7 @@
 """BlobStore: the files of an application, named by their digest, durable at upload.
 
-Jobs share the blobs of their application; the application's cleanup removes them together.
+Jobs share the blobs of their application; the application's cleanup removes them together. An
+uploaded artifact stays where it was uploaded to (`artifact_store`), and is only read here.
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ class BlobStore:
 
     def get(self, artifact: Artifact) -> bytes:
         """Return an artifact's bytes; raises `NotFoundError` or `CorruptDataError`."""
-        body = self._storage.read(self._path(artifact.digest))
+        path = artifact.path or self._path(artifact.digest)
+        body = self._storage.read(path)
         if digest(body) != artifact.digest:
-            raise CorruptDataError(
-                f"{self._storage.url}/{self._path(artifact.digest)}: {artifact.name} was altered"
-            )
+            raise CorruptDataError(f"{self._storage.url}/{path}: {artifact.name} was altered")
         return body
 
     def _path(self, name: str) -> str:

@@ -6,6 +6,7 @@
     ``locks/<incarnation>``     liveness locks of the processes of this host
     ``applications/<nonce>/``   record, ``plans/``, ``staged/``, ``failures/``, ``blobs/``,
                                 ``checkpoints/`` and ``tables/`` of one application
+    ``artifacts/<nonce>``       bytes of uploaded artifacts
     ``permits/<trigger>``       a directory that a person has named for a savepoint, while a
                                 command of theirs asks for it
     ``code/<digest>/``          artifacts laid out for Python's path, shared by this host
@@ -116,6 +117,11 @@ def tables_path(cluster: str, directory: str) -> str:
 def permit_path(cluster: str, trigger: str) -> str:
     """Return what lets a request name a directory that is not configured."""
     return f"{cluster}/permits/{trigger}"
+
+
+def artifacts_directory(cluster: str) -> str:
+    """Return the directory of uploaded artifacts; their names are nonces, never reused."""
+    return f"{cluster}/artifacts"
 
 
 def tombstone_path(cluster: str, run_id: str, term: Term) -> str:

@@ -16,8 +16,8 @@ import glob
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
@@ -30,6 +30,9 @@ from understudy.installing import install_command
 
 CALL_S = 50.0
 """Time limit of one call, retries included; shorter than its caller's limit."""
+
+LARGE_S = 850.0
+"""The same for a call that copies a file of any size."""
 
 FETCH_S = 60.0
 """Time limit for reading a single file of an application."""
@@ -137,11 +140,27 @@ class RemoteFiles:
             # Without creating the parent: s3fs would create a bucket for a misspelt name.
             self._call("pipe_file", path, data, **parts)
             return
+        with self._draft_of(path) as draft:
+            self._call("pipe_file", draft, data)
+
+    def publish_file(self, path: str, source: BinaryIO) -> None:
+        """Do the same with the bytes of an open file of this host, piece by piece."""
+        local = f"/proc/self/fd/{source.fileno()}"  # The file may have no name any more.
+        if not self.has_directories:
+            parts = {"chunksize": S3_PART_BYTES} if self._is_s3 else {}
+            self._asked("put_file", path, local, self._full(path), limit_s=LARGE_S, **parts)
+            return
+        with self._draft_of(path) as draft:
+            self._asked("put_file", draft, local, self._full(draft), limit_s=LARGE_S)
+
+    @contextlib.contextmanager
+    def _draft_of(self, path: str) -> Iterator[str]:
+        """Yield the path of a draft, which is renamed to the file after the block."""
         above, _, _ = path.rpartition("/")
         draft = f"{above}/{DRAFT}{uuid.uuid4().hex}".lstrip("/")
         self._call("makedirs", above, exist_ok=True)
         try:
-            self._call("pipe_file", draft, data)
+            yield draft
             self._rename(draft, path)
         except BaseException:
             self._discard(draft)
@@ -210,27 +229,28 @@ class RemoteFiles:
     def _call(self, verb: str, path: str, *args: Any, **more: Any) -> Any:
         return self._asked(verb, path, self._full(path), *args, **more)
 
-    def _asked(self, verb: str, path: str, *args: Any, **more: Any) -> Any:
+    def _asked(self, verb: str, path: str, *args: Any, limit_s: float = 0.0, **more: Any) -> Any:
         """Call the store; translate errors, which then name the path."""
+        limit_s = limit_s or CALL_S
         if os.getpid() != self._pid:
             self._open()  # A fork does not have the parent's fsspec thread.
         try:
             if isinstance(self._fs, AsyncFileSystem):
                 function = getattr(self._fs, f"_{verb}")
-                return sync(self._fs.loop, function, *args, timeout=CALL_S, **more)
+                return sync(self._fs.loop, function, *args, timeout=limit_s, **more)
             return getattr(self._fs, verb)(*args, **more)
         except (FileNotFoundError, NotADirectoryError) as error:
             if _code(error) not in _NO_SUCH_BUCKET:
                 raise FileNotFoundError(f"{self._place(path)}: no such file") from error
             raise OSError(self._no_bucket()) from error
         except Exception as error:
-            raise self._explained(error, path) from error
+            raise self._explained(error, path, limit_s) from error
 
-    def _explained(self, error: Exception, path: str) -> OSError:
+    def _explained(self, error: Exception, path: str, limit_s: float) -> OSError:
         """Return an ``OSError`` (an unknown outcome) that says what to do."""
         where, reason = self._place(path), str(error).rstrip(".") or type(error).__name__
         if isinstance(error, TimeoutError):
-            return TimeoutError(f"{where}: no answer within {CALL_S:g} s")
+            return TimeoutError(f"{where}: no answer within {limit_s:g} s")
         if type(error).__name__ in _NO_CREDENTIALS:
             return PermissionError(
                 f"{reason}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from understudy.ha.application_store import ApplicationStore, StoredApplication
+from understudy.ha.artifact_store import ArtifactStore
 from understudy.ha.coordination import Coordination
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.latch import HasLatch, Latch
@@ -90,6 +91,7 @@ class HighAvailabilityServices:
         self.applications = ApplicationStore(
             self.register, self.registry, storage, locations.cluster
         )
+        self.artifacts = ArtifactStore(self.register, self.registry, storage, locations.cluster)
         self.job_results = ResultStore(storage, locations.job_results)
         self.application_results = ResultStore(storage, locations.application_results)
 

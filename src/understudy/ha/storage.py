@@ -16,10 +16,11 @@ import contextlib
 import errno
 import functools
 import os
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar
 
 from understudy.errors import NotFoundError, StorageError
 from understudy.ha import drafts, plain_files, removal
@@ -28,8 +29,14 @@ from understudy.ha.drafts import DRAFT
 OPERATION_S = 60.0
 """After so long the outcome of a call counts as unknown; a 2 GB file takes less."""
 
+LARGE_S = 900.0
+"""The same for a file of any size, which is copied piece by piece."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
+COPIED_BYTES = 4 << 20
+"""Size of one read and write of a copy."""
+
 S = TypeVar("S", bound="BlockingStorage")
 
 
@@ -47,6 +54,10 @@ class BlockingStorage(Protocol):
 
     def publish(self, path: str, data: bytes) -> None:
         """Make the file hold these bytes: whole, durable, replacing what was there."""
+        ...
+
+    def publish_file(self, path: str, source: BinaryIO) -> None:
+        """Do as `publish` with the bytes of an open file of this host, piece by piece."""
         ...
 
     def delete(self, path: str) -> None:
@@ -94,6 +105,10 @@ class Storage:
         """Publish a file in a thread."""
         await self.run(self.blocking.publish, path, data)
 
+    async def publish_file(self, path: str, source: BinaryIO) -> None:
+        """Publish an open file in a thread, with the deadline for large files."""
+        await self.within(LARGE_S, self.blocking.publish_file, path, source)
+
     async def delete(self, path: str) -> None:
         """Remove a file in a thread; absent is fine."""
         await self.run(self.blocking.delete, path)
@@ -120,14 +135,22 @@ class Storage:
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a blocking function in a thread, with the deadline."""
-        async with asyncio.timeout(self._deadline_s):
+        return await self.within(self._deadline_s, functools.partial(function, *args, **kwargs))
+
+    async def within(
+        self, deadline_s: float, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call a blocking function in a thread, with a deadline of its own."""
+        async with asyncio.timeout(deadline_s):
             return await asyncio.to_thread(function, *args, **kwargs)
 
 
 class InlineStorage(Storage):
     """A storage in memory, without threads, so that it works while the interpreter exits."""
 
-    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def within(
+        self, deadline_s: float, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Call the function in the caller's thread."""
         return function(*args, **kwargs)
 
@@ -204,6 +227,15 @@ class LocalStorage:
         self._refuse_other_place()
         with drafts.published(target) as file:
             file.write(data)
+
+    @elsewhere
+    def publish_file(self, path: str, source: BinaryIO) -> None:
+        """Copy to a draft, fsync and rename it; missing directories are created."""
+        target = self.root / path
+        self._refuse_other_place()
+        source.seek(0)
+        with drafts.published(target) as file:
+            shutil.copyfileobj(source, file, COPIED_BYTES)
 
     @elsewhere
     def delete(self, path: str) -> None:
@@ -306,6 +338,11 @@ class FsspecStorage:
     def publish(self, path: str, data: bytes) -> None:
         """Publish a file as a whole object, or by a rename."""
         self._files.publish(path, data)
+
+    @elsewhere
+    def publish_file(self, path: str, source: BinaryIO) -> None:
+        """Publish an open file as a whole object, or by a rename."""
+        self._files.publish_file(path, source)
 
     @elsewhere
     def delete(self, path: str) -> None:

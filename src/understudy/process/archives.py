@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import io
 import lzma
+import re
 import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -33,6 +35,14 @@ TARS = (".tar", ".tgz", ".tar.gz")
 
 WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX = 100_000, 8 << 30
 """The largest known wheels have 15,000 files and 4 GB."""
+
+WHEEL = ".whl"
+
+UPLOADS = (".py", ".zip", WHEEL, ".tar.gz", ".tgz")
+"""What people upload."""
+
+UPLOAD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,99}")
+"""A name that is the same in a path, in a URL and in a log line."""
 
 SOURCE_BYTES_MAX = 10 << 20
 """Larger than any module that people write; a larger member is not looked into."""
@@ -89,6 +99,38 @@ def check_members(flag: str, path: Path) -> None:
         raise UsageError(f"--{flag} {path}: is no archive that can be read: {error}") from error
 
 
+def check_upload_name(name: str) -> None:
+    """Raise `UsageError` for a name that an uploaded file cannot have."""
+    if not UPLOAD_NAME.fullmatch(name) or not name.endswith(UPLOADS):
+        raise UsageError(
+            f"{name[:100]!r} is not taken: give it a name of up to 100 letters, digits, '.', '_', "
+            f"'-', '+' and '!', with one of the endings {', '.join(UPLOADS)}"
+        )
+
+
+def check_upload(name: str, file: BinaryIO, size: int) -> None:
+    """Raise `UsageError` for a file that applications cannot be submitted with, or must not.
+
+    Whether a wheel suits the Python of an application is known once it is submitted.
+    """
+    check_upload_name(name)
+    file.seek(0)
+    try:
+        if name.endswith(WHEEL):
+            parse_wheel_filename(name)
+            _read_wheel(file, size)
+        elif name.endswith(TARS):
+            members.look_at(members.of_tar(file), size)
+        elif name.endswith(".zip"):
+            members.look_at(members.of_zip(file), size)
+    except members.RefusedMemberError as error:
+        raise UsageError(f"{name}: {error}") from error
+    except InvalidWheelFilename as error:
+        raise UsageError(f"{name} is not a wheel's name") from error
+    except _UNREADABLE as error:
+        raise UsageError(f"{name} is no archive that can be read: {error}") from error
+
+
 def unpack_wheel(body: bytes, target: Path) -> None:
     """Unpack a wheel as an installer would, without its scripts; raises `UsageError`.
 
@@ -126,15 +168,21 @@ def python_sources(path: Path) -> dict[str, bytes]:
 
 def _check_wheel_members(path: Path) -> None:
     try:
-        with zipfile.ZipFile(path) as wheel:
-            for info, _ in _placed(wheel, path.stat().st_size):
-                with wheel.open(info) as packed:
-                    while packed.read(_PIECE_BYTES):
-                        pass  # The last piece is refused where the checksum is another one.
+        with path.open("rb") as file:
+            _read_wheel(file, path.stat().st_size)
     except members.RefusedMemberError as error:
         raise UsageError(f"--py-files {path}: {error}") from error
     except _UNREADABLE as error:
         raise UsageError(f"--py-files {path}: is no archive that can be read: {error}") from error
+
+
+def _read_wheel(file: BinaryIO, size: int) -> None:
+    """Read all members of a wheel; the last piece is refused where the checksum is another one."""
+    with zipfile.ZipFile(file) as wheel:
+        for info, _ in _placed(wheel, size):
+            with wheel.open(info) as packed:
+                while packed.read(_PIECE_BYTES):
+                    pass
 
 
 def _placed(wheel: zipfile.ZipFile, packed_bytes: int) -> list[tuple[zipfile.ZipInfo, list[str]]]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
+from msgspec.structs import replace
 
 from understudy.core.converted import module_name
 from understudy.errors import UsageError
@@ -29,7 +30,7 @@ from understudy.ha import layout, own_directory, removal
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage, LocalStorage
-from understudy.model import Artifact
+from understudy.model import Artifact, UploadedArtifact
 from understudy.process.disk import Disk
 
 CODE_BYTES_MAX = 10 << 20
@@ -151,9 +152,24 @@ def store(blobs: BlobStore, files: Iterable[SourceFile]) -> tuple[Artifact, ...]
     return tuple(artifacts)
 
 
+def uploaded(one: UploadedArtifact, directory: str) -> Artifact:
+    """Return an upload as an artifact of an application, which reads it where it is stored.
+
+    ``directory``: ``app`` for a script and the modules beside it, ``files`` for ``--py-files``.
+    """
+    return Artifact(
+        name=f"{directory}/{one.name}",
+        digest=one.digest,
+        size=one.size,
+        on_path=one.name.endswith((".zip", WHEEL)),
+        path=one.path,
+    )
+
+
 def code_digest(artifacts: tuple[Artifact, ...]) -> str:
-    """Return the name of a layout."""
-    encoded = msgspec.json.encode(artifacts, order="sorted")
+    """Return the name of a layout: the same for the same content, wherever it is stored."""
+    content = [replace(one, path="") for one in artifacts]
+    encoded = msgspec.json.encode(content, order="sorted")
     return hashlib.sha256(encoded).hexdigest()[:24]
 
 

@@ -23,13 +23,33 @@ def read_secret(path: str) -> bytes:
     Raises `ConfigurationError`, which names the option, the file and the way out, never the secret.
     """
     where = f"{options.SECRET_FILE.key}: {path}"
+    secret = read_private(options.SECRET_FILE.key, path, _MAKE).strip()
+    if not secret:
+        raise ConfigurationError(f"{where} is empty: {_MAKE.format(path)}")
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigurationError(
+            f"{where} holds {len(secret)} bytes: at least {SECRET_BYTES_MIN} are needed; "
+            f"{_MAKE.format(path)}"
+        )
+    return secret
+
+
+def read_private(
+    option: str, path: str, way_out: str = "make it with `(umask 077; touch {})`"
+) -> bytes:
+    """Return the content of a small file that only its owner can read.
+
+    Raises `ConfigurationError`, which names the option, the file and the way out, never what it
+    holds.
+    """
+    where = f"{option}: {path}"
     try:
         # One descriptor, so that the checked file is also the read file if somebody replaces it.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
-                raise ConfigurationError(f"{where} is no file: {_MAKE.format('FILE')}")
+                raise ConfigurationError(f"{where} is no file: {way_out.format('FILE')}")
             if found.st_mode & 0o077:
                 raise ConfigurationError(
                     f"{where} can be read or written by others than its owner (its mode is "
@@ -40,17 +60,9 @@ def read_secret(path: str) -> bytes:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise ConfigurationError(f"{where} does not exist: {_MAKE.format(path)}") from None
+        raise ConfigurationError(f"{where} does not exist: {way_out.format(path)}") from None
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{where} cannot be read: {error}") from error
     if len(content) > SECRET_BYTES_MAX:
         raise ConfigurationError(f"{where} has more than {SECRET_BYTES_MAX:,} bytes: no secret")
-    secret = content.strip()
-    if not secret:
-        raise ConfigurationError(f"{where} is empty: {_MAKE.format(path)}")
-    if len(secret) < SECRET_BYTES_MIN:
-        raise ConfigurationError(
-            f"{where} holds {len(secret)} bytes: at least {SECRET_BYTES_MIN} are needed; "
-            f"{_MAKE.format(path)}"
-        )
-    return secret
+    return content

@@ -26,6 +26,7 @@ MODULES = {
     "checkpoints": "checkpoints",
     "savepoint": "savepoint",
     "stop": "savepoint",
+    "artifacts": "artifacts",
     "destroy": "destroy",
     "token": "token",
     "cleanup": "cleanup",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from understudy.config.option import Option
 from understudy.config.options import (
+    artifacts,
     checkpointing,
     cleanup,
     endpoints,
@@ -18,6 +19,7 @@ from understudy.config.options import (
     processes,
     security,
 )
+from understudy.config.options.artifacts import *
 from understudy.config.options.checkpointing import *
 from understudy.config.options.cleanup import *
 from understudy.config.options.endpoints import *
@@ -38,6 +40,7 @@ OPTIONS: tuple[Option[object], ...] = tuple(
         processes,
         machines,
         endpoints,
+        artifacts,
         security,
         metrics,
     )

@@ -29,6 +29,20 @@ SECRET_FILE = Option(
     "endpoint beyond loopback. Once it is set, REST requires from every client the token that "
     "`understudy token` prints. A process reads the file at its start.",
 )
+ADMINS_FILE = Option(
+    "security.rest.admins-file",
+    TEXT,
+    None,
+    "A file with the names and tokens of those who may read and change everything over REST, one "
+    "on a line (`understudy token --new NAME` prints one), readable by its owner only. The file is "
+    "read again once it changes. It needs security.secret-file. Who may submit code may run code.",
+)
+VIEWERS_FILE = Option(
+    "security.rest.viewers-file",
+    TEXT,
+    None,
+    "The same for those who may only read: every REST path and metrics, logs included.",
+)
 INTERNAL_SSL = Option(
     "security.ssl.internal.enabled",
     BOOLEAN,
