@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hmac
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from understudy.api.tokens import Role, TokenFile, Tokens
+from understudy.api.tokens import Role, TokenFile, Tokens, read_token
 from understudy.config import Configuration, options
 from understudy.rpc.certificates import PemFiles
 from understudy.rpc.secret import read_secret
@@ -68,6 +68,17 @@ class RestSecurity:
                 if (path := configuration.find(option))
             ),
         )
+
+    @classmethod
+    def of_client(cls, configuration: Configuration) -> RestSecurity:
+        """Return the settings of a command, which may have a token of its own.
+
+        Raises `ConfigurationError` for a bad file.
+        """
+        found = cls.of(configuration)
+        if path := configuration.find(options.BEARER_FILE):
+            return replace(found, token=read_token(options.BEARER_FILE.key, path))
+        return found
 
     @property
     def scheme(self) -> str:
