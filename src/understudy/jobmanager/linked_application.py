@@ -27,6 +27,7 @@ from understudy.jobmanager.surroundings import TermContext
 from understudy.model import (
     ApplicationId,
     ApplicationRecord,
+    ApplicationStatus,
     Failure,
     Incarnation,
     RegistryLink,
@@ -80,6 +81,12 @@ class LinkedApplication:
     def run_id(self) -> RunId:
         """Return its run."""
         return RunId(self.link.run_id)
+
+    @property
+    def ended_as(self) -> ApplicationStatus | None:
+        """Return the state in which it has ended; None while it has not, or is parked."""
+        result = self._stored.body.result if self._stored else None
+        return result.status if result else None
 
     @property
     def parked(self) -> str:
@@ -148,6 +155,7 @@ class LinkedApplication:
         stored = self._stored
         if stored is None:
             stored = await services.applications.claim(context.term, self.application_id, self.link)
+            self._stored = stored
         plans = services.plans(stored)
         await self._change(stored, plans)
         self._plans = plans
