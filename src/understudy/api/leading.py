@@ -75,9 +75,8 @@ class ArtifactSettings:
     @classmethod
     def of(cls, configuration: Configuration) -> ArtifactSettings:
         """Return the settings of a configuration."""
-        stays = not configuration.get(options.SHUTDOWN_ON_FINISH)
         return cls(
-            stays and configuration.get(options.UPLOADS),
+            configuration.stays and configuration.get(options.UPLOADS),
             configuration.get(options.ARTIFACT_MAX),
             configuration.get(options.ARTIFACTS_TOTAL_MAX),
             configuration.get(options.ARTIFACT_TTL),

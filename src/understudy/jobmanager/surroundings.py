@@ -70,7 +70,7 @@ class DispatcherSettings:
             Strategy.of(configuration),
             CheckpointSettings.of(configuration),
             CleanupSettings.of(configuration),
-            configuration.get(options.SHUTDOWN_ON_FINISH),
+            not configuration.stays,
             configuration.get(options.TOMBSTONE_TTL),
             configuration.get(options.REDACTED_KEYS),
             configuration.get(options.RESULT_MAX_SIZE),

@@ -117,13 +117,14 @@ def list_applications(
     if as_json:
         print_json({"applications": applications, "attention": attention})
     else:
-        _print_applications(applications)
-        _print_attention(attention)
+        print_applications(applications)
+        print_attention(attention)
     if found and all(answer.get("unasked") for _, answer in found):
         raise typer.Exit(1)
 
 
-def _print_applications(applications: list[JsonObject]) -> None:
+def print_applications(applications: list[JsonObject]) -> None:
+    """Print a table of applications, and how to resume those that are interrupted."""
     if not applications:
         typer.echo("no applications")
         return
@@ -223,7 +224,7 @@ def info(
             screen.print(cell(about_it), soft_wrap=True)
     if len(failed) > FAILED_JOBS_MAX:
         screen.print(f"failed attempts of {len(failed) - FAILED_JOBS_MAX:,} more jobs: not shown")
-    _print_attention(found["attention"])
+    print_attention(found["attention"])
     _print_resume(found)
     failure = found.get("failure")
     if failure:
@@ -313,7 +314,8 @@ def logs(
 Ask = Callable[[ClusterClient], Awaitable[Any]]
 
 
-async def _overview(client: ClusterClient) -> JsonObject:
+async def overview(client: ClusterClient) -> JsonObject:
+    """Return the applications of a cluster, who leads it, and what needs a person."""
     try:
         answer = await client.get("/applications/overview")
         status = await client.get("/ha/status")
@@ -453,7 +455,7 @@ async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
     found: list[tuple[str, JsonObject]] = []
     async for cluster_id in clusters_of(configuration):
         try:
-            answer = await with_client(configuration, cluster_id, _overview)
+            answer = await with_client(configuration, cluster_id, overview)
         except (UnderstudyError, OSError, TimeoutError) as error:
             problem = {"id": cluster_id, "problem": str(error) or "does not answer in time"}
             answer = {"applications": [], "leader": None, "attention": [problem], "unasked": True}
@@ -570,7 +572,8 @@ def _result_line(one: JsonObject) -> str:
     return f"  {printable(answer['name'])}: {status} in attempt {answer['attempt']}: {text}"
 
 
-def _print_attention(attention: list[JsonObject]) -> None:
+def print_attention(attention: list[JsonObject]) -> None:
+    """Print the problems that need a person."""
     for one in attention:
         typer.echo(printable(f"needs attention: {one['id']}: {one['problem']}"))
 

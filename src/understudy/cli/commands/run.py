@@ -44,6 +44,7 @@ from understudy.cli.launch.joining import (
     check_first_job_id,
     check_startable_here,
     patiently,
+    refuse_session,
 )
 from understudy.cli.launch.notify import notifier
 from understudy.cli.launch.preflight import (
@@ -176,6 +177,7 @@ def run_application(
     if slots is not None:
         settings.append(f"{options.SLOTS.key}={slots}")
     configuration = configured(config_dir, settings)
+    refuse_session(configuration)
     run_id = checked_run_id(run_id)
     spec, conf = None, {}
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
@@ -294,6 +296,7 @@ def jobmanager(
     if app is None:
         _check_without_application(configuration, said, rerun, restore)
     else:
+        refuse_session(configuration)
         typed = Typed(app, args or (), is_module, runs_as, python or "")
         spec = application_spec(configuration, typed, said)
         check_configured(configuration, spec.conf)
