@@ -19,13 +19,16 @@ from understudy.api.views import ApplicationFacts, Json
 from understudy.clock import SystemClock
 from understudy.config import options
 from understudy.errors import (
+    AlreadyEndedError,
     CorruptDataError,
     DataError,
+    DifferentRequestError,
     NoLeaderError,
     NotFoundError,
     StorageError,
     UnderstudyError,
     UnreachableError,
+    UsageError,
 )
 from understudy.ha import permits
 from understudy.ha.layout import cluster_directory, standalone_directory
@@ -125,6 +128,19 @@ class ClusterClient:
         A repeated upload is the same artifact, so no failover during an upload does harm.
         """
         return await self._ask_the_next("POST", "/artifacts/upload", file, always=True)
+
+    async def run_application(self, artifact_id: str, body: Json) -> str:
+        """Submit an application; return its id. Its request names the application or the run.
+
+        A repeated request is the same application, so no failover meanwhile does harm. Raises
+        `UsageError` for a request that may not be repeated, `DifferentRequestError`, and
+        `AlreadyEndedError`.
+        """
+        if not body.get("applicationId") and not body.get("runId"):
+            raise UsageError("name the application (applicationId) or the run (runId)")
+        path = f"/artifacts/{artifact_id}/run-application"
+        answer = await self._ask_the_next("POST", path, body, always=True)
+        return str(answer["applicationid"])
 
     @contextlib.asynccontextmanager
     async def permit(self, trigger: str, directory: str) -> AsyncIterator[None]:
@@ -424,4 +440,9 @@ def _judged(answer: httpx.Response) -> Json:
             f"the secret of this cluster, or {options.BEARER_FILE.key} (--token-file) one with a "
             "token"
         )
+    code = body.get("code")
+    if code == AlreadyEndedError.code:
+        raise AlreadyEndedError(message, body["applicationid"], body["status"])
+    if code == DifferentRequestError.code:
+        raise DifferentRequestError(message)
     raise UnderstudyError(message)
