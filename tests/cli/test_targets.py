@@ -54,7 +54,8 @@ def test_a_target_becomes_a_client_that_reads_no_storage(tmp_path: Path) -> None
 
     assert isinstance(client, RemoteClient)
     assert ("https://a:1", "http://b:2") == configuration.get(options.TARGET)
-    assert {"authorization": f"Bearer {TOKEN}"} == RestSecurity.of_client(configuration).headers()
+    headers = RestSecurity.of(configuration, asks=True).headers()
+    assert {"authorization": f"Bearer {TOKEN}"} == headers
     assert {} == RestSecurity.of(configuration).headers()
 
 
@@ -70,7 +71,7 @@ def test_a_file_without_one_token_is_refused(content: str, tmp_path: Path) -> No
     file.write_text(content)
     file.chmod(0o600)
     with pytest.raises(ConfigurationError, match="expected one token"):
-        RestSecurity.of_client(Configuration({options.BEARER_FILE.key: str(file)}))
+        RestSecurity.of(Configuration({options.BEARER_FILE.key: str(file)}), asks=True)
 
 
 def test_a_target_without_a_scheme_says_what_is_expected() -> None:

@@ -460,7 +460,7 @@ async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -
 
 async def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
     services = open_services(configuration, cluster_id)
-    security = RestSecurity.of_client(configuration)
+    security = RestSecurity.of(configuration, asks=True)
 
     def notify(words: str) -> None:
         typer.echo(f"understudy: {words}", err=True)
