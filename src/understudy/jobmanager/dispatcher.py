@@ -35,6 +35,7 @@ from understudy.jobmanager import attention
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems
 from understudy.jobmanager.layouts import Layouts
+from understudy.jobmanager.leftovers import Leftovers
 from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
@@ -163,18 +164,20 @@ class Dispatcher:
         except DataError as error:
             self.attention["registry"] = f"{error}: {attention.REGISTRY_WAY_OUT}"
             return await self._wait_for_the_registry(publish)
+        leftovers = await Leftovers.listed(services)
         self.registry = registry = await self._note_grant(registry)
         recovered = await services.applications.recover(term, registry)
         if recovered.damaged:
             await self._refuse_if_deposed()
-        await self._sweep()
+        if not registry.applications:
+            await self._sweep()
         ended = await self._begin(registry, recovered)
         if ended and not self._stays:
             return ended
         if not ended and not self.applications and not self._binding.session:
             await publish()
             return None
-        return await self._lead(publish, ended)
+        return await self._lead(publish, ended, leftovers.besides(registry, recovered))
 
     @property
     def _stays(self) -> bool:
@@ -245,7 +248,9 @@ class Dispatcher:
             own_settings=self._binding.session,
         )
 
-    async def _lead(self, publish: Publish, ended: RunEnd | None) -> RunEnd | None:
+    async def _lead(
+        self, publish: Publish, ended: RunEnd | None, leftovers: Leftovers
+    ) -> RunEnd | None:
         """Lead until all applications have ended, or for ever; return how the own run ended."""
         recovered = list(self.applications.values())
         async with asyncio.TaskGroup() as self._group:
@@ -258,6 +263,7 @@ class Dispatcher:
                 await publish()
                 background.append(asyncio.create_task(self._note_takeovers(recovered)))
                 background.append(asyncio.create_task(self._sweep_locks(recovered)))
+                background.append(asyncio.create_task(self._remove(leftovers, recovered)))
                 if ended:
                     await self._around.report_end(ended)
                 if self._stays:
@@ -346,6 +352,14 @@ class Dispatcher:
             ]
 
         self.registry = await self._around.services.registry.record(term, change)
+
+    async def _remove(self, leftovers: Leftovers, recovered: list[LinkedApplication]) -> None:
+        """Remove what nothing linked at the grant, while applications run."""
+        services, term = self._around.services, self._leadership.term
+        try:
+            await leftovers.remove(services, term, recovered)
+        except (OSError, TimeoutError, DataError) as error:
+            _log.warning("the sweep is left to the next leader: %s", error)
 
     async def _sweep_locks(self, recovered: list[LinkedApplication]) -> None:
         """Remove the locks of dead processes that no intent names."""

@@ -112,6 +112,12 @@ class LinkedApplication:
         intents = (entry.intent for entry in self._plans.entries.values() if not entry.result)
         return frozenset(intent.taskmanager for intent in intents if intent)
 
+    def checkpoints(self) -> frozenset[str] | None:
+        """Return the keys of its jobs' checkpoints; None while unknown."""
+        if self._plans is None or self.parked:
+            return None
+        return frozenset(entry.checkpoints for entry in self._plans.entries.values())
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def live(self) -> Tombstone:
