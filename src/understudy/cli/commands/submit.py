@@ -87,6 +87,23 @@ Target = Annotated[
         "run-application starts it.",
     ),
 ]
+Detach = Annotated[
+    bool, typer.Option("--detach", "-d", help="Submit, print the application's id, and end.")
+]
+Interrupting = Annotated[
+    OnInterrupt, typer.Option("--on-interrupt", help="What Ctrl-C does to the application.")
+]
+FromOneSavepoint = Annotated[
+    str | None,
+    typer.Option(
+        "--from-savepoint",
+        "--fromSavepoint",
+        "-s",
+        metavar="PATH",
+        help="Let the job of that savepoint's name begin with it.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -103,25 +120,11 @@ def run(
     python: Python = None,
     target: Target = SESSION,
     token_file: Annotated[Path | None, TOKEN] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Submit, print the application's id, and end.")
-    ] = False,
-    on_interrupt: Annotated[
-        OnInterrupt, typer.Option("--on-interrupt", help="What Ctrl-C does to the application.")
-    ] = OnInterrupt.DETACH,
+    detach: Detach = False,
+    on_interrupt: Interrupting = OnInterrupt.DETACH,
     run_id: RunId = None,
     runs_as: As = None,
-    from_savepoint: Annotated[
-        str | None,
-        typer.Option(
-            "--from-savepoint",
-            "--fromSavepoint",
-            "-s",
-            metavar="PATH",
-            help="Let the job of that savepoint's name begin with it.",
-            show_default=False,
-        ),
-    ] = None,
+    from_savepoint: FromOneSavepoint = None,
     allow_non_restored_state: AllowNonRestored = False,
     claim_mode: Claim = None,
     overrides: Overrides = None,
@@ -134,11 +137,7 @@ def run(
     1 FAILED, 2 bad usage, 3 CANCELED, 130 interrupted.
     """
     if target == LOCAL:
-        if detach or token_file:
-            raise UsageError(
-                "--target local is a cluster that ends with this command: leave out --detach and "
-                "--token-file, or submit to a session"
-            )
+        _refuse_for_local(detach=detach, token_file=token_file)
         run_application(
             said=said,
             app=app,
@@ -157,8 +156,9 @@ def run(
         return
     settings = settings_of(None if target == SESSION else target, token_file)
     configuration = configured(config_dir, [*(overrides or []), *settings])
-    typed = Typed(app, args or (), is_module, runs_as, python or "")
-    spec = application_spec(configuration, typed, said)
+    spec = application_spec(
+        configuration, Typed(app, args or (), is_module, runs_as, python or ""), said
+    )
     check_configured(configuration, spec.conf)
     say_how_it_runs(spec)
     restored = _restored(from_savepoint, claim_mode, allow=allow_non_restored_state)
@@ -169,6 +169,14 @@ def run(
         _tell(submitted, as_json=as_json)
         return
     sys.exit(_submit_and_follow(wanted, submitted, on_interrupt, as_json=as_json))
+
+
+def _refuse_for_local(*, detach: bool, token_file: Path | None) -> None:
+    if detach or token_file:
+        raise UsageError(
+            "--target local is a cluster that ends with this command: leave out --detach and "
+            "--token-file, or submit to a session"
+        )
 
 
 def _restored(path: str | None, claim: ClaimMode | None, *, allow: bool) -> dict[str, Any]:
