@@ -96,7 +96,7 @@ def test_a_loop_goes_on_at_its_step_whenever_its_driver_is_killed(
 def test_a_state_is_recorded_by_the_next_leader_and_no_step_is_done_twice(
     start: Start, place: Path
 ) -> None:
-    run = start("kept_loop.py", "loop", "0")
+    run = start("kept_loop.py", "loop", "0", standbys=1)
     for step in range(19, 100, 20):
         run.until_line("steps.txt", f"{step} 1".__eq__)
         pid = run.standby_is_ready()["leader"]["pid"]
@@ -113,7 +113,7 @@ def test_a_state_is_recorded_by_the_next_leader_and_no_step_is_done_twice(
 
 
 def test_leader_and_driver_are_killed_together(start: Start, place: Path) -> None:
-    run = start("kept_loop.py", "loop", "0", options=AGAIN_SOON)
+    run = start("kept_loop.py", "loop", "0", options=AGAIN_SOON, standbys=1)
     for attempt, step in enumerate(range(19, 80, 20), start=1):
         run.until_line("steps.txt", f"{step} {attempt}".__eq__)
         pid = run.standby_is_ready()["leader"]["pid"]
@@ -216,6 +216,7 @@ def test_a_damaged_document_is_named_its_job_waits_and_the_others_go_on(
         "kept_loop.py",
         "beside",
         options=(*AGAIN_SOON, *NAMED, "-D", "taskmanager.numberOfTaskSlots=2"),
+        standbys=1,
     )
     run.until_line("steps.txt", "5 1".__eq__)
     cluster = place / "state" / "understudy" / "ha" / "flights"

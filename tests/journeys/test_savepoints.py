@@ -128,7 +128,7 @@ def test_it_does_not_matter_how_the_places_are_named(start: Start, place: Path) 
 def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)))
+    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)), standbys=1)
     run.until_line("steps.txt", lambda line: line == "waits")
     job = job_of(run)
     body = {"target-directory": str(place / "kept"), "triggerId": TRIGGER}
@@ -150,7 +150,7 @@ def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
 def test_a_job_that_is_being_stopped_is_stopped_by_the_next_leader(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)))
+    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)), standbys=1)
     run.until_line("steps.txt", lambda line: line == "waits")
     job = job_of(run)
     leader = run.standby_is_ready()["leader"]["pid"]
@@ -186,7 +186,7 @@ def test_a_job_begins_with_its_savepoint_once_though_the_leader_dies(
     start: Start, place: Path, kept: Path
 ) -> None:
     options = (*NAMED, *impatient(), "--from-savepoint", str(kept))
-    run = start("steps.py", "7", options=options)
+    run = start("steps.py", "7", options=options, standbys=1)
     run.until_line("steps.txt", lambda line: line == "waits")
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     run.wait("takeover")
