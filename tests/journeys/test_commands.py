@@ -232,7 +232,7 @@ def test_cancelling_one_job_leaves_the_decision_to_main(start: Start, place: Pat
 def test_commands_keep_working_while_the_leader_changes(start: Start, place: Path) -> None:
     run = start("three.py", options=NAMED, standbys=1)
     run.running("second job")
-    for _ in range(3):
+    for _ in range(2):
         os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
         listed = json.loads(command(place, "list", "--json").stdout)["applications"]
 
@@ -338,6 +338,7 @@ def test_a_failed_attempt_is_told_in_the_exceptions(start: Start) -> None:
     assert "no luck today" in entry["stacktrace"]
 
 
+@pytest.mark.long
 def test_nobody_leading_is_503_with_retry_after(start: Start) -> None:
     run = start("three.py", options=harness.impatient(), standbys=1)
     run.running("second job")

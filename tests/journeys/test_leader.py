@@ -14,7 +14,7 @@ from tests.journeys.conftest import Start
 from tests.journeys.harness import BY_PROOF_S, LASTING, impatient
 from tests.support.sampling import quickly
 
-KILLS = 8
+KILLS = 4
 
 
 @pytest.mark.parametrize("number", quickly([signal.SIGKILL, signal.SIGTERM], [signal.SIGKILL]))

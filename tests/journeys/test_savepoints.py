@@ -108,6 +108,7 @@ def test_a_running_job_goes_on_while_its_savepoint_is_taken(start: Start, place:
     assert place / "kept" == Path(where).parent
 
 
+@pytest.mark.long
 def test_it_does_not_matter_how_the_places_are_named(start: Start, place: Path) -> None:
     storage = ("-D", "high-availability.storageDir=../" + place.name + "/ha")
     points = ("-D", f"execution.checkpointing.dir={place}//x/../points/")
@@ -212,6 +213,7 @@ def test_an_application_without_the_job_of_its_savepoint_fails(start: Start, kep
     assert "'counter'" in failure
 
 
+@pytest.mark.long
 def test_it_may_be_left_where_a_person_says_so(start: Start, kept: Path) -> None:
     options = ("--from-savepoint", str(kept), "--allow-non-restored-state")
     run = start("steps.py", "1", "another", options=options)
@@ -313,6 +315,7 @@ def test_single_processes_begin_with_a_savepoint(place: Path, kept: Path) -> Non
     assert ["from 5", "step 6", "waits", "other"] == lines(place, "steps.txt")
 
 
+@pytest.mark.long
 def test_a_standing_cluster_begins_with_a_savepoint(place: Path, kept: Path) -> None:
     script = str(harness.put_app(place, "steps.py"))
     directory = place / "conf"

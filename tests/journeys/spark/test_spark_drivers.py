@@ -29,9 +29,8 @@ LOSSES = {
 """In this order, each in the attempt after the one before."""
 
 ALL = tuple(LOSSES)
-FEW_LOSSES = (ALL[0], ALL[3])
-"""The signal and the silence: a killed JVM is a loss in other stories on Spark too, and a frozen
-process is found alike whichever it is."""
+FEW_LOSSES = (ALL[0], ALL[-1])
+"""A death and a silence. Other stories on Spark lose a JVM; the one of the idle driver is frozen here."""
 
 REASONS = dict(
     zip(
