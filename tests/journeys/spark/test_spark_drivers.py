@@ -30,7 +30,7 @@ LOSSES = {
 
 ALL = tuple(LOSSES)
 FEW_LOSSES = (ALL[0], ALL[-1])
-"""A death and a silence. Other stories on Spark lose a JVM; the one of the idle driver is frozen here."""
+"""A death and a silence. Other stories on Spark lose a JVM; here the idle driver's is frozen."""
 
 REASONS = dict(
     zip(
