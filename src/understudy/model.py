@@ -104,6 +104,8 @@ class Artifact(Record, frozen=True):
     path: str = ""
     """Storage path of an uploaded artifact, which applications share; empty for a blob of the
     application's own."""
+    unpacked: bool = False
+    """An archive whose members lie in ``name``, a directory then."""
 
 
 class UploadedArtifact(Record, frozen=True):
@@ -192,6 +194,8 @@ class ApplicationRecord(Record, frozen=True):
     """The application was not converted: it runs whole as one job."""
     uploads: tuple[str, ...] = ()
     """Ids of the uploaded artifacts that it was submitted with."""
+    request: str = ""
+    """Digest of the request that it was submitted with; empty for one that a process brought."""
 
 
 class CheckpointKind(enum.Enum):
@@ -468,6 +472,8 @@ class RegistryLink(Record, frozen=True):
 
     document: str
     run_id: RunId
+    request: str = ""
+    """Of an application: see `ApplicationRecord.request`."""
 
 
 class Tombstone(Record, frozen=True):

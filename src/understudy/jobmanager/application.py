@@ -35,6 +35,7 @@ from understudy.jobmanager.main_process import MainProcess
 from understudy.jobmanager.main_queue import MainQueue, Turn
 from understudy.model import (
     ApplicationDocument,
+    ApplicationRecord,
     ApplicationResult,
     ApplicationResultEntry,
     ApplicationStatus,
@@ -260,7 +261,7 @@ class Application:
             application_id=record.application_id,
             run_id=record.run_id,
             target=record.target,
-            script=record.script,
+            script=_script_in(root, record),
             args=record.args,
             cwd=record.cwd,
             code=root,
@@ -424,3 +425,14 @@ class Application:
             name=self.record.name,
             status=self.status.value,
         )
+
+
+def _script_in(root: str, record: ApplicationRecord) -> str:
+    """Return the script's path: of an uploaded one, where it is laid out, with what is beside it.
+
+    Empty for a module and for a function.
+    """
+    script = record.script
+    if not script or script.startswith("/") or "://" in script:
+        return script
+    return f"{root}/{code.APP}/{record.target}"

@@ -27,6 +27,7 @@ from understudy.jobmanager.surroundings import TermContext
 from understudy.model import (
     ApplicationId,
     ApplicationRecord,
+    ApplicationStatus,
     Failure,
     Incarnation,
     RegistryLink,
@@ -82,6 +83,12 @@ class LinkedApplication:
         return RunId(self.link.run_id)
 
     @property
+    def ended_as(self) -> ApplicationStatus | None:
+        """Return the state in which it has ended; None while it has not, or is parked."""
+        result = self._stored.body.result if self._stored else None
+        return result.status if result else None
+
+    @property
     def parked(self) -> str:
         """Return why it is parked; empty if it is not."""
         return self._context.attention.get(self.application_id, "")
@@ -92,6 +99,12 @@ class LinkedApplication:
             return None
         intents = (entry.intent for entry in self._plans.entries.values() if not entry.result)
         return frozenset(intent.taskmanager for intent in intents if intent)
+
+    def checkpoints(self) -> frozenset[str] | None:
+        """Return the keys of its jobs' checkpoints; None while unknown."""
+        if self._plans is None or self.parked:
+            return None
+        return frozenset(entry.checkpoints for entry in self._plans.entries.values())
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -148,6 +161,7 @@ class LinkedApplication:
         stored = self._stored
         if stored is None:
             stored = await services.applications.claim(context.term, self.application_id, self.link)
+            self._stored = stored
         plans = services.plans(stored)
         await self._change(stored, plans)
         self._plans = plans
