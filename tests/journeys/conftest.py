@@ -91,6 +91,7 @@ def start(place: Path) -> Iterator[Start]:
         line = [*COMMAND, "run-application", "--json", *kind, *size, *options, str(script)]
         line += arguments
         run = Run(line, place, place / f"stderr-{len(runs)}.log")
+        run.alone = not standbys and "--jobmanagers" not in options
         runs.append(run)
         return run
 
