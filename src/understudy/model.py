@@ -192,6 +192,8 @@ class ApplicationRecord(Record, frozen=True):
     submitted_at: float = 0.0
     as_job: bool = False
     """The application was not converted: it runs whole as one job."""
+    single_job: bool = False
+    """``main`` has to submit exactly one job."""
     uploads: tuple[str, ...] = ()
     """Ids of the uploaded artifacts that it was submitted with."""
     request: str = ""

@@ -18,9 +18,12 @@ from tests.ha import ground
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
 from understudy.core.ids import application_id
+from understudy.errors import SubmissionError
 from understudy.ha.artifact_store import ReceivedFile
 from understudy.ha.format import digest
-from understudy.model import ApplicationRecord, Artifact
+from understudy.jobmanager import one_job
+from understudy.model import ApplicationId, ApplicationRecord, Artifact, JobId, Pointer
+from understudy.rpc.messages import Submit
 
 STAYS = {"execution.shutdown-on-application-finish": "false"}
 ID = "0123456789abcdef" * 2
@@ -237,6 +240,115 @@ def test_what_a_standby_passes_on_twice_is_one_application() -> None:
         return [one.json()["applicationid"] for one in answers]
 
     assert [ID, ID] == told(story)
+
+
+# --- exactly one job ------------------------------------------------------------------------------
+
+
+async def submit(leader: Led, number: int) -> None:
+    """Submit a job as ``main`` of the application does."""
+    application = leader.dispatcher.application(ApplicationId(ID))
+    assert application is not None
+    job = Submit(
+        request=number,
+        job_id=JobId(f"{number:032x}"),
+        name=f"job {number}",
+        occurrence=0,
+        plan=Pointer(path="plan", digest="sha256:0", size=1),
+    )
+    await application.requests.submit(job)
+
+
+async def asked(leader: Led, body: bytes, said: Json | None = None) -> asyncio.Task[Any]:
+    """Ask for the one job of an application; return once that is executed."""
+    artifact = await upload(leader, "etl.py", body)
+    path = f"/artifacts/{artifact}/run"
+    headers = {"x-understudy-id": ID}
+    asking = asyncio.create_task(leader.client.post(path, json=said, headers=headers))
+    await asyncio.sleep(1)
+    return asking
+
+
+@pytest.mark.parametrize(("body", "took"), [(PLAIN, 0.0), (CONVERTED, one_job.SOON_S)])
+def test_the_one_job_is_answered_once_it_is_there(body: bytes, took: float) -> None:
+    async def story(leader: Led) -> Any:
+        asking = await asked(leader, body)
+        await submit(leader, 1)
+        application = leader.dispatcher.application(ApplicationId(ID))
+        assert application is not None
+        awaiting = asyncio.create_task(application.requests.outcome(JobId(f"{1:032x}")))
+        began = asyncio.get_running_loop().time()
+        answer = await asking
+        awaiting.cancel()
+        return answer.status_code, answer.json(), asyncio.get_running_loop().time() - began
+
+    code, answer, seconds = told(story)
+
+    assert (200, {"jobid": f"{1:032x}", "applicationId": ID}) == (code, answer)
+    assert took == pytest.approx(seconds, abs=0.5)
+
+
+def test_a_second_job_ends_the_application_and_is_the_answer() -> None:
+    async def story(leader: Led) -> Any:
+        asking = await asked(leader, CONVERTED)
+        await submit(leader, 1)
+        with pytest.raises(SubmissionError, match="main has submitted job 'job 2' beside 'job 1'"):
+            await submit(leader, 2)
+        answer = await asking
+        shown = (await leader.get("/applications/overview"))["applications"]
+        return answer, [(one["status"], sum(one["jobs"].values())) for one in shown]
+
+    answer, shown = told(story)
+
+    assert (400, "submission") == (answer.status_code, answer.json()["code"])
+    assert "main has submitted job 'job 2' beside 'job 1'" in answer.json()["errors"][0]
+    assert [("FAILED", 1)] == shown
+
+
+@pytest.mark.parametrize(("said", "code", "left"), [({"applicationId": ID}, 503, 1), ({}, 408, 0)])
+def test_without_a_job_for_long_who_can_ask_again_is_asked_to_and_else_nothing_is_left(
+    said: Json, code: int, left: int
+) -> None:
+    async def story(leader: Led) -> Any:
+        answer = await (await asked(leader, CONVERTED, said))
+        return answer.status_code, len(leader.dispatcher.applications)
+
+    assert (code, left) == told(story)
+
+
+def test_the_same_artifact_may_not_be_run_in_both_ways_under_one_id() -> None:
+    async def story(leader: Led) -> Any:
+        artifact = await upload(leader, "etl.py", CONVERTED)
+        await run(leader, artifact, {"applicationId": ID})
+        path = f"/artifacts/{artifact}/run"
+        return (await leader.client.post(path, json={"applicationId": ID})).json()["code"]
+
+    assert "different-request" == told(story)
+
+
+def test_a_main_that_ends_without_a_job_is_the_answer() -> None:
+    async def story(leader: Led) -> Any:
+        asking = await asked(leader, CONVERTED)
+        application = leader.dispatcher.application(ApplicationId(ID))
+        assert application is not None
+        assert application._starting is not None
+        application._starting.cancel()  # Nobody gets a process here.
+        application.enqueue(application._returned())
+        return await asking
+
+    answer = told(story)
+
+    assert 400 == answer.status_code
+    assert "main has ended without a job" in answer.json()["errors"][0]
+
+
+def test_a_leader_whose_term_ends_meanwhile_hands_the_request_on() -> None:
+    async def story(leader: Led) -> Any:
+        asking = await asked(leader, CONVERTED)
+        leader.dispatcher.applications[ApplicationId(ID)].over.set()
+        return (await asking).status_code
+
+    assert 503 == told(story), "nobody else leads here"
 
 
 # --- what runs ------------------------------------------------------------------------------------

@@ -533,6 +533,13 @@ class ApplicationSubmitted(Body, frozen=True):
     applicationid: str
 
 
+class JobSubmitted(OwnBody, frozen=True):
+    """The one job of an application."""
+
+    jobid: str
+    applicationId: str  # noqa: N815
+
+
 # --- the cluster ----------------------------------------------------------------------------------
 
 

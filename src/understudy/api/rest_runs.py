@@ -6,9 +6,11 @@ whose answer was lost: it is one application.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 import msgspec
@@ -21,13 +23,21 @@ from understudy.api.bodies import RunRequest
 from understudy.api.leading import Leading
 from understudy.config import options
 from understudy.core.ids import application_id, is_hex32
-from understudy.errors import AlreadyEndedError, SubmissionError, UsageError
+from understudy.errors import AlreadyEndedError, LeadershipLost, SubmissionError, UsageError
 from understudy.ha.storage import LARGE_S
+from understudy.jobmanager import one_job
+from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.submission import Submission
-from understudy.model import RunId, UploadedArtifact
+from understudy.model import ApplicationId, RunId, UploadedArtifact
 
 ARTIFACTS_MAX = 100
 """Most artifacts that a request may name."""
+
+JOB_S = 8.0
+"""How long `/run` waits for the job: a standby waits for 10 s for the leader's answer."""
+
+CANCELLED_S = 1.0
+"""How long the answer waits until an application is cleaned up that is cancelled."""
 
 IN_QUERY = {
     "entry-class": "entryClass",
@@ -40,41 +50,96 @@ IN_QUERY = {
 
 
 class RunRoutes:
-    """``/artifacts/:id/run-application``."""
+    """``/artifacts/:id/run-application`` and ``/artifacts/:id/run``."""
 
     def __init__(self, leading: Leading) -> None:
         self._leading = leading
 
     def routes(self) -> Routes:
         """Return method, path and handler of each."""
+        query = tuple(Query(key, f"As {name} in the body.") for key, name in IN_QUERY.items())
         return [
-            Operation(
-                *("POST", f"{base}/{{artifact_id}}/run-application", self._run_application),
-                "Run an application; with the same applicationId again, it is the same one.",
-                bodies.ApplicationSubmitted,
-                202,
-                RunRequest,
-                tuple(Query(key, f"As {name} in the body.") for key, name in IN_QUERY.items()),
-            )
+            operation
             for base in ("/artifacts", "/jars")
+            for operation in (
+                Operation(
+                    *("POST", f"{base}/{{artifact_id}}/run-application", self._run_application),
+                    "Run an application; with the same applicationId again, it is the same one.",
+                    bodies.ApplicationSubmitted,
+                    202,
+                    RunRequest,
+                    query,
+                ),
+                Operation(
+                    *("POST", f"{base}/{{artifact_id}}/run", self._run),
+                    "Run an application of exactly one job; the answer comes once it has that job.",
+                    bodies.JobSubmitted,
+                    body=RunRequest,
+                    query=query,
+                ),
+            )
         ]
 
     async def _run_application(self, request: Request) -> Response:
-        if refusal := self._refusal():
+        application, refusal = await self._taken(request, single_job=False)
+        return refusal or self._leading.json({"applicationid": application}, 202)
+
+    async def _run(self, request: Request) -> Response:
+        application, refusal = await self._taken(request, single_job=True)
+        if refusal:
             return refusal
+        linked = self._leading.term.dispatcher.applications.get(application)
+        if linked is None:
+            raise LeadershipLost("the application has ended already: what it is now is known")
+        try:
+            async with asyncio.timeout(JOB_S):
+                job = await one_job.job_of(linked)
+        except TimeoutError:
+            return await self._no_job_yet(request, linked)
+        if job is None:
+            return answers.error(
+                400,
+                f"Application {application} has not had exactly one job: "
+                f"{linked.failure.message if linked.failure else 'it was cancelled'} "
+                f"(/applications/{application}/exceptions)",
+                SubmissionError.code,
+            )
+        return self._leading.json({"jobid": job, "applicationId": application})
+
+    async def _no_job_yet(self, request: Request, linked: LinkedApplication) -> Response:
+        """Answer without a job; an application that cannot be asked for again is cancelled."""
+        why = f"Application {linked.application_id} has no job after {JOB_S:g} s"
+        body = await _body(request)
+        if body.applicationId or body.runId:
+            return answers.unavailable(f"{why}. Please ask again, with the same id.")
+        if linked.application:
+            await linked.application.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CANCELLED_S):
+                    await linked.over.wait()
+        return answers.error(
+            408, f"{why} and was cancelled: choose its applicationId, and ask again until it has"
+        )
+
+    async def _taken(
+        self, request: Request, *, single_job: bool
+    ) -> tuple[ApplicationId, Response | None]:
+        """Submit what a request asks for, once; return its id, and why it is refused."""
         artifact, body = str(request.path_params["artifact_id"]), await _body(request)
         run_id = RunId(submissions.run_id_of(body, minted(request)))
         services = self._leading.manager.around.services
         application = application_id(services.cluster_id, run_id)
         audit.about(request, application)
-        try:
-            await self._submit(run_id, artifact, body)
-        except AlreadyEndedError as error:
-            more = {"applicationid": error.application_id, "status": error.status}
-            return answers.error(HTTPStatus.CONFLICT, str(error), error.code, more)
-        except SubmissionError as error:
-            return answers.refused(HTTPStatus.CONFLICT, error)
-        return self._leading.json({"applicationid": application}, 202)
+        refusal = self._refusal()
+        if refusal is None:
+            try:
+                await self._submit(run_id, artifact, body, single_job=single_job)
+            except AlreadyEndedError as error:
+                more = {"applicationid": error.application_id, "status": error.status}
+                refusal = answers.error(HTTPStatus.CONFLICT, str(error), error.code, more)
+            except SubmissionError as error:
+                refusal = answers.refused(HTTPStatus.CONFLICT, error)
+        return application, refusal
 
     def _refusal(self) -> Response | None:
         if self._leading.settings.artifacts.are_taken:
@@ -85,14 +150,17 @@ class RunRoutes:
             f"({options.SHUTDOWN_ON_FINISH.key}), or {options.UPLOADS.key} is false",
         )
 
-    async def _submit(self, run_id: RunId, artifact: str, body: RunRequest) -> None:
+    async def _submit(
+        self, run_id: RunId, artifact: str, body: RunRequest, *, single_job: bool
+    ) -> None:
         """Submit once; raises as `Dispatcher.submit` does, and `NotFoundError`."""
         dispatcher = self._leading.term.dispatcher
-        request = submissions.digest_of(artifact, body)
+        request = submissions.digest_of(artifact, body, single_job=single_job)
         if dispatcher.is_submitted(run_id, request):
             return
         async with self._held(artifact, body) as found:
             submission = await self._submission(artifact, body, found, request)
+            submission = replace(submission, single_job=single_job)
             await dispatcher.submit(submission, run_id)
 
     @contextlib.asynccontextmanager

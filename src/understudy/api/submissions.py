@@ -84,11 +84,11 @@ def run_id_of(body: RunRequest, minted: str) -> str:
     return body.applicationId or body.runId or minted
 
 
-def digest_of(artifact_id: str, body: RunRequest) -> str:
+def digest_of(artifact_id: str, body: RunRequest, *, single_job: bool) -> str:
     """Return what tells one request from another: the same for a repeated one."""
     said = msgspec.structs.replace(body, applicationId=None, runId=None)
     given = {key: value for key, value in msgspec.to_builtins(said).items() if value is not None}
-    encoded = msgspec.json.encode([artifact_id, given], order="sorted")
+    encoded = msgspec.json.encode([artifact_id, given, single_job], order="sorted")
     return digest(encoded).removeprefix("sha256:")[:16]
 
 

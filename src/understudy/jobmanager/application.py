@@ -288,6 +288,7 @@ class Application:
             main.process.kill("main has ended")
         death = await asyncio.shield(main.process.death)
         main.link.close()
+        self.requests.settled.set()
         if self._main is main:
             self._main = None
         if ended is not None and ended.failure is None:
@@ -331,7 +332,17 @@ class Application:
         return body.once[name]
 
     def _returned(self) -> life.Event:
-        """Return the event for a normal return of ``main``: a failure if savepoints are unused."""
+        """Return the event for a normal return of ``main``.
+
+        A failure if savepoints are unused, or the one job is missing.
+        """
+        if self.record.single_job and not self.jobs.entries:
+            message = (
+                "main has ended without a job: this application was submitted as one of exactly "
+                "one job (/run); /run-application takes any number"
+            )
+            now = self.context.clock.wall()
+            return life.MainRaised(Failure(type="SubmissionError", message=message, time=now))
         names = {entry.name for entry in self.jobs.entries.values()}
         missing = [
             one

@@ -40,6 +40,8 @@ class Submission:
     savepoints: tuple[StartFrom, ...] = ()
     as_job: bool = False
     """Run it whole as one job."""
+    single_job: bool = False
+    """``main`` has to submit exactly one job."""
     uploaded: tuple[Artifact, ...] = ()
     """Files that lie in storage already."""
     uploads: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ class Submission:
             python=platform.python_version(),
             submitted_at=now,
             as_job=self.as_job,
+            single_job=self.single_job,
             uploads=self.uploads,
             request=self.request,
         )
