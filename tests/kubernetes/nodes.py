@@ -74,12 +74,13 @@ class Node:
             self.plane.admin.delete(f"{CORE}/nodes/{self.name}")
 
     def is_ready(self) -> bool:
-        """Return whether the API server takes the node for ready."""
+        """Return whether the API server takes the node for ready, and pods may be bound to it."""
         node = self.plane.admin.find(f"{CORE}/nodes/{self.name}")
         conditions = node["status"].get("conditions", []) if node else []
         taints = node["spec"].get("taints", []) if node else []
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        return ready and not taints
+        # A node is born with a taint, which a controller removes.
+        return ready and not (taints and self.plane.controllers in self.plane.components)
 
     def cut_off(self) -> None:
         """Have the kubelet neither hear nor say anything; its pods go on, until `rejoin`."""
