@@ -13,8 +13,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from understudy.config.options import JOBS_MAX
 from understudy.core import job, recovery
-from understudy.errors import DataError, LostDataError, NotFoundError, StorageError
+from understudy.errors import (
+    DataError,
+    LostDataError,
+    NotFoundError,
+    StorageError,
+    SubmissionError,
+)
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.jobmanager.application_jobs import ApplicationJobs
 from understudy.model import JobEntry, JobId, JobStatus, Outcome, Pointer
@@ -35,7 +42,10 @@ class JobRequests:
         self._context = jobs.context
 
     async def submit(self, request: Submit) -> bool:
-        """Store a new job, or match a known one and bring its plan up to date."""
+        """Store a new job, or match a known one and bring its plan up to date.
+
+        Raises `SubmissionError` where the application has as many jobs as it may have.
+        """
         entry = self._jobs.entries.get(request.job_id)
         known = entry is not None and not entry.displaced
         if entry is None or recovery.needs_plan(entry, self._context.deployment):
@@ -52,7 +62,12 @@ class JobRequests:
         return True
 
     async def _add(self, request: Submit, plan: Pointer) -> JobEntry:
-        plans, term = self._context.plans, self._context.term
+        plans, term, most = self._context.plans, self._context.term, self._context.jobs_max
+        if len(self._jobs.entries) >= most:
+            raise SubmissionError(
+                f"job {request.name!r} is refused: the application has {most:,} jobs, and "
+                f"{JOBS_MAX.key} allows no more; let one job do the work of several, or raise it"
+            )
         entry = JobEntry(
             job_id=request.job_id,
             name=request.name,
