@@ -24,6 +24,7 @@ from understudy.api.hosts import Hosts
 from understudy.api.savepoint_places import SavepointPlaces
 from understudy.api.views import ApplicationFacts, Json
 from understudy.config import Configuration, options
+from understudy.config.brought import BroughtSettings
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.jobmanager.attention import Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
@@ -98,6 +99,7 @@ class RestSettings:
     savepoint_places: SavepointPlaces
     log_files: LogFiles
     artifacts: ArtifactSettings
+    brought: BroughtSettings
     shown: Mapping[str, str]
     """All settings of the JobManager, secrets hidden."""
 
@@ -118,6 +120,7 @@ class RestSettings:
             SavepointPlaces.of(configuration),
             LogFiles.of(configuration),
             ArtifactSettings.of(configuration),
+            BroughtSettings(configuration),
             configuration.redacted(),
         )
 

@@ -26,8 +26,8 @@ class Jobs(Protocol):
     async def submit(self, request: Submit) -> bool:
         """Accept a job, durably; False for a new job without a plan.
 
-        Raises `SubmissionError` for one job too many, `DataError` where the stored jobs are damaged
-        or gone.
+        Raises `SubmissionError` for a job that the application may not have, and `DataError` where
+        the stored jobs are damaged or gone.
         """
         ...
 
