@@ -63,6 +63,7 @@ class DispatcherSettings:
     unreached_grace_s: float
     mains_max: int
     artifact_ttl_s: float
+    jobs_max: int
 
     @classmethod
     def of(cls, configuration: Configuration) -> DispatcherSettings:
@@ -80,6 +81,7 @@ class DispatcherSettings:
             configuration.get(options.UNREACHED_GRACE),
             configuration.get(options.MAINS_MAX),
             configuration.get(options.ARTIFACT_TTL),
+            configuration.get(options.JOBS_MAX),
         )
 
 
