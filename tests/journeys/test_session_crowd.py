@@ -9,21 +9,18 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.journeys import harness
-from tests.journeys.harness import COMMAND, SESSION_LESS, command, lines
+from tests.journeys.harness import lines
+from tests.journeys.sessions import Session
 from understudy.api.client import ClusterClient
-from understudy.cli.commands.ask import with_client
-from understudy.config.configuration import load_configuration
 from understudy.errors import UnderstudyError
 
 pytestmark = [pytest.mark.filesystem, pytest.mark.local_storage]
 
 JOBS = 5
-SLOTS = 4
 ASKING = 8
 """Submissions at once."""
 
@@ -31,38 +28,6 @@ KILL_S = 5.0
 """How long a leader leads, at least, before it is killed."""
 
 WHOLE_S = 1800.0
-
-
-class Session:
-    """A session on this machine, whose processes are replaced once they have died."""
-
-    def __init__(self, place: Path, *settings: str) -> None:
-        self.place = place
-        options = [*SESSION_LESS, *harness.impatient(), "-D", "taskmanager.spare-drivers=0"]
-        self.options = [*options, *settings]
-        overrides = [one for one in self.options if one != "-D"]
-        self.configuration = load_configuration(None, overrides)
-
-    def start(self) -> None:
-        """Start it."""
-        command(self.place, "session", "start", "--slots", str(SLOTS), *self.options)
-
-    async def replace_the_dead(self) -> None:
-        """Start what is missing."""
-        process = await asyncio.create_subprocess_exec(
-            *(*COMMAND, "session", "start", "--slots", str(SLOTS), *self.options),
-            cwd=self.place,
-            env=harness.environment(self.place),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        await asyncio.wait_for(process.wait(), harness.PATIENCE_S)
-
-    def status(self) -> dict[str, Any]:
-        """Return what its status says."""
-        done = command(self.place, "session", "status", "--json", *self.options, code=None)
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
 
 
 @pytest.fixture
@@ -135,21 +100,14 @@ def values(session: Session) -> Counter[str]:
             found[json.dumps(result)] += 1
         return found
 
-    return asyncio.run(with_client_of(session, asked))
-
-
-async def with_client_of(session: Session, work: Any) -> Any:
-    """Call a function with a client of a session."""
-    return await with_client(session.configuration, "session", work)
+    return asyncio.run(session.ask(asked))
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.long)])
 def test_each_job_of_many_applications_runs_once_whoever_leads(
     session: Session, place: Path, count: int
 ) -> None:
-    killed, found = asyncio.run(
-        with_client_of(session, lambda client: live(session, client, count))
-    )
+    killed, found = asyncio.run(session.ask(lambda client: live(session, client, count)))
     jobs = lines(place, "jobs.txt")
     results = values(session)
     names = {f"{number}.{job}" for number in range(count) for job in range(JOBS)}
