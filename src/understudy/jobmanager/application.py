@@ -235,7 +235,7 @@ class Application:
         """Wait for a process, and let it execute ``main``; events are handled meanwhile."""
         assert self._turn is not None
         if self.record.plan:
-            self._turn.started()
+            self._turn.leave()  # It needs no process.
             await self._have_job(self.record.plan)
             return
         root = await self._settings.lay_out()
