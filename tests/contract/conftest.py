@@ -14,6 +14,7 @@ import pytest
 from tests.support import zygote
 from tests.support.distributions import sqlite
 from tests.support.faulty_register import Faults, FaultyRegister
+from tests.support.kubernetes import fake_api, settings_for
 from tests.support.memory_storage import MemoryStorage
 from tests.support.s3 import BUCKET, moto
 from tests.support.zookeeper import Server, zookeeper
@@ -26,7 +27,7 @@ from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.register import Register
 from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 
-__all__ = ["moto", "sqlite", "zookeeper"]
+__all__ = ["fake_api", "moto", "sqlite", "zookeeper"]
 
 PATIENCE_S = 60.0
 """No wait here takes a second; after this time a test hangs."""
@@ -49,7 +50,7 @@ class Backend:
         asyncio.run(patiently())
 
 
-@pytest.fixture(params=["embedded", "filesystem", "zookeeper", "sqlite", "faulty"])
+@pytest.fixture(params=["embedded", "filesystem", "zookeeper", "kubernetes", "sqlite", "faulty"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """Return each backend in turn, and the fake that other tests put in front of one."""
     if request.param == "zookeeper":
@@ -61,6 +62,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         }
         cluster = uuid.uuid4().hex
         return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))
+    if request.param == "kubernetes":
+        settings = settings_for(request.getfixturevalue("fake_api"), tmp_path)
+        return Backend("kubernetes", lambda: open_register("kubernetes", "contract", settings))
     if request.param == "sqlite":
         # Only for this test: elsewhere in this process the backend is not installed.
         installed: Path = request.getfixturevalue("sqlite")
