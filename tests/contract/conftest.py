@@ -14,7 +14,7 @@ import pytest
 from tests.support import zygote
 from tests.support.distributions import sqlite
 from tests.support.faulty_register import Faults, FaultyRegister
-from tests.support.kubernetes import fake_api, settings_for
+from tests.support.kubernetes import fake_api, settings_of_server
 from tests.support.memory_storage import MemoryStorage
 from tests.support.s3 import BUCKET, moto
 from tests.support.zookeeper import Server, zookeeper
@@ -63,8 +63,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         cluster = uuid.uuid4().hex
         return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))
     if request.param == "kubernetes":
-        settings = settings_for(request.getfixturevalue("fake_api"), tmp_path)
-        return Backend("kubernetes", lambda: open_register("kubernetes", "contract", settings))
+        settings = settings_of_server(request, tmp_path)
+        cluster = uuid.uuid4().hex
+        return Backend("kubernetes", lambda: open_register("kubernetes", cluster, settings))
     if request.param == "sqlite":
         # Only for this test: elsewhere in this process the backend is not installed.
         installed: Path = request.getfixturevalue("sqlite")

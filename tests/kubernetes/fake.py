@@ -16,7 +16,7 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -126,9 +126,11 @@ class FakeApi:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.thaw()
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
+        self._loop.close()
 
     @property
     def url(self) -> str:
@@ -154,7 +156,8 @@ class FakeApi:
 
     async def _start(self) -> None:
         self._changed = asyncio.Condition()
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, self.port)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Line(self._serve), LOOPBACK, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _stop(self) -> None:
@@ -163,6 +166,10 @@ class FakeApi:
         for writer in tuple(self._open):
             writer.transport.abort()
         self._server = None
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     # --- what tests do to it ---------------------------------------------------------------------
 
@@ -234,7 +241,9 @@ class FakeApi:
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
                 while not self._thawed.is_set():
                     await asyncio.sleep(0.01)
-                if not await self._answer(method, target, headers, body, writer):
+                if not await _unless_left(
+                    writer, self._answer(method, target, headers, body, writer)
+                ):
                     break
         except (OSError, asyncio.IncompleteReadError):
             pass
@@ -488,6 +497,37 @@ class FakeApi:
                 for version, kind, one, found in self._history
                 if version > at and one == plural
             ]
+
+
+class _Line(asyncio.StreamReaderProtocol):
+    """One connection; knows when the client has closed it, also while nothing is read."""
+
+    def __init__(
+        self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+    ) -> None:
+        super().__init__(asyncio.StreamReader(), serve)
+        self.left = asyncio.Event()
+
+    def eof_received(self) -> bool | None:
+        self.left.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.left.set()
+        super().connection_lost(exc)
+
+
+async def _unless_left(writer: asyncio.StreamWriter, work: Coroutine[Any, Any, bool]) -> bool:
+    """Do the work, or return False as soon as the client closes its connection."""
+    line = writer.transport.get_protocol()
+    assert isinstance(line, _Line)
+    answer, left = asyncio.ensure_future(work), asyncio.ensure_future(line.left.wait())
+    try:
+        await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
+        return answer.result() if answer.done() else False
+    finally:
+        answer.cancel()
+        left.cancel()
 
 
 async def _send(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.access import Access
 from understudy.ha.backends.kubernetes.client import Limits
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
+
+REAL = "UNDERSTUDY_TEST_KUBECONFIG"
+"""The kubeconfig file of an API server that the tests of the contracts use in place of the fake."""
 
 PATIENCE_S = 30.0
 TICK_S = 0.005
@@ -34,6 +38,13 @@ def settings_for(api: FakeApi, directory: Path) -> dict[str, str]:
     path = directory / "kubeconfig"
     path.write_text(json.dumps(kubeconfig(api.url)))
     return {options.HA_TYPE.key: "kubernetes", k8s.K8S_CONFIG_FILE.key: str(path)}
+
+
+def settings_of_server(request: pytest.FixtureRequest, directory: Path) -> dict[str, str]:
+    """Return the settings for the real server that the environment names, else for a fake."""
+    if real := os.environ.get(REAL):
+        return {options.HA_TYPE.key: "kubernetes", k8s.K8S_CONFIG_FILE.key: real}
+    return settings_for(request.getfixturevalue("fake_api"), directory)
 
 
 def access_to(api: FakeApi, read_token: Callable[[], str] = lambda: TOKEN) -> Access:
