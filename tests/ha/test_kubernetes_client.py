@@ -14,29 +14,29 @@ from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi
 from tests.support.kubernetes import access_to, run, until
 from understudy.ha.backends.kubernetes import client as clients
 from understudy.ha.backends.kubernetes import watch as watches
-from understudy.ha.backends.kubernetes.client import Client, Counts, Limits, Request
+from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
-from understudy.ha.backends.kubernetes.refusals import Contested, Forbidden, Invalid, Refused
+from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Forbidden, Invalid
 from understudy.ha.backends.kubernetes.watch import Watch
 
 NAME = "flights"
-QUICK = Limits(common_s=0.3, renewal_s=0.3, inactivity_s=0.3)
+QUICK = RequestLimits(common_s=0.3, renewal_s=0.3, inactivity_s=0.3)
 
 
 def client_of(
-    api: FakeApi, limits: Limits | None = None, read_token: Callable[[], str] = lambda: TOKEN
+    api: FakeApi, limits: RequestLimits | None = None, read_token: Callable[[], str] = lambda: TOKEN
 ) -> Client:
-    return Client(access_to(api, read_token), limits or Limits(), Counts())
+    return Client(access_to(api, read_token), limits or RequestLimits(), Traffic())
 
 
-def creating(name: str = NAME, **data: str) -> Request:
+def creating(name: str = NAME, **data: str) -> ApiRequest:
     body = {"metadata": {"name": name, "labels": {"app": "flights"}}, "data": data}
-    return Request("create", CONFIG_MAP, body={"apiVersion": "v1", "kind": "ConfigMap", **body})
+    return ApiRequest("create", CONFIG_MAP, body={"apiVersion": "v1", "kind": "ConfigMap", **body})
 
 
-def patching(version: str | None = None, **data: str) -> Request:
+def patching(version: str | None = None, **data: str) -> ApiRequest:
     fence = {"metadata": {"resourceVersion": version}} if version else {}
-    return Request("patch", CONFIG_MAP, NAME, body={**fence, "data": data})
+    return ApiRequest("patch", CONFIG_MAP, NAME, body={**fence, "data": data})
 
 
 def test_a_server_that_asks_for_patience_gets_it(fake_api: FakeApi) -> None:
@@ -90,7 +90,7 @@ def test_a_read_is_not_repeated_for_ever(fake_api: FakeApi) -> None:
     async def main() -> None:
         fake_api.fail(method="GET", status=500, reason="InternalError", times=100)
 
-        with pytest.raises(Refused, match="answers 500 to get configmaps 'flights'"):
+        with pytest.raises(ApiRefusal, match="answers 500 to get configmaps 'flights'"):
             await client_of(fake_api).get(CONFIG_MAP, NAME)
 
         assert clients.READS_MAX == fake_api.count("GET")
@@ -123,7 +123,7 @@ def test_a_page_of_a_proxy_is_no_answer(fake_api: FakeApi, status: int) -> None:
         page = b"<html><h1>Please log in</h1></html>"
         fake_api.fail(method="POST", status=status, body=page)
 
-        with pytest.raises(Refused, match="something between us and it answers.*Please log in"):
+        with pytest.raises(ApiRefusal, match=r"something between us and it answers.*Please log in"):
             await client_of(fake_api).send(creating())
 
     run(main())
@@ -181,7 +181,7 @@ def test_a_token_that_stays_refused_is_named(fake_api: FakeApi) -> None:
     async def main() -> None:
         client = client_of(fake_api, read_token=lambda: "old")
 
-        with pytest.raises(Forbidden, match="does not know us.*renew the token"):
+        with pytest.raises(Forbidden, match=r"does not know us.*renew the token"):
             await client.send(creating())
 
         assert 2 == fake_api.count("POST")
@@ -291,7 +291,7 @@ def test_no_proxy_of_the_environment_is_used(
 
 
 @asynccontextmanager
-async def followed(api: FakeApi, limits: Limits | None = None) -> AsyncIterator[Follower]:
+async def followed(api: FakeApi, limits: RequestLimits | None = None) -> AsyncIterator[Follower]:
     """Follow one ConfigMap; the watch runs on return."""
     client = client_of(api, limits)
     await client.send(creating(a="1"))
@@ -389,7 +389,7 @@ def test_watches_that_close_early_again_and_again_lead_to_a_new_list(fake_api: F
 
 def test_a_silent_watch_is_dropped_and_a_missed_change_found(fake_api: FakeApi) -> None:
     async def main() -> None:
-        async with followed(fake_api, Limits(inactivity_s=0.3)) as follower:
+        async with followed(fake_api, RequestLimits(inactivity_s=0.3)) as follower:
             fake_api.silent = True
             await follower.change()
 
@@ -404,9 +404,9 @@ def test_a_silent_watch_is_dropped_and_a_missed_change_found(fake_api: FakeApi) 
 def test_bookmarks_keep_an_idle_watch_and_its_version_fresh(fake_api: FakeApi) -> None:
     async def main() -> None:
         fake_api.bookmark_s = 0.05
-        async with followed(fake_api, Limits(inactivity_s=1.0)) as follower:
+        async with followed(fake_api, RequestLimits(inactivity_s=1.0)) as follower:
             await follower.client.send(
-                Request(
+                ApiRequest(
                     "create",
                     CONFIG_MAP,
                     body={"metadata": {"name": "foreign"}, "data": {}},

@@ -16,7 +16,7 @@ from tests.support.kubernetes import register_on, run
 from understudy.errors import Conflict, CorruptDataError
 from understudy.ha.backends.kubernetes import objects
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.client import Limits
+from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION
 from understudy.ha.backends.kubernetes.names import data_key, object_name, register_key
 from understudy.ha.register import Release
@@ -86,7 +86,12 @@ def test_an_applications_map_names_its_run(fake_api: FakeApi, run_id: str, where
 def test_an_application_has_one_map_with_all_its_jobs(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)
-        keys = [f"application-{NONCE}", f"jobs-{NONCE}-1", f"jobs-{NONCE}-2", f"checkpoints-{NONCE}-1"]
+        keys = [
+            f"application-{NONCE}",
+            f"jobs-{NONCE}-1",
+            f"jobs-{NONCE}-2",
+            f"checkpoints-{NONCE}-1",
+        ]
         versions = {key: await register.swap(key, b"{}", None) for key in ["registry", *keys]}
 
         assert [APPLICATION, CLUSTER] == fake_api.names("configmaps")
@@ -172,9 +177,7 @@ def test_a_person_who_edits_a_value_is_noticed_and_not_overwritten(fake_api: Fak
         (lambda one: one["data"].update(_entries="[1]"), "_entries is damaged"),
     ],
 )
-def test_what_a_person_damaged_is_named_and_left(
-    fake_api: FakeApi, damage: Any, said: str
-) -> None:
+def test_what_a_person_damaged_is_named_and_left(fake_api: FakeApi, damage: Any, said: str) -> None:
     async def main() -> None:
         register = register_on(fake_api)
         version = await register.swap("registry", b"ours", None)
@@ -448,7 +451,7 @@ def test_two_clusters_of_a_namespace_do_not_see_each_other(fake_api: FakeApi) ->
 
 def test_a_renewal_waits_for_no_other_request(fake_api: FakeApi) -> None:
     async def main() -> None:
-        register = register_on(fake_api, limits=Limits(common_s=20.0))
+        register = register_on(fake_api, limits=RequestLimits(common_s=20.0))
         version = await register.swap("leader", b"1", None)
         fake_api.fail(path="configmaps", delay_s=15.0, times=100)
         others = [asyncio.create_task(register.load(f"key-{n}")) for n in range(20)]
@@ -477,7 +480,9 @@ def test_a_missing_namespace_is_said_at_once(fake_api: FakeApi) -> None:
     run(main())
 
 
-@pytest.mark.parametrize("key", ["registry", "a.b", "..", "with space", "a_b", "_5F", "Größe", "%2E"])
+@pytest.mark.parametrize(
+    "key", ["registry", "a.b", "..", "with space", "a_b", "_5F", "Größe", "%2E"]
+)
 def test_keys_are_legal_and_reversible(key: str) -> None:
     assert key == register_key(data_key(key))
     assert set(data_key(key)) <= set("-_") | set(map(chr, range(48, 58))) | {

@@ -245,8 +245,8 @@ class FakeApi:
                     writer, self._answer(method, target, headers, body, writer)
                 ):
                     break
-        except (OSError, asyncio.IncompleteReadError):
-            pass
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # The task of a connection ends here, however it ends.
         finally:
             self._open.discard(writer)
             writer.close()
@@ -503,7 +503,8 @@ class _Line(asyncio.StreamReaderProtocol):
     """One connection; knows when the client has closed it, also while nothing is read."""
 
     def __init__(
-        self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+        self,
+        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(asyncio.StreamReader(), serve)
         self.left = asyncio.Event()

@@ -10,13 +10,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi, kubeconfig, started
+from tests.kubernetes import fake
+from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi, started
 from understudy.config import options
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.access import Access
-from understudy.ha.backends.kubernetes.client import Limits
+from understudy.ha.backends.kubernetes.access import Access, find_access
+from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 
 REAL = "UNDERSTUDY_TEST_KUBECONFIG"
@@ -33,10 +35,61 @@ def fake_api() -> Iterator[FakeApi]:
         yield api
 
 
+@pytest.fixture(scope="session")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the kubeconfig of the server that the environment names, else of a fake."""
+    if real := os.environ.get(REAL):
+        yield Path(real)
+        return
+    with started() as api:
+        path = tmp_path_factory.mktemp("kubernetes") / "kubeconfig"
+        path.write_text(json.dumps(fake.kubeconfig(api.url)))
+        yield path
+
+
+def create_namespace(kubeconfig: str, name: str) -> None:
+    """Create a namespace, if the server has no such one."""
+    access = find_access(kubeconfig, None, name)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    with _http(access) as http:
+        answer = http.post("/api/v1/namespaces", json=body)
+    assert answer.status_code in {201, 409, 404}, answer.text  # The fake takes any namespace.
+
+
+def entries(kubeconfig: str, namespace: str) -> list[str]:
+    """Return ``<cluster>/register/<key>`` of each entry in a namespace, as files would be named."""
+    access = find_access(kubeconfig, None, namespace)
+    found: set[str] = set()
+    with _http(access) as http:
+        for plural in ("configmaps", "leases"):
+            group = "/api/v1" if plural == "configmaps" else "/apis/coordination.k8s.io/v1"
+            listed = http.get(f"{group}/namespaces/{namespace}/{plural}").json()
+            for item in listed["items"]:
+                metadata = item["metadata"]
+                if metadata.get("labels", {}).get("type") != "understudy":
+                    continue
+                cluster = metadata["annotations"]["understudy/cluster-id"]
+                text = (item.get("data") or metadata["annotations"]).get(
+                    "_entries", metadata["annotations"].get("understudy/entries", "{}")
+                )
+                keys = json.loads(text)
+                found |= {cluster, f"{cluster}/register"}
+                found |= {f"{cluster}/register/{key}" for key in keys}
+    return sorted(found)
+
+
+def _http(access: Access) -> httpx.Client:
+    token = access.read_token() if access.read_token else ""
+    headers = {"authorization": f"Bearer {token}"}
+    return httpx.Client(
+        base_url=access.server, verify=access.tls(), headers=headers, trust_env=False
+    )
+
+
 def settings_for(api: FakeApi, directory: Path) -> dict[str, str]:
     """Return the settings of processes that use this server."""
     path = directory / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig(api.url)))
+    path.write_text(json.dumps(fake.kubeconfig(api.url)))
     return {options.HA_TYPE.key: "kubernetes", k8s.K8S_CONFIG_FILE.key: str(path)}
 
 
@@ -53,10 +106,13 @@ def access_to(api: FakeApi, read_token: Callable[[], str] = lambda: TOKEN) -> Ac
 
 
 def register_on(
-    api: FakeApi, cluster: str = "flights", lock: str = k8s.LEASE, limits: Limits | None = None
+    api: FakeApi,
+    cluster: str = "flights",
+    lock: str = k8s.LEASE,
+    limits: RequestLimits | None = None,
 ) -> KubernetesRegister:
     """Open a register, as another process would."""
-    limits = limits or Limits()
+    limits = limits or RequestLimits()
     return KubernetesRegister(cluster, access_to(api), name=cluster, lock=lock, limits=limits)
 
 

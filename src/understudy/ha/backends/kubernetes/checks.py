@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.config import options
+from understudy.config.option import Option
 from understudy.errors import ConfigurationError
 from understudy.ha.backends.kubernetes import options as k8s
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 TYPE = "kubernetes"
 
-_PERIODS = (
+_PERIODS: tuple[tuple[Option[float], Option[float]], ...] = (
     (k8s.K8S_LEASE_DURATION, options.LEASE_DURATION),
     (k8s.K8S_RENEW_DEADLINE, options.RENEW_DEADLINE),
     (k8s.K8S_RETRY_PERIOD, options.RETRY_PERIOD),
@@ -26,10 +27,10 @@ def check(configuration: Configuration) -> None:
     if configuration.get(options.HA_TYPE).lower() == TYPE:
         _check_lease(configuration)
         return
-    for option in (*(own for own, _ in _PERIODS), k8s.K8S_LOCK):
-        if option.key in configuration.settings:
+    for key in (*(own.key for own, _ in _PERIODS), k8s.K8S_LOCK.key):
+        if key in configuration.settings:
             configuration.warnings.append(
-                f"{option.key} does nothing here: {options.HA_TYPE.key} is not {TYPE}"
+                f"{key} does nothing here: {options.HA_TYPE.key} is not {TYPE}"
             )
 
 

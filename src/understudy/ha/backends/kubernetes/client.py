@@ -1,7 +1,7 @@
 """A small client of the Kubernetes API: one object, a list, or a watch at a time.
 
 Promises: a write is sent once, unless the server has said that it did nothing (429); a request ends
-within its lane's limit; ``Retry-After`` is obeyed. Answers other than success raise `Refused`; an
+within its lane's limit; ``Retry-After`` is obeyed. Answers other than success raise `ApiRefusal`; an
 unknown outcome raises ``OSError`` or ``TimeoutError``. Renewals have a connection of their own, so
 nothing queues before them.
 
@@ -23,8 +23,8 @@ import httpx
 
 from understudy.clock import SystemClock
 from understudy.ha.backends.kubernetes.access import TOKEN_AGE_S, Access
-from understudy.ha.backends.kubernetes.kinds import Kind
-from understudy.ha.backends.kubernetes.refusals import Outdated, Refused, Throttled, judged
+from understudy.ha.backends.kubernetes.kinds import Resource
+from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Outdated, Throttled, judged
 from understudy.version import VERSION
 
 Json = dict[str, Any]
@@ -61,7 +61,7 @@ class Lane(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """How long a request may take, in seconds, with all its tries."""
 
     common_s: float = 5.0
@@ -71,7 +71,7 @@ class Limits:
 
 
 @dataclass
-class Counts:
+class Traffic:
     """What a client has met, for people and metrics."""
 
     answered_at: float | None = None
@@ -85,11 +85,11 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Request:
+class ApiRequest:
     """One request; ``verb`` is that of a Role."""
 
     verb: str
-    kind: Kind
+    kind: Resource
     name: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     body: Json | None = None
@@ -117,7 +117,7 @@ class Request:
 class Client:
     """The API server, for one namespace and one event loop."""
 
-    def __init__(self, access: Access, limits: Limits, counts: Counts) -> None:
+    def __init__(self, access: Access, limits: RequestLimits, counts: Traffic) -> None:
         self.access = access
         self.counts = counts
         self._limits = limits
@@ -142,11 +142,11 @@ class Client:
             headers={"user-agent": f"understudy/{VERSION}"},
         )
 
-    async def get(self, kind: Kind, name: str) -> Json | None:
+    async def get(self, kind: Resource, name: str) -> Json | None:
         """Return an object as it is now; None if it does not exist."""
-        return await self.send(Request("get", kind, name))
+        return await self.send(ApiRequest("get", kind, name))
 
-    async def send(self, request: Request, lane: Lane = Lane.COMMON) -> Json | None:
+    async def send(self, request: ApiRequest, lane: Lane = Lane.COMMON) -> Json | None:
         """Send a request; return the answer, or None where a read finds nothing."""
         limit_s = self._limits.renewal_s if lane is Lane.RENEWAL else self._limits.common_s
         sent_at = self._clock.now()
@@ -157,20 +157,20 @@ class Client:
             self._failed(f"the API server {self.access.server} is silent for {limit_s:g} s")
             raise TimeoutError(errno.ETIMEDOUT, self.counts.problem) from None
         except OSError as error:
-            if not isinstance(error, Refused) or error.status >= 500:
+            if not isinstance(error, ApiRefusal) or error.status >= 500:
                 self._failed(str(error))
             raise
         self.counts.answered_at, self.counts.problem = sent_at, ""
         return answer
 
     async def list(
-        self, kind: Kind, query: Mapping[str, str], *, metadata_only: bool = False
+        self, kind: Resource, query: Mapping[str, str], *, metadata_only: bool = False
     ) -> tuple[list[Json], str]:
         """Return the objects and the version of the list, read in pages of one snapshot."""
         found: list[Json] = []
         page = {**query, "limit": str(PAGE_OBJECTS)}
         for _ in range(PAGES_MAX):
-            request = Request("list", kind, query=page, metadata_only=metadata_only)
+            request = ApiRequest("list", kind, query=page, metadata_only=metadata_only)
             try:
                 answer = await self.send(request)
             except Outdated:
@@ -186,7 +186,7 @@ class Client:
         raise OSError(errno.EBUSY, f"a list of {kind.plural} has more than {PAGES_MAX} pages")
 
     async def watch(
-        self, kind: Kind, query: Mapping[str, str], version: str
+        self, kind: Resource, query: Mapping[str, str], version: str
     ) -> AsyncIterator[tuple[str, Json]]:
         """Yield type and object of each change after a version, until the server ends the watch.
 
@@ -199,7 +199,7 @@ class Client:
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
         }
-        request = Request("watch", kind, query=asked)
+        request = ApiRequest("watch", kind, query=asked)
         timeout = httpx.Timeout(CONNECT_S, read=self._limits.inactivity_s)
         try:
             async with self._watches.stream(
@@ -220,7 +220,7 @@ class Client:
         except httpx.HTTPError as error:
             raise self._lost(error) from error
 
-    def _event(self, request: Request, line: str) -> tuple[str, Json]:
+    def _event(self, request: ApiRequest, line: str) -> tuple[str, Json]:
         try:
             event = json.loads(line)
             kind, found = event["type"], event["object"]
@@ -230,7 +230,7 @@ class Client:
             raise self._judged(request, int(found.get("code") or 500), json.dumps(found).encode())
         return kind, found
 
-    async def _tried(self, request: Request, lane: Lane) -> Json | None:
+    async def _tried(self, request: ApiRequest, lane: Lane) -> Json | None:
         reads, renewed, throttled = 1, False, 0
         while True:
             await self._calm()
@@ -242,7 +242,7 @@ class Client:
                 self.counts.throttled += 1
                 self._quiet(_pause_s(throttled))
                 continue
-            except Refused as error:
+            except ApiRefusal as error:
                 if error.status == 401 and not renewed:
                     renewed = True
                     await self._token.renew()
@@ -260,7 +260,7 @@ class Client:
             await asyncio.sleep(_pause_s(reads))
             reads += 1
 
-    async def _sent(self, request: Request, lane: Lane) -> Json:
+    async def _sent(self, request: ApiRequest, lane: Lane) -> Json:
         self.counts.requests += 1
         await self._token.refresh()
         headers = {**self._headers(), "accept": request.accept}
@@ -285,7 +285,7 @@ class Client:
             raise self._judged(request, response.status_code, response.content)
         return self._understood(request, response)
 
-    def _understood(self, request: Request, response: httpx.Response) -> Json:
+    def _understood(self, request: ApiRequest, response: httpx.Response) -> Json:
         try:
             answer = json.loads(response.content)
         except ValueError:
@@ -295,13 +295,13 @@ class Client:
             raise self._judged(request, 502, response.content)
         return answer
 
-    def _path(self, request: Request) -> str:
+    def _path(self, request: ApiRequest) -> str:
         return request.kind.path(self.access.namespace, request.name)
 
     def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._token.text}"} if self._token.text else {}
 
-    def _judged(self, request: Request, status: int, body: bytes) -> Refused:
+    def _judged(self, request: ApiRequest, status: int, body: bytes) -> ApiRefusal:
         asked = (request.verb, request.kind, request.name)
         return judged(asked, self.access.namespace, status, body)
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 
 @dataclass(frozen=True)
-class Kind:
+class Resource:
     """One kind of object."""
 
     name: str
@@ -27,12 +27,12 @@ class Kind:
         return f"{base}{where}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
 
 
-CONFIG_MAP = Kind("ConfigMap", "configmaps")
-LEASE = Kind("Lease", "leases", "coordination.k8s.io")
-POD = Kind("Pod", "pods")
-SERVICE = Kind("Service", "services")
-DEPLOYMENT = Kind("Deployment", "deployments", "apps")
-EVENT = Kind("Event", "events")
-ACCESS_REVIEW = Kind(
+CONFIG_MAP = Resource("ConfigMap", "configmaps")
+LEASE = Resource("Lease", "leases", "coordination.k8s.io")
+POD = Resource("Pod", "pods")
+SERVICE = Resource("Service", "services")
+DEPLOYMENT = Resource("Deployment", "deployments", "apps")
+EVENT = Resource("Event", "events")
+ACCESS_REVIEW = Resource(
     "SelfSubjectAccessReview", "selfsubjectaccessreviews", "authorization.k8s.io", namespaced=False
 )

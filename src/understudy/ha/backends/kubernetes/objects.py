@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from understudy.errors import CorruptDataError
 from understudy.ha.backends.kubernetes.client import Json
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE, Kind
+from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE, Resource
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION, view_of
 from understudy.ha.backends.kubernetes.names import ENTRIES, data_key, register_key
 
@@ -88,7 +88,7 @@ class Stored:
 class Layout(Protocol):
     """How one kind of object holds entries."""
 
-    kind: Kind
+    kind: Resource
     full_bytes: int
     """An object does not grow beyond: a further value goes into a part."""
 

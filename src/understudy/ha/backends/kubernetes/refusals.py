@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.ha.backends.kubernetes.kinds import Kind
+from understudy.ha.backends.kubernetes.kinds import Resource
 
 SHOWN_CHARS_MAX = 300
 """Longest part of a server's message that ours repeat."""
 
 
-class Refused(OSError):  # noqa: N818 -- an answer
+class ApiRefusal(OSError):  # noqa: N818 -- an answer
     """The API server has answered with an error."""
 
     def __init__(self, message: str, status: int = 0, reason: str = "") -> None:
@@ -21,31 +21,31 @@ class Refused(OSError):  # noqa: N818 -- an answer
         self.reason = reason
 
 
-class NotThere(Refused):
+class NotThere(ApiRefusal):
     """404: the object does not exist."""
 
 
-class Contested(Refused):
+class Contested(ApiRefusal):
     """409: the object has another version, or exists already; nothing was written."""
 
 
-class Outdated(Refused):
+class Outdated(ApiRefusal):
     """410: the server no longer knows the version that a list or watch continues from."""
 
 
-class Invalid(Refused):
+class Invalid(ApiRefusal):
     """422: the server does not accept the object; a retry does not help."""
 
 
-class Forbidden(Refused, PermissionError):  # noqa: N818
+class Forbidden(ApiRefusal, PermissionError):  # noqa: N818
     """401 or 403: the server does not know us, or we lack a right."""
 
 
-class Throttled(Refused):
+class Throttled(ApiRefusal):
     """429: the server asks to come back later; nothing was done."""
 
 
-_BY_STATUS: Mapping[int, type[Refused]] = {
+_BY_STATUS: Mapping[int, type[ApiRefusal]] = {
     401: Forbidden,
     403: Forbidden,
     404: NotThere,
@@ -56,21 +56,23 @@ _BY_STATUS: Mapping[int, type[Refused]] = {
 }
 
 
-def rule(kind: Kind, *verbs: str) -> str:
+def rule(kind: Resource, *verbs: str) -> str:
     """Return the rule of a Role that gives rights, as one line of YAML."""
     return (
         f'{{apiGroups: ["{kind.group}"], resources: ["{kind.plural}"], verbs: {json.dumps(verbs)}}}'
     )
 
 
-def judged(asked: tuple[str, Kind, str], namespace: str, status: int, body: bytes) -> Refused:
+def judged(
+    asked: tuple[str, Resource, str], namespace: str, status: int, body: bytes
+) -> ApiRefusal:
     """Return the exception for an answer; ``asked``: verb, kind and the object's name."""
     verb, kind, name = asked
     what = f"{verb} {kind.plural}{f' {name!r}' if name else ''} in namespace {namespace}"
     said = _status_of(body)
     reason = str(said.get("reason", "")) if said else ""
     message = str(said.get("message", ""))[:SHOWN_CHARS_MAX] if said else _no_status(body)
-    refusal = _BY_STATUS.get(status, Refused)
+    refusal = _BY_STATUS.get(status, ApiRefusal)
     if status == 401:
         text = f"the API server does not know us (401): {message}; renew the token or certificate"
     elif status == 403 and "because it is being terminated" not in message:

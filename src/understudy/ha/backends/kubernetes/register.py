@@ -32,8 +32,15 @@ from understudy.errors import CorruptDataError, TooLargeError
 from understudy.ha.backends.kubernetes import objects, options, rights
 from understudy.ha.backends.kubernetes import release as kubernetes_release
 from understudy.ha.backends.kubernetes.access import Access, find_access
-from understudy.ha.backends.kubernetes.client import Client, Counts, Json, Lane, Limits, Request
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, Kind
+from understudy.ha.backends.kubernetes.client import (
+    ApiRequest,
+    Client,
+    Json,
+    Lane,
+    RequestLimits,
+    Traffic,
+)
+from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, Resource
 from understudy.ha.backends.kubernetes.leader_view import view_of
 from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
 from understudy.ha.backends.kubernetes.objects import (
@@ -91,19 +98,19 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> KubernetesReg
         access,
         name=configuration.find(options.K8S_CLUSTER_ID) or object_name(cluster_id),
         lock=configuration.get(options.K8S_LOCK),
-        limits=Limits(COMMON_S, min(COMMON_S, deadline_s * RENEWAL_SHARE)),
+        limits=RequestLimits(COMMON_S, min(COMMON_S, deadline_s * RENEWAL_SHARE)),
     )
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ObjectPlace:
     """The object that an entry lies in."""
 
     layout: Layout
     name: str
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Resource:
         return self.layout.kind
 
 
@@ -122,7 +129,7 @@ class KubernetesRegister:
     """A register of the objects of one cluster; see the module's docstring."""
 
     def __init__(
-        self, cluster_id: str, access: Access, *, name: str, lock: str, limits: Limits
+        self, cluster_id: str, access: Access, *, name: str, lock: str, limits: RequestLimits
     ) -> None:
         """``name``: what the names of all objects begin with."""
         self._cluster_id = cluster_id
@@ -132,9 +139,11 @@ class KubernetesRegister:
         self._in_lease = lock == options.LEASE
         cluster = f"{name}-cluster-config-map"
         shown = "" if self._in_lease else LEADER
-        self._cluster = _Place(ConfigMapLayout(shown), cluster)
-        self._leader = _Place(LeaseLayout(), f"{name}-leader") if self._in_lease else self._cluster
-        self._counts = Counts()
+        self._cluster = _ObjectPlace(ConfigMapLayout(shown), cluster)
+        self._leader = (
+            _ObjectPlace(LeaseLayout(), f"{name}-leader") if self._in_lease else self._cluster
+        )
+        self._counts = Traffic()
         self._conflicts = 0
         self._missing: list[str] = []
         """Rights that we lacked when we asked last."""
@@ -216,7 +225,7 @@ class KubernetesRegister:
             **self._manifest(self._cluster, f"{self._name}-proof-{uuid.uuid4().hex[:12]}"),
             "data": {},
         }
-        await client.send(Request("create", CONFIG_MAP, query={"dryRun": "All"}, body=trial))
+        await client.send(ApiRequest("create", CONFIG_MAP, query={"dryRun": "All"}, body=trial))
 
     async def clusters(self) -> list[str]:
         """Return the clusters that have ConfigMaps in the namespace."""
@@ -254,7 +263,7 @@ class KubernetesRegister:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def _fetch(self, place: _Place) -> Stored | None:
+    async def _fetch(self, place: _ObjectPlace) -> Stored | None:
         found = await self._here_now().client.get(place.kind, place.name)
         if found is None:
             self._known.pop(place.name, None)
@@ -272,7 +281,7 @@ class KubernetesRegister:
     # --- writing ---------------------------------------------------------------------------------
 
     async def _swap(
-        self, place: _Place, key: str, value: bytes | None, expected: str | None
+        self, place: _ObjectPlace, key: str, value: bytes | None, expected: str | None
     ) -> str:
         stored = self._known.get(place.name)
         fresh = False
@@ -303,7 +312,7 @@ class KubernetesRegister:
         raise OSError(errno.EBUSY, f"{key}: not written in {RACES_MAX} tries")
 
     async def _write(
-        self, place: _Place, stored: Stored | None, key: str, value: bytes | None
+        self, place: _ObjectPlace, stored: Stored | None, key: str, value: bytes | None
     ) -> str:
         """Write one entry over an object as it was seen, and return the entry's version."""
         before = dict(stored.slots) if stored else {}
@@ -328,7 +337,7 @@ class KubernetesRegister:
         return version
 
     async def _slot(
-        self, place: _Place, stored: Stored | None, key: str, value: bytes, version: str
+        self, place: _ObjectPlace, stored: Stored | None, key: str, value: bytes, version: str
     ) -> Slot:
         """Return the new entry; its value goes into a part if the object would be too full."""
         slot = Slot(version, len(value), value)
@@ -353,29 +362,29 @@ class KubernetesRegister:
         }
         body = {**manifest, **objects.part_manifest(value)}
         await self._here_now().client.send(
-            Request("create", CONFIG_MAP, body=body, metadata_only=True)
+            ApiRequest("create", CONFIG_MAP, body=body, metadata_only=True)
         )
         return in_part
 
     def _request(
-        self, place: _Place, stored: Stored | None, slots: Mapping[str, Slot], key: str
-    ) -> Request:
+        self, place: _ObjectPlace, stored: Stored | None, slots: Mapping[str, Slot], key: str
+    ) -> ApiRequest:
         """Return the request that brings one object from what was seen to these entries."""
         if not slots:
             assert stored is not None
             fence = {"uid": stored.uid, "resourceVersion": stored.resource_version}
             body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": fence}
-            return Request("delete", place.kind, place.name, body=body)
+            return ApiRequest("delete", place.kind, place.name, body=body)
         change = place.layout.fields(slots, key, self._clock.wall())
         change = objects.merged(change, {"metadata": _run_of(slots.get(key))})
         if stored is None:
             body = objects.without_nulls(objects.merged(self._manifest(place, place.name), change))
-            return Request("create", place.kind, body=body, metadata_only=True)
+            return ApiRequest("create", place.kind, body=body, metadata_only=True)
         fence = {"uid": stored.uid, "resourceVersion": stored.resource_version}
         body = objects.merged(change, {"metadata": fence})
-        return Request("patch", place.kind, place.name, body=body, metadata_only=True)
+        return ApiRequest("patch", place.kind, place.name, body=body, metadata_only=True)
 
-    def _manifest(self, place: _Place, name: str) -> Json:
+    def _manifest(self, place: _ObjectPlace, name: str) -> Json:
         labels = {"app": self._name, "type": TYPE, "configmap-type": HA}
         return {
             "apiVersion": place.kind.api_version,
@@ -405,7 +414,7 @@ class KubernetesRegister:
     async def _delete_part(self, name: str) -> None:
         """Delete a part, or leave that to the next listing."""
         try:
-            await self._here_now().client.send(Request("delete", CONFIG_MAP, name))
+            await self._here_now().client.send(ApiRequest("delete", CONFIG_MAP, name))
         except NotThere:
             return
         except OSError as error:
@@ -413,15 +422,15 @@ class KubernetesRegister:
 
     # --- places ----------------------------------------------------------------------------------
 
-    def _place(self, key: str) -> _Place:
+    def _place(self, key: str) -> _ObjectPlace:
         if key == LEADER:
             return self._leader
         application = application_of(key)
         if application is None:
             return self._cluster
-        return _Place(self._cluster.layout, f"{self._name}-{application}-config-map")
+        return _ObjectPlace(self._cluster.layout, f"{self._name}-{application}-config-map")
 
-    def _where(self, place: _Place) -> str:
+    def _where(self, place: _ObjectPlace) -> str:
         return f"{place.kind.name} {self._access.namespace}/{place.name}"
 
     def _where_is(self, found: Json) -> str:
@@ -437,10 +446,10 @@ class KubernetesRegister:
             self._here[loop] = _Here(Client(self._access, self._limits, self._counts))
         return self._here[loop]
 
-    def _turn(self, place: _Place) -> asyncio.Lock:
+    def _turn(self, place: _ObjectPlace) -> asyncio.Lock:
         return self._here_now().turns.setdefault(place.name, asyncio.Lock())
 
-    def _watch(self, place: _Place) -> Watch:
+    def _watch(self, place: _ObjectPlace) -> Watch:
         """Return the watch that has a place's object: one of the Lease, and one of all the rest."""
         here = self._here_now()
         if place.kind.plural not in here.watches:

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 REQUEST_S, ALL_S = 1.0, 3.0
-"""Limits for one request and for all together; the lease runs out anyway."""
+"""RequestLimits for one request and for all together; the lease runs out anyway."""
 
 ENTRIES, VALUE = "understudy/entries", "understudy/value"
 LEADER = "leader"

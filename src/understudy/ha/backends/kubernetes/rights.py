@@ -8,14 +8,14 @@ to add to the Role.
 from __future__ import annotations
 
 from understudy.ha.backends.kubernetes.access import Access
-from understudy.ha.backends.kubernetes.client import Client, Request
-from understudy.ha.backends.kubernetes.kinds import ACCESS_REVIEW, CONFIG_MAP, LEASE, Kind
+from understudy.ha.backends.kubernetes.client import ApiRequest, Client
+from understudy.ha.backends.kubernetes.kinds import ACCESS_REVIEW, CONFIG_MAP, LEASE, Resource
 from understudy.ha.backends.kubernetes.refusals import Forbidden, rule
 
 VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
 
-def needed(*, lease: bool) -> list[tuple[str, Kind]]:
+def needed(*, lease: bool) -> list[tuple[str, Resource]]:
     """Return the verbs on kinds that the backend uses."""
     kinds = (CONFIG_MAP, LEASE) if lease else (CONFIG_MAP,)
     return [(verb, kind) for kind in kinds for verb in VERBS]
@@ -23,7 +23,7 @@ def needed(*, lease: bool) -> list[tuple[str, Kind]]:
 
 async def missing(client: Client, *, lease: bool) -> list[str]:
     """Return the rights that we lack, as rules of a Role; raises as `Client.send` does."""
-    lacking: dict[Kind, list[str]] = {}
+    lacking: dict[Resource, list[str]] = {}
     for verb, kind in needed(lease=lease):
         if not await _allowed(client, verb, kind):
             lacking.setdefault(kind, []).append(verb)
@@ -38,7 +38,7 @@ def sentence(access: Access, rules: list[str]) -> str:
     )
 
 
-async def _allowed(client: Client, verb: str, kind: Kind) -> bool:
+async def _allowed(client: Client, verb: str, kind: Resource) -> bool:
     asked = {
         "namespace": client.access.namespace,
         "verb": verb,
@@ -51,7 +51,7 @@ async def _allowed(client: Client, verb: str, kind: Kind) -> bool:
         "spec": {"resourceAttributes": asked},
     }
     try:
-        answer = await client.send(Request("create", ACCESS_REVIEW, body=body))
+        answer = await client.send(ApiRequest("create", ACCESS_REVIEW, body=body))
     except Forbidden as error:
         if error.status == 401:
             raise

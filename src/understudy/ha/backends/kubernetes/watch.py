@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator, Mapping
 
 from understudy.ha.backends.kubernetes.client import Client, Json
-from understudy.ha.backends.kubernetes.kinds import Kind
+from understudy.ha.backends.kubernetes.kinds import Resource
 from understudy.ha.backends.kubernetes.refusals import Outdated
 
 EARLY_S = 5.0
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class Watch:
     """Wakes followers of objects by name; runs while there is one."""
 
-    def __init__(self, client: Client, kind: Kind, query: Mapping[str, str]) -> None:
+    def __init__(self, client: Client, kind: Resource, query: Mapping[str, str]) -> None:
         self._client = client
         self._kind = kind
         self._query = query
