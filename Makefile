@@ -87,7 +87,8 @@ failure: $(READY)
 	$(BIN)/python -m tests.failure --faults $(FAULTS) --windows $(WINDOWS) $(if $(SEED),--seed $(SEED))
 
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
-# on ZooKeeper, and with all data on S3, those that can fail differently there.
+# on ZooKeeper, on a fake API server of Kubernetes, and with all data on S3, those that can fail
+# differently there.
 ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py)
 ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py drivers.py) \
 	-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when"
@@ -96,6 +97,7 @@ journeys: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
 		-m "not spark and not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
+	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/journeys/test_leader.py --backend kubernetes -m "not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
 
 # ... and all of them on ZooKeeper.

@@ -1,9 +1,9 @@
 """A small client of the Kubernetes API: one object, a list, or a watch at a time.
 
-Promises: a write is sent once, unless the server has said that it did nothing (429); a request ends
-within its lane's limit; ``Retry-After`` is obeyed. Answers other than success raise `ApiRefusal`; an
-unknown outcome raises ``OSError`` or ``TimeoutError``. Renewals have a connection of their own, so
-nothing queues before them.
+Promises: a write is sent once, unless the server has said that it did nothing (429); a request
+ends within its lane's limit; ``Retry-After`` is obeyed. Answers other than success raise
+`ApiRefusal`; an unknown outcome raises ``OSError`` or ``TimeoutError``. Renewals have a connection
+of their own, so nothing queues before them.
 
 A client belongs to one event loop.
 """
