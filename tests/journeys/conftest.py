@@ -11,11 +11,12 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run
-from tests.support.kubernetes import kubeconfig
+from tests.kubernetes.control_plane import kubernetes
+from tests.support.kubernetes import kubeconfig_for
 from tests.support.s3 import BUCKET, Moto, moto
 from tests.support.zookeeper import Server, zookeeper
 
-__all__ = ["kubeconfig", "moto", "zookeeper"]
+__all__ = ["kubernetes", "moto", "zookeeper"]
 
 Start = Callable[..., Run]
 
@@ -58,7 +59,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[None]:
         server: Server = request.getfixturevalue("zookeeper")
         harness.quorum = server.connect_string
     if request.config.getoption("--backend") == "kubernetes":
-        harness.kubeconfig = str(request.getfixturevalue("kubeconfig"))
+        harness.kubeconfig = str(kubeconfig_for(request, "kubernetes"))
     if request.config.getoption("--storage") == "s3":
         s3: Moto = request.getfixturevalue("moto")  # Found by the environment that it sets.
         harness.bucket = f"s3://{BUCKET}"
@@ -75,16 +76,26 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(place: Path) -> Iterator[Start]:
-    """Return a function that starts a run of an application from ``apps``."""
+    """Return a function that starts a run of an application from ``apps``.
+
+    A run has no standby unless a test asks for one: each costs a second of processor time.
+    """
     runs: list[Run] = []
 
     def begin(
-        app: str, *arguments: str, options: tuple[str, ...] | list[str] = (), spark: bool = False
+        app: str,
+        *arguments: str,
+        options: tuple[str, ...] | list[str] = (),
+        spark: bool = False,
+        standbys: int = 0,
     ) -> Run:
         script = harness.put_app(place, app)
         kind = ("--master", "local[2]") if spark else SESSION_LESS
-        line = [*COMMAND, "run-application", "--json", *kind, *options, str(script), *arguments]
+        size = ("--jobmanagers", str(1 + standbys))
+        line = [*COMMAND, "run-application", "--json", *kind, *size, *options, str(script)]
+        line += arguments
         run = Run(line, place, place / f"stderr-{len(runs)}.log")
+        run.alone = not standbys and "--jobmanagers" not in options
         runs.append(run)
         return run
 

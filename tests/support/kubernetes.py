@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from tests.kubernetes import fake
+from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi, started
-from understudy.config import options
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.access import Access, find_access
 from understudy.ha.backends.kubernetes.client import RequestLimits
@@ -35,16 +35,16 @@ def fake_api() -> Iterator[FakeApi]:
         yield api
 
 
-@pytest.fixture(scope="session")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the kubeconfig of the server that the environment names, else of a fake."""
+def kubeconfig_for(request: pytest.FixtureRequest, backend: str) -> Path:
+    """Return the kubeconfig of a server: the fake, the one that the environment names, or ours."""
+    if backend == "fake-kubernetes":
+        path: Path = request.getfixturevalue("tmp_path_factory").mktemp("kubernetes") / "kubeconfig"
+        path.write_text(json.dumps(fake.kubeconfig(request.getfixturevalue("fake_api").url)))
+        return path
     if real := os.environ.get(REAL):
-        yield Path(real)
-        return
-    with started() as api:
-        path = tmp_path_factory.mktemp("kubernetes") / "kubeconfig"
-        path.write_text(json.dumps(fake.kubeconfig(api.url)))
-        yield path
+        return Path(real)
+    plane: ControlPlane = request.getfixturevalue("kubernetes")
+    return plane.kubeconfig()
 
 
 def create_namespace(kubeconfig: str, name: str) -> None:
@@ -53,7 +53,7 @@ def create_namespace(kubeconfig: str, name: str) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     with _http(access) as http:
         answer = http.post("/api/v1/namespaces", json=body)
-    assert answer.status_code in {201, 409, 404}, answer.text  # The fake takes any namespace.
+    assert answer.status_code in {201, 409}, answer.text
 
 
 def entries(kubeconfig: str, namespace: str) -> list[str]:
@@ -84,20 +84,6 @@ def _http(access: Access) -> httpx.Client:
     return httpx.Client(
         base_url=access.server, verify=access.tls(), headers=headers, trust_env=False
     )
-
-
-def settings_for(api: FakeApi, directory: Path) -> dict[str, str]:
-    """Return the settings of processes that use this server."""
-    path = directory / "kubeconfig"
-    path.write_text(json.dumps(fake.kubeconfig(api.url)))
-    return {options.HA_TYPE.key: "kubernetes", k8s.K8S_CONFIG_FILE.key: str(path)}
-
-
-def settings_of_server(request: pytest.FixtureRequest, directory: Path) -> dict[str, str]:
-    """Return the settings for the real server that the environment names, else for a fake."""
-    if real := os.environ.get(REAL):
-        return {options.HA_TYPE.key: "kubernetes", k8s.K8S_CONFIG_FILE.key: real}
-    return settings_for(request.getfixturevalue("fake_api"), directory)
 
 
 def access_to(api: FakeApi, read_token: Callable[[], str] = lambda: TOKEN) -> Access:
