@@ -79,8 +79,7 @@ def entries(kubeconfig: str, namespace: str) -> list[str]:
 
 
 def _http(access: Access) -> httpx.Client:
-    token = access.read_token() if access.read_token else ""
-    headers = {"authorization": f"Bearer {token}"}
+    headers = {"authorization": f"Bearer {access.read_token()}"} if access.read_token else {}
     return httpx.Client(
         base_url=access.server, verify=access.tls(), headers=headers, trust_env=False
     )
