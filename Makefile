@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane helm kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -100,6 +100,10 @@ kubernetes: plane
 plane: $(READY)
 	$(BIN)/python -m tests.kubernetes.build
 
+# ... and helm, for the tests of a chart: four minutes of processor time, once.
+helm: $(READY)
+	$(BIN)/python -m tests.kubernetes.build helm
+
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, on a real API server of Kubernetes, and with all data on S3, those that can fail
 # differently there.
@@ -138,7 +142,7 @@ spark: $(READY)
 # What is marked long: the rest of what the other parts sample, every write as a crash point, and the
 # jobs that resume after one kill after the other.
 long: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m long $(UNITS) tests/failure
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m long $(UNITS) tests/failure tests/kubernetes
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/crash/test_crash_points.py --writes all
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 500 --worlds 4500
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
