@@ -14,7 +14,7 @@ from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, quoted
 from understudy.config.secrets import masked
 from understudy.core.converted import builder_settings, imports_understudy, module_name
-from understudy.core.matching import NAME_BYTES_MAX
+from understudy.core.matching import NAME_BYTES_MAX, is_application_name
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
 from understudy.process import code, given_files
@@ -102,8 +102,8 @@ def _runs_as(entry: EntryPoint, files: Iterable[SourceFile]) -> RunsAs:
 
 
 def _checked_title(title: str) -> str:
-    """Return a valid application name: it appears in tables, logs and pages."""
-    if not title.isprintable() or not title.strip() or len(title.encode()) > NAME_BYTES_MAX:
+    """Return a valid application name. Raises `UsageError`."""
+    if not is_application_name(title):
         raise UsageError(
             f"the application's name is {quoted(title)}: use up to {NAME_BYTES_MAX:,} bytes of "
             "printable text, given with --name"
