@@ -22,6 +22,9 @@ from tests.kubernetes.kubelet.images import Image
 KILL_S = 20.0
 POLL_S = 0.02
 
+_KEPT = ("HOME", "JAVA_HOME", "XDG_CACHE_HOME")
+"""Where Java and the archive of Spark's classes are."""
+
 _numbers = itertools.count(1)
 
 
@@ -116,6 +119,13 @@ class Node:
         """Return the directory of a container; of pods with the same name, that of the last."""
         found = (self.directory / "pods").glob(f"{namespace}_{pod}_*/{container}")
         return max(found, key=lambda place: place.stat().st_mtime_ns)
+
+
+def understudy_image() -> Image:
+    """Return an image that has this checkout and this Python; its entry point is ``understudy``."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment = {**kept, "PYTHONPATH": str(ROOT / "src")}
+    return Image((sys.executable, "-m", "understudy"), (), environment)
 
 
 def await_phase(plane: ControlPlane, namespace: str, pod: str, phase: str = "Running") -> Object:

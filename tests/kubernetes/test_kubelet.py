@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import pytest
 
 from tests.kubernetes.api import CORE, await_that, path
 from tests.kubernetes.control_plane import ControlPlane, need
+from tests.kubernetes.faults import FaultyApi, refused
 from tests.kubernetes.kubelet.images import Image
-from tests.kubernetes.nodes import Node, await_phase, await_ready
+from tests.kubernetes.nodes import Node, await_phase, await_ready, understudy_image
+from understudy.version import VERSION
 
 pytestmark = pytest.mark.kubernetes
 
 GREETER = Image(("sh", "-c"), ("echo $GREETING",), {"GREETING": "from the image"})
+IMAGES = {"greeter": GREETER, "understudy": understudy_image()}
 
 SETTINGS = """
 echo "$WHO lives in $NAMESPACE at $ADDRESS with $SECRET and $COLOUR"
@@ -26,13 +30,27 @@ cat /etc/settings/colour > {written}
 test -s "$POD_ROOT/var/run/secrets/kubernetes.io/serviceaccount/token" && echo has a token
 """
 
+ASKS = """
+import os, pathlib, ssl, urllib.error, urllib.request
+files = pathlib.Path(os.environ["POD_ROOT"], "var/run/secrets/kubernetes.io/serviceaccount")
+context = ssl.create_default_context(cafile=files / "ca.crt")
+url = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}/api".format(**os.environ)
+headers = {"Authorization": "Bearer " + (files / "token").read_text()}
+for _ in range(2):
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        print(urllib.request.urlopen(request, context=context).status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
 STUBBORN = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
 OBLIGING = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 
 
 @pytest.fixture(scope="module")
 def node(kubernetes: ControlPlane) -> Iterator[Node]:
-    with Node(kubernetes, "node-1", {"greeter": GREETER}) as one:
+    with Node(kubernetes, "node-1", IMAGES) as one:
         yield one
 
 
@@ -78,6 +96,29 @@ def test_an_image_stands_for_what_the_kubelet_was_given(
     await_phase(kubernetes, namespace, "pod", "Succeeded")
 
     assert "from the image\n" == kubernetes.kubectl("-n", namespace, "logs", "pod")
+
+
+def test_an_image_with_this_checkout_runs_its_commands(
+    kubernetes: ControlPlane, namespace: str
+) -> None:
+    start(kubernetes, namespace, {"name": "main", "image": "understudy", "args": ["--version"]})
+
+    await_phase(kubernetes, namespace, "pod", "Succeeded")
+
+    assert VERSION in kubernetes.kubectl("-n", namespace, "logs", "pod")
+
+
+def test_a_pod_finds_the_api_server_by_its_token_on_the_way_that_its_node_has(
+    kubernetes: ControlPlane, namespace: str
+) -> None:
+    where = {"kubernetes.io/hostname": "node-4"}
+    ask = {"name": "main", "image": "none", "command": [sys.executable, "-c", ASKS]}
+    with FaultyApi(kubernetes) as faulty, Node(kubernetes, "node-4", api=faulty.url) as node:
+        with faulty.fault(refused(503, "ServiceUnavailable"), pattern="^/api$", times=1):
+            start(kubernetes, namespace, ask, nodeSelector=where)
+            await_phase(kubernetes, namespace, "pod", "Succeeded")
+
+        assert "503\n200\n" == node.output(namespace, "pod")
 
 
 def test_variables_and_files_come_from_fields_config_maps_and_secrets(
