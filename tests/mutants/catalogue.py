@@ -15,6 +15,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
 from tests.mutants.redeployment import REDEPLOYMENT
 from tests.mutants.safety import SAFETY
+from tests.mutants.sessions import SESSIONS
 from tests.mutants.storage import STORAGE
 from tests.mutants.writes import SAFE_WRITES
 from tests.mutants.zookeeper import ZOOKEEPER
@@ -468,7 +469,7 @@ MUTANTS = (
     # --- cleaning up
     _mutant(
         "staged outcomes stay", 5, CLEANUP,
-        "for path in (*staged, result.source.path):",
+        "for path in dict.fromkeys((*staged, result.source.path)):",
         "for path in (result.source.path,):",
         "tests/jobmanager/test_cleanup.py", "tests/jobmanager/test_cleanup_tasks.py",
     ),
@@ -526,6 +527,7 @@ MUTANTS = (
     *SAFETY,
     *STORAGE,
     *ARTIFACTS,
+    *SESSIONS,
     *CRASHES,
     *ZOOKEEPER,
 )  # fmt: skip
