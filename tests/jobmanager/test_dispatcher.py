@@ -57,7 +57,7 @@ class Mains:
         self.asked = asyncio.Semaphore(0)
         """Grows with each application that is to be executed."""
 
-    async def take(self) -> None:
+    async def take(self, python: str) -> None:
         """See `MainProcesses.take`."""
         self.asked.release()
         await asyncio.Future()

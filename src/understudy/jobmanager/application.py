@@ -20,7 +20,7 @@ from understudy.core import matching, recovery, values
 from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
-from understudy.errors import InvalidValueError
+from understudy.errors import EnvironmentFailed, InvalidValueError
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
@@ -42,7 +42,9 @@ from understudy.model import (
     JobStatus,
     Pointer,
 )
-from understudy.process import code, given_files
+from understudy.process import code, environments, given_files
+from understudy.process.environments import Ground
+from understudy.process.failures import storable
 from understudy.process.persist import once, persist
 from understudy.process.reporter import log_name
 from understudy.rpc import messages
@@ -67,8 +69,8 @@ class ApplicationSettings:
     policy: bool | None
     unreached_grace_s: float
     redacted_keys: tuple[str, ...]
-    lay_out: Callable[[], Awaitable[str]]
-    """Unpacks the code on this host; returns its directory."""
+    lay_out: Callable[[], Awaitable[Ground]]
+    """Unpacks the code on this host, and gets its interpreter. Raises `EnvironmentFailed`."""
 
 
 class Application:
@@ -229,18 +231,36 @@ class Application:
     async def _start_main(self, body: ApplicationDocument) -> None:
         """Wait for a process, and let it execute ``main``; events are handled meanwhile."""
         assert self._turn is not None
-        root = await self._settings.lay_out()
-        self._main = await self._turn.take()
+        if environments.brings_python(self.record.artifacts, self.record.profile.conf):
+            self._turn.started()  # A build may take minutes, for which others do not wait.
+        try:
+            ground = await self._settings.lay_out()
+        except EnvironmentFailed as error:
+            self._starting = None
+            self.enqueue(life.MainRaised(self._failed_with(error)))
+            return
+        try:
+            self._main = await self._turn.take(ground.python)
+        except EnvironmentFailed as error:  # It may have been killed from outside.
+            self._starting = None
+            self.enqueue(life.MainLost(self._failed_with(error), 0.0))
+            return
         self._starting = None
         self._main.listen(self._printed)
         began = self.context.clock.now()
         assignment = matching.resumed(
             self.record.application_id, self.record.first_job_id, self.jobs.entries.values()
         )
-        order = self._run_main(body, assignment, root)
+        order = self._run_main(body, assignment, ground.directory)
         self._main.link.send(order, self.context.term)
         _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
         self._spawn(self._attend_main(self._main, assignment, began))
+
+    def _failed_with(self, error: EnvironmentFailed) -> Failure:
+        _log.error("%s: %s", self.record.name, error)
+        return Failure(
+            type=type(error).__name__, message=storable(str(error)), time=self.context.clock.wall()
+        )
 
     def _stop_main(self) -> None:
         if self._main:

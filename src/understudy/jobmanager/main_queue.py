@@ -70,10 +70,10 @@ class Turn:
         self._queue = queue
         self._starts = True
 
-    async def take(self) -> MainProcess:
+    async def take(self, python: str) -> MainProcess:
         """Return a process for ``main``; again after the loss of the last one."""
         try:
-            return await self._queue.mains.take()
+            return await self._queue.mains.take(python)
         finally:
             self.started()
 
