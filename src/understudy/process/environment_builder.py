@@ -35,6 +35,9 @@ ANSWER_S = 120.0
 LINES_MAX, LINE_CHARS_MAX = 20, 1_000
 """What is told of an installer's output: its last lines."""
 
+REPORT_BYTES_MAX = 32_000
+"""A pipe takes as much at once, though nobody reads."""
+
 INSTALLER = "understudy"
 """What the noted packages say they were installed by."""
 
@@ -73,6 +76,8 @@ class Order(msgspec.Struct, frozen=True):
     """The path of the interpreter in the archive."""
     find_links: tuple[str, ...] = ()
     no_index: bool = False
+    report: int | None = None
+    """Descriptor of a pipe for the reason of a failure."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -96,9 +101,8 @@ def build(order: Order) -> None:
             python = _unpacked(order, directory) if order.archive else _installed(order, directory)
             _join_cluster(python, directory)
             environment_store.seal(home, directory, python)
-        except Exception as error:
+        except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
-            (home / environment_store.FAILURE).write_text(f"{error}", encoding="utf-8")
             raise
 
 
@@ -271,9 +275,14 @@ def _ask(python: Path, *, isolated: bool = False) -> Answer:
 
 def main() -> None:
     """Build the environment that the command line orders."""
+    order = msgspec.json.decode(sys.argv[1], type=Order)
+    if order.report is not None:
+        os.set_inheritable(order.report, False)
     try:
-        build(msgspec.json.decode(sys.argv[1], type=Order))
+        build(order)
     except (UnderstudyError, OSError) as error:
+        if order.report is not None:
+            os.write(order.report, str(error).encode(errors="replace")[:REPORT_BYTES_MAX])
         sys.exit(str(error))
 
 

@@ -30,9 +30,6 @@ from understudy.ha import own_directory
 from understudy.ha.drafts import DRAFT, published
 
 MARK = "understudy.environment"
-FAILURE = "failure"
-"""A file with the reason why the last build has failed."""
-
 LOCK = ".lock"
 
 HELD_S = 30.0

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import os
 import platform
 import sys
 import uuid
@@ -29,7 +30,7 @@ from understudy.config.secrets import masked
 from understudy.errors import EnvironmentFailed
 from understudy.model import ApplicationId, Artifact, Incarnation
 from understudy.process import environment_store, given_files, requirements
-from understudy.process.environment_builder import Order
+from understudy.process.environment_builder import REPORT_BYTES_MAX, Order
 from understudy.process.processes import Death, Processes, Spec
 
 UNNEEDED = "nobody waits for the environment any more"
@@ -199,42 +200,59 @@ class Environments:
 
     async def _build(self, order: Order, lock: int) -> None:
         """Run the builder; it holds the lock as well, so that nobody removes what it builds."""
-        name, limit_s = order.name, self._settings.timeout_s
-        spec = Spec(
-            name=f"environment-{name[:8]}",
-            incarnation=Incarnation(uuid.uuid4().hex),
-            argv=(
-                *(sys.executable, "-P", "-m", "understudy.process.environment_builder"),
-                msgspec.json.encode(order).decode(),
-            ),
-            env={"PYTHONUNBUFFERED": "1"},
-            fds=(lock,),
-        )
-        _log.info("a Python environment is built: %s", name)
-        process = await self._processes.start(
-            spec, lambda text: _log.info("environment %s: %s", name[:8], masked(text))
-        )
-        process.until(self._clock.now() + limit_s)
+        name = order.name
+        reader, writer = os.pipe()
         try:
-            death = await asyncio.shield(process.death)
-        except asyncio.CancelledError:
-            process.kill(UNNEEDED)
-            await asyncio.shield(process.death)  # At most as long as a guardian is waited for.
-            raise
-        if death.code or death.signal:
-            raise EnvironmentFailed(await asyncio.to_thread(self._why, order, death))
+            try:
+                _log.info("a Python environment is built: %s", name)
+                process = await self._processes.start(
+                    _builder(msgspec.structs.replace(order, report=writer), lock),
+                    lambda text: _log.info("environment %s: %s", name[:8], masked(text)),
+                )
+            finally:
+                os.close(writer)
+            process.until(self._clock.now() + self._settings.timeout_s)
+            try:
+                death = await asyncio.shield(process.death)
+            except asyncio.CancelledError:
+                process.kill(UNNEEDED)
+                await asyncio.shield(process.death)  # At most as long as a guardian is waited for.
+                raise
+            if death.code or death.signal:
+                raise EnvironmentFailed(self._why(order, death, _said(reader)))
+        finally:
+            os.close(reader)
 
-    def _why(self, order: Order, death: Death) -> str:
+    def _why(self, order: Order, death: Death, said: str) -> str:
         what = "requirements" if order.requirements else Path(order.archive).name
         begin = f"the Python environment of the application ({what}) cannot be built"
         if death.reason != "ended":
             limit = f"{ENVIRONMENT_TIMEOUT.key} is {self._settings.timeout_s:g} s"
             return f"{begin}: the build {death}; {limit}"
-        said = ""
-        with contextlib.suppress(OSError):
-            failure = self._settings.base / order.name / environment_store.FAILURE
-            said = failure.read_text(encoding="utf-8", errors="replace")
         return masked(f"{begin}: {said or f'the build {death}'}")
+
+
+def _builder(order: Order, lock: int) -> Spec:
+    """Return the process that builds, with the descriptors that it inherits."""
+    assert order.report is not None
+    return Spec(
+        name=f"environment-{order.name[:8]}",
+        incarnation=Incarnation(uuid.uuid4().hex),
+        argv=(
+            *(sys.executable, "-P", "-m", "understudy.process.environment_builder"),
+            msgspec.json.encode(order).decode(),
+        ),
+        env={"PYTHONUNBUFFERED": "1"},
+        fds=(lock, order.report),
+    )
+
+
+def _said(pipe: int) -> str:
+    """Return what a process that is dead has written."""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        return os.read(pipe, REPORT_BYTES_MAX).decode(errors="replace")
+    return ""
 
 
 def brings_python(artifacts: Iterable[Artifact], conf: Mapping[str, str]) -> bool:

@@ -454,6 +454,7 @@ class DriverPool:
     async def _prepared(self, opening: Opening) -> Ground:
         """Return what the driver stands on; cancelled where nobody wants the driver any more."""
         opening.preparing = asyncio.create_task(self._grounds.of(opening.prepare))
+        self._changed.set()  # Others may start meanwhile.
         try:
             return await opening.preparing
         finally:
