@@ -22,7 +22,8 @@ from understudy.errors import EnvironmentFailed
 from understudy.ha.format import digest
 from understudy.model import ApplicationId, Artifact
 from understudy.process import environment_store, requirements
-from understudy.process.environment_builder import PATH_FILE, Order, build
+from understudy.process.environment_builder import PATH_FILE, build
+from understudy.process.environment_store import EnvironmentOrder
 from understudy.process.environments import Environments, EnvironmentSettings
 from understudy.process.processes import GuardedProcesses, Output, Process, Spec
 
@@ -291,7 +292,9 @@ def test_where_there_is_no_uv_pip_builds(
     )
     directory, _, _ = host.needs("plum")
     file, links = f"{directory}/{requirements.PLACE}", (str(host.house),)
-    build(Order(str(host.base), "it", requirements=file, find_links=links, no_index=True))
+    build(
+        EnvironmentOrder(str(host.base), "it", requirements=file, find_links=links, no_index=True)
+    )
     python = environment_store.whole(host.base, "it")
 
     assert "1.0" in asyncio.run(said_by(python, ASK))

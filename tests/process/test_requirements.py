@@ -10,7 +10,7 @@ from understudy.config.options import PYTHON_REQUIREMENTS
 from understudy.errors import ConfigurationError, UsageError
 from understudy.process import requirements
 from understudy.process.code import SourceFile
-from understudy.process.requirements import check
+from understudy.process.requirement_lines import check
 
 CLUSTER = {"pyspark": "4.1.4", "understudy": "0.1.0"}
 
@@ -22,7 +22,7 @@ CLUSTER = {"pyspark": "4.1.4", "understudy": "0.1.0"}
         "cherry",
         "cherry==1.0  # a comment\n\n# another\nplum[jam]>=1,<2; python_version > '3'",
         "cherry==1.0 \\\n  --hash=sha256:ab \\\n  --hash=sha256:cd",
-        "--index-url https://example.org/simple\n--no-index\n-f /opt/wheels\n"
+        "-i https://example.org/simple\n--no-index\n-f /opt/wheels\n"
         "--find-links=https://example.org/wheels",
         "cherry @ https://example.org/cherry-1.0-py3-none-any.whl",
         "PySpark>=4\nunderstudy==0.1.0",

@@ -27,16 +27,14 @@ from packaging.utils import canonicalize_name
 
 from understudy.errors import EnvironmentFailed, UnderstudyError
 from understudy.ha import own_directory
-from understudy.process import archives, environment_store, requirements
+from understudy.process import archives, environment_store, requirement_lines
+from understudy.process.environment_store import EnvironmentOrder
 
 ANSWER_S = 120.0
 """How long an interpreter may take to answer; a cold one takes a second."""
 
 LINES_MAX, LINE_CHARS_MAX = 20, 1_000
 """What is told of an installer's output: its last lines."""
-
-REPORT_BYTES_MAX = 32_000
-"""A pipe takes as much at once, though nobody reads."""
 
 INSTALLER = "understudy"
 """What the noted packages say they were installed by."""
@@ -62,24 +60,6 @@ print(json.dumps({
 """
 
 
-class Order(msgspec.Struct, frozen=True):
-    """An environment to build: from requirements, or from an archive."""
-
-    base: str
-    """The directory of all environments."""
-    name: str
-    requirements: str = ""
-    """The path of the requirements file."""
-    archive: str = ""
-    """The path of the archive."""
-    program: str = ""
-    """The path of the interpreter in the archive."""
-    find_links: tuple[str, ...] = ()
-    no_index: bool = False
-    report: int | None = None
-    """Descriptor of a pipe for the reason of a failure."""
-
-
 class Answer(msgspec.Struct, frozen=True):
     """What an interpreter says of itself."""
 
@@ -88,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True):
     versions: dict[str, str]
 
 
-def build(order: Order) -> None:
+def build(order: EnvironmentOrder) -> None:
     """Build an environment unless it is there, and whole. Raises `UnderstudyError`, ``OSError``."""
     base = own_directory.make(Path(order.base), levels=2)
     home = base / order.name
@@ -106,11 +86,11 @@ def build(order: Order) -> None:
             raise
 
 
-def _installed(order: Order, directory: Path) -> Path:
+def _installed(order: EnvironmentOrder, directory: Path) -> Path:
     """Make a virtual environment, and install the requirements."""
     file = Path(order.requirements)
     text = file.read_text(encoding="utf-8")
-    requirements.check(file.name, text, requirements.of_cluster())
+    requirement_lines.check(file.name, text, requirement_lines.of_cluster())
     venv.EnvBuilder(symlinks=True).create(directory)
     python = directory / "bin/python"
     packages = Path(_ask(python, isolated=True).packages)
@@ -120,10 +100,12 @@ def _installed(order: Order, directory: Path) -> Path:
         command += ["--find-links", place]
     if order.no_index:
         command.append("--no-index")
-    if requirements.HASHES not in text:  # Where files are pinned, what is named here must be, too.
+    if (
+        requirement_lines.HASHES not in text
+    ):  # Where files are pinned, what is named here must be, too.
         command += [
             f"{name}=={version}"
-            for name, version in requirements.of_cluster().items()
+            for name, version in requirement_lines.of_cluster().items()
             if canonicalize_name(name) in noted
         ]
     _run(command)
@@ -136,7 +118,7 @@ def _installed(order: Order, directory: Path) -> Path:
 def _note_packages_of_cluster(packages: Path) -> set[str]:
     """Note what the cluster's interpreter has for PySpark and Understudy; return the names."""
     noted: set[str] = set()
-    found: list[str] = [*requirements.OF_CLUSTER]
+    found: list[str] = [*requirement_lines.OF_CLUSTER]
     while found:
         name = canonicalize_name(found.pop())
         if name in noted:
@@ -206,7 +188,7 @@ def _clean() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
-def _unpacked(order: Order, directory: Path) -> Path:
+def _unpacked(order: EnvironmentOrder, directory: Path) -> Path:
     """Unpack an archive that was packed with its interpreter; return the interpreter."""
     file = Path(order.archive)
     if not file.name.endswith(archives.TARS):
@@ -275,14 +257,17 @@ def _ask(python: Path, *, isolated: bool = False) -> Answer:
 
 def main() -> None:
     """Build the environment that the command line orders."""
-    order = msgspec.json.decode(sys.argv[1], type=Order)
+    order = msgspec.json.decode(sys.argv[1], type=EnvironmentOrder)
     if order.report is not None:
         os.set_inheritable(order.report, False)
     try:
         build(order)
     except (UnderstudyError, OSError) as error:
         if order.report is not None:
-            os.write(order.report, str(error).encode(errors="replace")[:REPORT_BYTES_MAX])
+            os.write(
+                order.report,
+                str(error).encode(errors="replace")[: environment_store.REPORT_BYTES_MAX],
+            )
         sys.exit(str(error))
 
 

@@ -30,6 +30,9 @@ from understudy.ha import own_directory
 from understudy.ha.drafts import DRAFT, published
 
 MARK = "understudy.environment"
+REPORT_BYTES_MAX = 32_000
+"""A pipe takes as much at once, though nobody reads."""
+
 LOCK = ".lock"
 
 HELD_S = 30.0
@@ -43,6 +46,24 @@ UNUSED_S = 3600.0
 
 FILES_MAX, BYTES_MAX = 500_000, 32 << 30
 """Limits of an environment; the largest known have 100,000 files and 15 GB."""
+
+
+class EnvironmentOrder(msgspec.Struct, frozen=True):
+    """An environment to build: from requirements, or from an archive."""
+
+    base: str
+    """The directory of all environments."""
+    name: str
+    requirements: str = ""
+    """The path of the requirements file."""
+    archive: str = ""
+    """The path of the archive."""
+    program: str = ""
+    """The path of the interpreter in the archive."""
+    find_links: tuple[str, ...] = ()
+    no_index: bool = False
+    report: int | None = None
+    """Descriptor of a pipe for the reason of a failure."""
 
 
 class Mark(msgspec.Struct, frozen=True):

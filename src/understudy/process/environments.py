@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import importlib
 import logging
 import os
 import platform
@@ -30,7 +31,7 @@ from understudy.config.secrets import masked
 from understudy.errors import EnvironmentFailed
 from understudy.model import ApplicationId, Artifact, Incarnation
 from understudy.process import environment_store, given_files, requirements
-from understudy.process.environment_builder import REPORT_BYTES_MAX, Order
+from understudy.process.environment_store import REPORT_BYTES_MAX, EnvironmentOrder
 from understudy.process.processes import Death, Processes, Spec
 
 UNNEEDED = "nobody waits for the environment any more"
@@ -110,7 +111,7 @@ class EnvironmentSettings:
 class _Used:
     """An environment that applications of this process use."""
 
-    order: Order
+    order: EnvironmentOrder
     users: set[ApplicationId] = field(default_factory=set)
     lock: asyncio.Task[int] | None = None
     building: asyncio.Task[str] | None = None
@@ -198,7 +199,7 @@ class Environments:
             )
         return found
 
-    async def _build(self, order: Order, lock: int) -> None:
+    async def _build(self, order: EnvironmentOrder, lock: int) -> None:
         """Run the builder; it holds the lock as well, so that nobody removes what it builds."""
         name = order.name
         reader, writer = os.pipe()
@@ -223,7 +224,7 @@ class Environments:
         finally:
             os.close(reader)
 
-    def _why(self, order: Order, death: Death, said: str) -> str:
+    def _why(self, order: EnvironmentOrder, death: Death, said: str) -> str:
         what = "requirements" if order.requirements else Path(order.archive).name
         begin = f"the Python environment of the application ({what}) cannot be built"
         if death.reason != "ended":
@@ -232,7 +233,7 @@ class Environments:
         return masked(f"{begin}: {said or f'the build {death}'}")
 
 
-def _builder(order: Order, lock: int) -> Spec:
+def _builder(order: EnvironmentOrder, lock: int) -> Spec:
     """Return the process that builds, with the descriptors that it inherits."""
     assert order.report is not None
     return Spec(
@@ -266,7 +267,7 @@ def order_for(
     directory: str,
     artifacts: Iterable[Artifact],
     conf: Mapping[str, str],
-) -> Order | None:
+) -> EnvironmentOrder | None:
     """Return the environment of an application; None where it has the cluster's interpreter."""
     stored = {one.name: one for one in artifacts}
     base = str(settings.base)
@@ -274,7 +275,7 @@ def order_for(
         how = (settings.find_links, settings.no_index)
         name = _name(stored[requirements.PLACE].digest, how)
         file = f"{directory}/{requirements.PLACE}"
-        return Order(base, name, requirements=file, find_links=how[0], no_index=how[1])
+        return EnvironmentOrder(base, name, requirements=file, find_links=how[0], no_index=how[1])
     packed = given_files.packed_python(given_files.resolved(conf, directory, stored.values()))
     if packed is None:
         return None
@@ -284,7 +285,7 @@ def order_for(
         found = Path(packed.archive).stat()
         content = (packed.archive, found.st_size, found.st_mtime_ns, packed.program)
         name = _name("", content)
-    return Order(base, name, archive=packed.archive, program=packed.program)
+    return EnvironmentOrder(base, name, archive=packed.archive, program=packed.program)
 
 
 def _name(digest: str, further: tuple[object, ...]) -> str:
@@ -295,9 +296,15 @@ def _name(digest: str, further: tuple[object, ...]) -> str:
         sys.version,
         platform.platform(),
         sys.prefix,
-        sorted(requirements.of_cluster().items()),
+        sorted(_versions_of_cluster().items()),
     )
     return hashlib.sha256(msgspec.json.encode(about)).hexdigest()[:24]
+
+
+def _versions_of_cluster() -> dict[str, str]:
+    lines = importlib.import_module("understudy.process.requirement_lines")
+    found: dict[str, str] = lines.of_cluster()
+    return found
 
 
 def _cancel(building: asyncio.Task[str]) -> None:
