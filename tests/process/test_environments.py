@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.wheels import wheel
+from tests.support.wheels import packed_environment, wheel
 from understudy.clock import SystemClock
 from understudy.errors import EnvironmentFailed
 from understudy.ha.format import digest
@@ -300,23 +300,9 @@ def test_where_there_is_no_uv_pip_builds(
     assert "1.0" in asyncio.run(said_by(python, ASK))
 
 
-def packed(place: Path) -> Path:
-    """Pack an environment with cherry 3.0, as venv-pack does."""
-    made = place / "made"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
-    [packages] = made.glob("lib/*/site-packages")
-    (packages / "cherry").mkdir()
-    (packages / "cherry/__init__.py").write_text("VERSION = '3.0'\n")
-    with tarfile.open(place / "env.tar.gz", "w:gz") as archive:
-        for one in sorted(made.iterdir()):
-            archive.add(one, one.name)
-    shutil.rmtree(made)
-    return place / "env.tar.gz"
-
-
 def test_an_application_has_the_interpreter_in_its_archive(host: Host, tmp_path: Path) -> None:
     conf = {
-        "spark.archives": f"{packed(tmp_path)}#env",
+        "spark.archives": f"{packed_environment(tmp_path, cherry='3.0')}#env",
         "spark.pyspark.python": "./env/bin/python",
     }
 

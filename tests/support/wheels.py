@@ -1,7 +1,11 @@
-"""Small wheels, built without any tool, and a directory of them: an index without a network."""
+"""Small wheels and packed environments, made without a network."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -29,3 +33,18 @@ def wheel(house: Path, name: str, version: str, *needs: str, **files: str) -> Pa
             archive.writestr(member, text)
         archive.writestr(f"{about}/RECORD", listed)
     return path
+
+
+def packed_environment(place: Path, **versions: str) -> Path:
+    """Pack a virtual environment with these modules, as venv-pack does; return the archive."""
+    made = place / "made"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
+    [packages] = made.glob("lib/*/site-packages")
+    for name, version in versions.items():
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").write_text(f"VERSION = {version!r}\n")
+    with tarfile.open(place / "env.tar.gz", "w:gz") as archive:
+        for one in sorted(made.iterdir()):
+            archive.add(one, one.name)
+    shutil.rmtree(made)
+    return place / "env.tar.gz"
