@@ -18,7 +18,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -51,7 +51,7 @@ demo-cluster: $(READY)
 	$(BIN)/python examples/demo_cluster.py
 
 # What every change must pass: each kind of test, once, where it can fail differently.
-test: forget check unit zookeeper journeys spark
+test: forget check unit zookeeper kubernetes journeys spark
 	@$(BIN)/python -m tests.support.durations
 
 # ... and what takes long: all journeys on each backend, many of everything, one kill after the other.
@@ -73,7 +73,7 @@ UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY) $(PYRIGHT)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "not zookeeper and not long" $(UNITS)
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "not zookeeper and not kubernetes and not long" $(UNITS)
 
 # The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
 # its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on
@@ -85,6 +85,16 @@ zookeeper: $(READY)
 # ... and hundreds of them, two at a time; SEED=7 says which.
 failure: $(READY)
 	$(BIN)/python -m tests.failure --faults $(FAULTS) --windows $(WINDOWS) $(if $(SEED),--seed $(SEED))
+
+# On a real Kubernetes control plane: etcd, API server, controllers and scheduler, and nodes without
+# containers. Where there is no Go to build it, these tests are skipped, and said to be.
+kubernetes: plane
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not long" tests/kubernetes
+
+# The control plane's executable: built once for this user and for these sources, in ten minutes of
+# processor time if nothing of it was ever built here, and kept in $XDG_CACHE_HOME/understudy/tests.
+plane: $(READY)
+	$(BIN)/python -m tests.kubernetes.build
 
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, and with all data on S3, those that can fail differently there.

@@ -1,4 +1,4 @@
-"""What all tests share: those that start a real ZooKeeper are marked, as their fixtures say."""
+"""What all tests share: those that start real servers are marked, as their fixtures say."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a server, so that the quick tests can be run without."""
+    """Mark what needs servers, so that the quick tests can be run without."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
         in_file = item.path.name.startswith(STARTS_ONE) or "failure" in item.path.parts
         if in_file or "zookeeper" in fixtures or "zookeeper" in parameters:
             item.add_marker("zookeeper")
+        if "kubernetes" in fixtures or "kubernetes" in parameters:
+            item.add_marker("kubernetes")

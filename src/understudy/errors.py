@@ -5,6 +5,8 @@ UnderstudyError
 │   └── ConfigurationError     an option that is unknown, of the wrong type, or contradicts another
 ├── SubmissionError            ``execute`` refused the job before anything ran
 │   ├── JobNameError           the name is missing, too long, or its configured id was used before
+│   ├── DifferentRequestError  an unfinished application of this id was submitted with other content
+│   ├── AlreadyEndedError      the run has ended: its id is used
 │   ├── PlanError              the function or its arguments cannot be stored as an execution plan
 │   └── PlanVersionError       a stored plan was written by another Python, cloudpickle or PySpark
 ├── InvalidValueError          a job returned a value that cannot be kept or is too large
@@ -68,6 +70,28 @@ class JobNameError(SubmissionError):
     """The job's name is missing, too long, or its configured id was used before."""
 
     code = "job-name"
+
+
+class DifferentRequestError(SubmissionError):
+    """An unfinished application of this id was submitted with other content."""
+
+    code = "different-request"
+
+
+class AlreadyEndedError(SubmissionError):
+    """The run has ended, so that its id is used.
+
+    Attributes:
+        application_id: the id of its application (32 hexadecimal digits).
+        status: the state in which it has ended.
+    """
+
+    code = "already-ended"
+
+    def __init__(self, message: str, application_id: str, status: str) -> None:
+        super().__init__(message)
+        self.application_id = application_id
+        self.status = status
 
 
 class PlanError(SubmissionError):

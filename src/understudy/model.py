@@ -104,6 +104,8 @@ class Artifact(Record, frozen=True):
     path: str = ""
     """Storage path of an uploaded artifact, which applications share; empty for a blob of the
     application's own."""
+    unpacked: bool = False
+    """An archive whose members lie in ``name``, a directory then."""
 
 
 class UploadedArtifact(Record, frozen=True):
@@ -190,8 +192,12 @@ class ApplicationRecord(Record, frozen=True):
     submitted_at: float = 0.0
     as_job: bool = False
     """The application was not converted: it runs whole as one job."""
+    single_job: bool = False
+    """``main`` has to submit exactly one job."""
     uploads: tuple[str, ...] = ()
     """Ids of the uploaded artifacts that it was submitted with."""
+    request: str = ""
+    """Digest of the request that it was submitted with; empty for one that a process brought."""
 
 
 class CheckpointKind(enum.Enum):
@@ -468,6 +474,8 @@ class RegistryLink(Record, frozen=True):
 
     document: str
     run_id: RunId
+    request: str = ""
+    """Of an application: see `ApplicationRecord.request`."""
 
 
 class Tombstone(Record, frozen=True):

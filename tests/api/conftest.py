@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +22,11 @@ from understudy.rpc.complaints import Bounded
 @pytest.fixture(autouse=True)
 def _refusals_are_counted_for_each_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit._refusals, "filters", [Bounded()])
+
+
+@pytest.fixture(autouse=True)
+def _code_is_laid_out_for_each_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,13 @@ from tests.support.virtual_time import run_virtual
 from understudy.api import answers, own_headers
 from understudy.api.authentication import RestSecurity
 from understudy.api.client import QUICK_S, ClusterClient
-from understudy.errors import NoLeaderError, NotFoundError
+from understudy.errors import (
+    AlreadyEndedError,
+    DifferentRequestError,
+    NoLeaderError,
+    NotFoundError,
+    UsageError,
+)
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.latch import Latch
 from understudy.ha.register import Entry, Register
@@ -380,3 +386,29 @@ def test_an_upload_that_a_failover_breaks_off_is_repeated_as_a_whole(tmp_path: P
     assert {"id": "1"} == answer
     assert len(bodies) > 1
     assert all(file.read_bytes() in one and b'filename="etl.py"' in one for one in bodies)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("different-request", DifferentRequestError), ("already-ended", AlreadyEndedError)],
+)
+def test_a_submission_under_a_used_id_raises_what_the_leader_has_met(
+    code: str, kind: type[Exception]
+) -> None:
+    class Refusing(Network):
+        async def _answer(self, request: httpx.Request) -> httpx.Response:
+            by = f"{request.url.host}".partition(".")[0]
+            said = {"errors": ["no"], "code": code, "applicationid": "a", "status": "FINISHED"}
+            return httpx.Response(409, json=said, headers={own_headers.GIVEN_BY: by})
+
+    async def story() -> None:
+        world = World()
+        await world.begin(unfinished=False)
+        await world.publish(NEXT)
+        client = ClusterClient(world.services, 60.0, Refusing(), await_leader_s=AWAIT_S)
+        with pytest.raises(kind):
+            await client.run_application("0_etl.py", {"runId": "tuesday"})
+        with pytest.raises(UsageError):
+            await client.run_application("0_etl.py", {})
+
+    run_virtual(story())

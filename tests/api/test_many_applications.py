@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -59,9 +59,11 @@ class Led:
 
 
 @contextlib.asynccontextmanager
-async def led(durable: Durable) -> AsyncIterator[Led]:
+async def led(
+    durable: Durable, settings: Mapping[str, str] | None = None, term: int = 2
+) -> AsyncIterator[Led]:
     """Let a leader of a cluster that stays execute what there is."""
-    one = manager({}, ground.services(durable))
+    one = manager(settings, ground.services(durable))
     one.around = replace(
         one.around,
         mains=cast("Any", Mains()),
@@ -69,9 +71,9 @@ async def led(durable: Durable) -> AsyncIterator[Led]:
         chance=random.Random(0),
     )
     leadership = Leadership(
-        2, "s", LeaderRecord(holder=Incarnation(""), term=1, session=""), None, "it died"
+        term, "s", LeaderRecord(holder=Incarnation(""), term=1, session=""), None, "it died"
     )
-    resources = ResourceManager(2, 40.0, one.around.locks, one.around.clock, lambda: None)
+    resources = ResourceManager(term, 40.0, one.around.locks, one.around.clock, lambda: None)
     binding = Binding(None, False, None, session=True)
     dispatcher = Dispatcher(one.around, binding, leadership, resources)
     one.term = LeadingTerm(leadership, resources, dispatcher)

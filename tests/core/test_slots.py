@@ -294,6 +294,26 @@ def test_a_warm_spare_serves_where_a_slot_is_free() -> None:
     assert [offer(A, "tm1/2")] == ask(before, A, BLUE)[1]
 
 
+def test_a_job_waits_for_the_driver_that_has_just_ended_another_rather_than_for_a_spare() -> None:
+    settling = two_apps("1: busy red", "-: warm red", slots=1, spares=1)
+
+    waits, offers = ask(settling, A, RED)
+    clean = two_apps("1: warm red", "-: warm red", slots=1, spares=1).workplaces[TM1]
+    unclean = two_apps("1: ending red", "-: warm red", slots=1, spares=1).workplaces[TM1]
+
+    assert [] == offers
+    assert [offer(A, "tm1/1")] == report(waits, TM1, clean)[1]
+    assert [offer(A, "tm1/2")] == report(waits, TM1, unclean)[1]
+
+
+def test_a_spare_of_another_application_waits_for_no_driver_that_has_just_ended_an_attempt() -> (
+    None
+):
+    before = two_apps("1: busy red", "-: warm blue", slots=1, spares=1)
+
+    assert [offer(A, "tm1/2")] == ask(before, A, BLUE)[1]
+
+
 def test_where_drivers_of_a_purpose_cannot_start_others_are_asked_first() -> None:
     both = report(two_apps(slots=1), TM2, Workplace(1))[0]
     failing = slots.cannot_start(both, TM1, RED.application_id)

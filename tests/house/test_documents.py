@@ -116,7 +116,8 @@ def test_each_command_has_examples_with_flags_that_exist() -> None:
 
 
 def _command(words: list[str]) -> list[str]:
-    return words[1:3] if words[1] in {"cleanup", "cluster", "zookeeper"} else words[1:2]
+    groups = {"artifacts", "cleanup", "cluster", "session", "zookeeper"}
+    return words[1:3] if words[1] in groups else words[1:2]
 
 
 @functools.cache

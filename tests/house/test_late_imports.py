@@ -25,6 +25,7 @@ ALLOWED = {
     ("api/endpoint.py", "module"): START,
     ("api/rest.py", "understudy.api.forwarder"): START,
     ("api/client.py", "httpx"): START,
+    ("api/remote.py", "httpx"): START,
     ("cli/app.py", "understudy.config.secrets"): START,
     ("cli/app.py", "understudy.cli.commands.group"): START,
     ("cli/app.py", "understudy.process.reporter"): START,

@@ -16,12 +16,21 @@ from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
 from understudy.core.ids import application_id
 from understudy.errors import ConfigurationError, LeadershipLost, SubmissionError
+from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
+from understudy.ha.registry import application_document, checkpoints_document, segment_document
 from understudy.jobmanager import dispatcher
 from understudy.jobmanager.dispatcher import Binding
 from understudy.jobmanager.submission import Submission
 from understudy.jobmanager.surroundings import RunEnd
-from understudy.model import ApplicationId, ApplicationStatus, RunId
+from understudy.model import (
+    ApplicationId,
+    ApplicationStatus,
+    Checkpoints,
+    JobId,
+    RunId,
+    Segment,
+)
 from understudy.process import code
 
 RUNS = ("one", "two", "three")
@@ -406,6 +415,71 @@ def test_a_submission_that_fails_harms_nobody_and_is_told_to_who_asked() -> None
 
         assert ["one"] == executed(grant)
         assert not leading.done()
+        leading.cancel()
+
+    run_virtual(main())
+
+
+async def leave_unlinked(durable: Durable) -> set[str]:
+    """Leave what a leader has stored that died before it linked anything; return where."""
+    stores = ground.services(durable)
+    documents = [
+        application_document(stores.register, "application-orphan").create(
+            1, replace(one.body, application_id=of("orphan"))
+        )
+        for one in (await submitted(durable, "one")).values()
+    ]
+    await asyncio.gather(*documents)
+    orphan = Segment(application_id=of("orphan"))
+    await segment_document(stores.register, "jobs-orphan").create(1, orphan)
+    body = Checkpoints(application_id=of("orphan"), job_id=JobId("a" * 32))
+    await checkpoints_document(stores.register, "checkpoints-orphan").create(1, body)
+    directory = layout.application_directory(ground.CLUSTER, "orphan")
+    await stores.storage.publish(f"{directory}/blobs/script", b"main()")
+    return {"application-orphan", "jobs-orphan", "checkpoints-orphan"}
+
+
+async def stored(durable: Durable) -> tuple[set[str], list[str]]:
+    """Return the keys of all documents, and the directories of all applications."""
+    base = layout.application_directory(ground.CLUSTER, "x").rpartition("/")[0]
+    keys = {key for prefix in KINDS for key in await durable.register.keys(prefix)}
+    return keys, await ground.services(durable).storage.names(base)
+
+
+KINDS = ("application-", "jobs-", "checkpoints-")
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["", "beside a damaged one"])
+def test_what_nothing_links_is_removed_after_the_leader_serves(damaged: bool) -> None:
+    async def main() -> None:
+        durable = Durable()
+        orphans = await leave_unlinked(durable)
+        two = await submitted(durable, "two")
+        linked = checkpoints_document(ground.services(durable).register, "checkpoints-linked")
+        await linked.create(1, Checkpoints(application_id=of("two"), job_id=ground.job(1).job_id))
+        plans = ground.services(durable).plans(two["two"])
+        await plans.add(1, replace(ground.job(1), checkpoints="checkpoints-linked"))
+        if damaged:
+            await damage(durable, two["two"].key)
+        grant = Grant(durable, 2, binding(), STAYS)
+        at_first: list[set[str]] = []
+        publish = grant.publish
+
+        async def published() -> None:
+            at_first.append((await stored(durable))[0])
+            await grant.dispatcher.submit(FLIGHTS, RunId("three"))
+            await publish()
+
+        grant.publish = published  # type: ignore[method-assign]
+        leading = await led(grant)
+        keys, directories = await stored(durable)
+
+        assert orphans <= at_first[0], "first it serves"
+        assert orphans & keys == ({"jobs-orphan", "checkpoints-orphan"} if damaged else set())
+        assert ("orphan" in directories) is damaged
+        assert len(directories) == 3 + damaged
+        assert "checkpoints-linked" in keys
+        assert {of("one"), of("two"), of("three")} == set(grant.dispatcher.applications)
         leading.cancel()
 
     run_virtual(main())

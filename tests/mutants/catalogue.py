@@ -245,9 +245,11 @@ MUTANTS = (
     _mutant(
         "an application is linked before its document is there", 7, "ha/application_store.py",
         "        await document.create(term, body)\n"
-        "        link = RegistryLink(document=document.key, run_id=record.run_id)\n"
+        "        link = RegistryLink(document=document.key, run_id=record.run_id, "
+        "request=record.request)\n"
         "        await self._registry.link(term, record.application_id, link)\n",
-        "        link = RegistryLink(document=document.key, run_id=record.run_id)\n"
+        "        link = RegistryLink(document=document.key, run_id=record.run_id, "
+        "request=record.request)\n"
         "        await self._registry.link(term, record.application_id, link)\n"
         "        await document.create(term, body)\n",
         HA + "application_store.py",

@@ -117,7 +117,7 @@ CHECKPOINTS = (
     ),
     mutant(
         "what nothing links is not swept", 5, REGISTRY,
-        "return swept + await self._delete_unlinked(term, CHECKPOINTS_PREFIX, checkpoints)",
+        "return swept + await self.delete_unlinked(term, listed.checkpoints, checkpoints)",
         "return swept",
         ON_STORE,
     ),

@@ -133,9 +133,24 @@ SAFETY = (
         "tests/ha/test_documents.py",
     ),
     mutant(
-        "a sweep believes what an older term may still change", 7, "ha/registry.py",
-        "segment_document(self._register, key).claim(term)",
-        "segment_document(self._register, key).read()",
-        "tests/sim/test_worlds.py::test_a_world_that_has_failed_once_does_not_fail_again",
+        "a new leader removes checkpoints that jobs link", 7, "jobmanager/leftovers.py",
+        "known = frozenset[str]().union(*(keys for keys in linked if keys))",
+        "known = frozenset[str]()",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    mutant(
+        "a new leader takes its time, and then removes what is there", 7,
+        "jobmanager/leftovers.py",
+        "swept = await registry.delete_unlinked(term, documents.applications, ())",
+        "swept = await registry.delete_unlinked(\n"
+        "            term, (await registry.listed()).applications, documents.applications)",
+        "tests/jobmanager/test_many_applications.py",
+    ),
+    mutant(
+        "the first leftovers are removed before the leader serves", 1,
+        "jobmanager/dispatcher.py",
+        "        if not registry.applications:\n            await self._sweep()",
+        "        await self._sweep()",
+        "tests/jobmanager/test_many_applications.py",
     ),
 )  # fmt: skip

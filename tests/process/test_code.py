@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +21,7 @@ from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import Artifact, UploadedArtifact
-from understudy.process import code
+from understudy.process import archives, code
 from understudy.process.disk import Disk
 
 PURE = "gauge-1.0-py3-none-any.whl"
@@ -89,6 +91,56 @@ def test_uploads_are_laid_out_from_where_they_were_uploaded_to(tmp_path: Path) -
     assert "knots" == (target / "files" / PURE / "gauge" / "unit.txt").read_text()
     assert (f"{target}/files/{PURE}",) == code.python_path(str(target), artifacts)[2:]
     assert ["artifacts", "code"] == storage.names("c"), "nothing is copied for the application"
+
+
+@pytest.mark.parametrize("name", ["code.zip", "code.tar.gz"])
+def test_an_archive_of_code_is_unpacked_as_the_directory_of_the_script(
+    tmp_path: Path, name: str
+) -> None:
+    files, packed = {"etl.py": b"x = 1", "steps/a.sql": b"select 1"}, io.BytesIO()
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(packed, "w") as archive_:
+            for path, body in files.items():
+                archive_.writestr(path, body)
+    else:
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            for path, body in files.items():
+                info = tarfile.TarInfo(path)
+                info.size = len(body)
+                tar.addfile(info, io.BytesIO(body))
+    body, storage = packed.getvalue(), LocalStorage(tmp_path / "ha")
+    storage.publish("c/artifacts/1", body)
+    one = UploadedArtifact(
+        artifact_id=name, name=name, digest=digest(body), size=len(body), path="c/artifacts/1",
+        uploaded_at=0, used_at=0,
+    )  # fmt: skip
+    target = code.lay_out(storage, "c", "d", (code.uploaded(one, "app"),))
+
+    assert b"x = 1" == (target / "app" / "etl.py").read_bytes()
+    assert b"select 1" == (target / "app" / "steps" / "a.sql").read_bytes()
+
+
+@pytest.mark.parametrize("paths", [("a.py", "a.py"), ("a", "a/b.py"), ("./a.py", "a.py")])
+def test_an_archive_of_code_whose_members_share_a_place_is_refused(paths: tuple[str, str]) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive_:
+        for path in paths:
+            with warnings.catch_warnings(action="ignore"):
+                archive_.writestr(path, b"")
+
+    with pytest.raises(UsageError, match="two members of it would lie in one place"):
+        archives.code_in("code.zip", packed.getvalue())
+
+
+def test_an_archive_of_code_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "CODE_MEMBERS_MAX", 1)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive_:
+        archive_.writestr("a.py", b"")
+        archive_.writestr("b.py", b"")
+
+    with pytest.raises(UsageError, match=r"code.zip: it has more than 1 members"):
+        archives.code_in("code.zip", packed.getvalue())
 
 
 def test_a_layout_has_the_same_name_wherever_its_content_is_stored() -> None:

@@ -271,3 +271,21 @@ def test_a_build_that_fails_is_told_at_once() -> None:
         task.cancel()
 
     run_virtual(main())
+
+
+def test_a_spare_takes_the_slot_of_a_driver_whose_attempt_has_ended() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(1, 1)
+        task = serving(pool)
+        await pool.keeps("red", "red")
+        first, spare = pool.drivers()
+        pool.run_attempt(first, deploy(), 1)
+        while_it_ran = pool.has_slot(spare)
+        first.deploy = None  # Its attempt has ended; what is left of the attempt is being removed.
+
+        assert not while_it_ran
+        assert pool.has_slot(spare)
+        assert (1, None) == (spare.slot, first.slot)
+        task.cancel()
+
+    run_virtual(main())

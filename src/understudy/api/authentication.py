@@ -12,7 +12,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from understudy.api.tokens import Role, TokenFile, Tokens
+from understudy.api.tokens import Role, TokenFile, Tokens, read_token
 from understudy.config import Configuration, options
 from understudy.rpc.certificates import PemFiles
 from understudy.rpc.secret import read_secret
@@ -43,12 +43,15 @@ class RestSecurity:
     """Further tokens: the option that names a file, the file, and the role of its tokens."""
 
     @classmethod
-    def of(cls, configuration: Configuration) -> RestSecurity:
-        """Return the settings of a configuration.
+    def of(cls, configuration: Configuration, *, asks: bool = False) -> RestSecurity:
+        """Return the settings of a configuration; ``asks``: of a command, which may have a token.
 
         Raises `ConfigurationError` for a bad secret file.
         """
         path = configuration.find(options.SECRET_FILE)
+        bearer = None
+        if asks and (file := configuration.find(options.BEARER_FILE)):
+            bearer = read_token(options.BEARER_FILE.key, file)
         files = None
         if configuration.get(options.REST_SSL):
             files = PemFiles(
@@ -58,7 +61,7 @@ class RestSecurity:
                 configuration.find(options.REST_KEY_PASSWORD),
             )
         return cls(
-            token_of(read_secret(path)) if path else None,
+            bearer or (token_of(read_secret(path)) if path else None),
             files,
             configuration.get(options.REST_CLIENTS),
             configuration.get(options.VERIFY_HOSTNAME),

@@ -10,7 +10,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy.api import checkpoints, directory, ended, failures, own_headers, views
 from understudy.api.authentication import OPEN, RestSecurity
@@ -19,13 +19,16 @@ from understudy.api.views import ApplicationFacts, Json
 from understudy.clock import SystemClock
 from understudy.config import options
 from understudy.errors import (
+    AlreadyEndedError,
     CorruptDataError,
     DataError,
+    DifferentRequestError,
     NoLeaderError,
     NotFoundError,
     StorageError,
     UnderstudyError,
     UnreachableError,
+    UsageError,
 )
 from understudy.ha import permits
 from understudy.ha.layout import cluster_directory, standalone_directory
@@ -35,6 +38,8 @@ from understudy.model import Failure, JobId, LeaderRecord, Tombstone
 
 if TYPE_CHECKING:
     import httpx
+
+T = TypeVar("T")
 
 TRIES_MAX = 50
 PAUSE_S = 0.2
@@ -124,6 +129,19 @@ class ClusterClient:
         """
         return await self._ask_the_next("POST", "/artifacts/upload", file, always=True)
 
+    async def run_application(self, artifact_id: str, body: Json) -> str:
+        """Submit an application; return its id. Its request names the application or the run.
+
+        A repeated request is the same application, so no failover meanwhile does harm. Raises
+        `UsageError` for a request that may not be repeated, `DifferentRequestError`, and
+        `AlreadyEndedError`.
+        """
+        if not body.get("applicationId") and not body.get("runId"):
+            raise UsageError("name the application (applicationId) or the run (runId)")
+        path = f"/artifacts/{artifact_id}/run-application"
+        answer = await self._ask_the_next("POST", path, body, always=True)
+        return str(answer["applicationid"])
+
     @contextlib.asynccontextmanager
     async def permit(self, trigger: str, directory: str) -> AsyncIterator[None]:
         """Let a request name a directory that is not configured: see `understudy.ha.permits`.
@@ -146,6 +164,10 @@ class ClusterClient:
     async def _ask_the_next(
         self, method: str, path: str, body: Content = None, *, always: bool = False
     ) -> Json:
+        """Ask the leader, or the next one; see `_with_the_next`."""
+        return await self._with_the_next(lambda: self._ask(method, path, body), always=always)
+
+    async def _with_the_next(self, ask: Callable[[], Awaitable[T]], *, always: bool = False) -> T:
         """Ask the leader; without one, wait for the next leader as long as a run is unfinished.
 
         ``always``: wait for it although no run is unfinished.
@@ -155,7 +177,7 @@ class ClusterClient:
         until: float | None = None
         while True:
             try:
-                return await self._ask(method, path, body)
+                return await ask()
             except NoLeaderError as error:
                 until = loop.time() + self._await_leader_s if until is None else until
                 if loop.time() >= until:
@@ -168,6 +190,18 @@ class ClusterClient:
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, method: str, path: str, body: Content = None) -> Json:
+        """Return the body of the leader's answer; raise the error of another one."""
+        return _judged(await self._answer(method, path, body))
+
+    async def log(self, application: str, offset: int) -> tuple[bytes, int]:
+        """Return a piece of an application's log, and the offset of the next piece."""
+        path = f"/applications/{application}/log?offset={offset}"
+        answer = await self._with_the_next(lambda: self._answer("GET", path))
+        if not answer.is_success:
+            _judged(answer)
+        return answer.content, int(answer.headers.get(own_headers.NEXT_OFFSET, 0))
+
+    async def _answer(self, method: str, path: str, body: Content = None) -> httpx.Response:
         """Ask the leader; repeat while the leader changes and a next one may come."""
         error: Exception | None = None
         for _ in range(TRIES_MAX):
@@ -189,7 +223,7 @@ class ClusterClient:
                 error = failed
             else:
                 if answer.status_code != 503:
-                    return _judged(answer)
+                    return answer
                 error = None
             await asyncio.sleep(PAUSE_S)
         if error is None:
@@ -403,6 +437,12 @@ def _judged(answer: httpx.Response) -> Json:
     if answer.status_code == 401:
         raise UnderstudyError(
             f"the leader does not take our token: {options.SECRET_FILE.key} must name a file with "
-            "the secret of this cluster"
+            f"the secret of this cluster, or {options.BEARER_FILE.key} (--token-file) one with a "
+            "token"
         )
+    code = body.get("code")
+    if code == AlreadyEndedError.code:
+        raise AlreadyEndedError(message, body["applicationid"], body["status"])
+    if code == DifferentRequestError.code:
+        raise DifferentRequestError(message)
     raise UnderstudyError(message)

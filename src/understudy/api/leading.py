@@ -24,6 +24,7 @@ from understudy.api.hosts import Hosts
 from understudy.api.savepoint_places import SavepointPlaces
 from understudy.api.views import ApplicationFacts, Json
 from understudy.config import Configuration, options
+from understudy.config.brought import BroughtSettings
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.jobmanager.attention import Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
@@ -75,9 +76,8 @@ class ArtifactSettings:
     @classmethod
     def of(cls, configuration: Configuration) -> ArtifactSettings:
         """Return the settings of a configuration."""
-        stays = not configuration.get(options.SHUTDOWN_ON_FINISH)
         return cls(
-            stays and configuration.get(options.UPLOADS),
+            configuration.stays and configuration.get(options.UPLOADS),
             configuration.get(options.ARTIFACT_MAX),
             configuration.get(options.ARTIFACTS_TOTAL_MAX),
             configuration.get(options.ARTIFACT_TTL),
@@ -99,6 +99,7 @@ class RestSettings:
     savepoint_places: SavepointPlaces
     log_files: LogFiles
     artifacts: ArtifactSettings
+    brought: BroughtSettings
     shown: Mapping[str, str]
     """All settings of the JobManager, secrets hidden."""
 
@@ -119,6 +120,7 @@ class RestSettings:
             SavepointPlaces.of(configuration),
             LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX)),
             ArtifactSettings.of(configuration),
+            BroughtSettings(configuration),
             configuration.redacted(),
         )
 

@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.api.own_headers import LOG_SIZE, NEXT_OFFSET
 from understudy.config import options
 from understudy.errors import NotFoundError
 from understudy.process.reporter import CLUSTER
 
 PIECE_BYTES_MAX = 1 << 20
 """Size of one answer: more than a terminal shows, and little memory for the leader."""
-
-NEXT_OFFSET = "x-understudy-next-offset"
-LOG_SIZE = "x-understudy-log-size"
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from understudy.api.rest_artifacts import ArtifactRoutes
 from understudy.api.rest_cleanup import CleanupRoutes
 from understudy.api.rest_cluster import HA_STATUS, ClusterRoutes
 from understudy.api.rest_jobs import CheckpointRoutes, JobRoutes
+from understudy.api.rest_runs import RunRoutes, minted
 from understudy.api.rest_savepoints import SavepointRoutes
 from understudy.errors import (
     ArtifactInUse,
@@ -55,7 +56,7 @@ HANDED_BACK = ("content-type", "retry-after", "x-content-type-options")
 
 ROOMS = (
     *(ClusterRoutes, ApplicationRoutes, JobRoutes),
-    *(CheckpointRoutes, SavepointRoutes, CleanupRoutes, ArtifactRoutes),
+    *(CheckpointRoutes, SavepointRoutes, CleanupRoutes, ArtifactRoutes, RunRoutes),
 )
 """Who answers while this JobManager leads."""
 
@@ -200,6 +201,7 @@ class Rest:
             {
                 HANDED_ON: self._manager.me.name,
                 own_headers.MEANT_FOR: leader.holder,
+                own_headers.ID: minted(request),
                 **audit.passed_on(request.scope),
             },
             is_upload=is_upload,

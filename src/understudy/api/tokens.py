@@ -174,6 +174,20 @@ class Tokens:
             file.refresh()
 
 
+def read_token(option: str, path: str) -> str:
+    """Return the token of a file that holds one, alone or behind a name.
+
+    Raises `ConfigurationError`, which names the option and the file, never what it holds.
+    """
+    words = read_private(option, path).decode("latin-1").split()
+    if len(words) not in {1, 2} or not _TOKEN.fullmatch(words[-1]):
+        raise ConfigurationError(
+            f"{option}: {path}: expected one token, alone or behind a name, as `understudy token "
+            "--new NAME` prints it"
+        )
+    return words[-1]
+
+
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a person who has a token."""
     return bool(_NAME.fullmatch(text)) and text not in _OURS

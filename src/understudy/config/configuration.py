@@ -108,6 +108,11 @@ class Configuration:
         return self.get(options.HA_TYPE).upper() == NONE
 
     @property
+    def stays(self) -> bool:
+        """Return whether the cluster stays when its applications have ended."""
+        return self.get(options.SESSION) or not self.get(options.SHUTDOWN_ON_FINISH)
+
+    @property
     def backend(self) -> Backend:
         """Return what ``high-availability.type`` names; raises `ConfigurationError`."""
         return backends.declared(self.get(options.HA_TYPE))
@@ -215,6 +220,11 @@ class Configuration:
         security.check(self)
 
     def _check_standalone(self) -> None:
+        if self.is_standalone and self.get(options.SESSION):
+            raise ConfigurationError(
+                f"{options.SESSION.key} is true, and {options.HA_TYPE.key} is {NONE}: what a "
+                "session has taken would be lost with its JobManager; choose another type"
+            )
         if not self.is_standalone:
             self.warnings += [
                 f"{option.key} does nothing here: leaders are found by retrieval"

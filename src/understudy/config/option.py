@@ -287,6 +287,17 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in re.split("[;,]", text) if word.strip())
 
 
+def _http_urls(text: str) -> tuple[str, ...]:
+    found = tuple(_http_url(word) for word in words(text))
+    if not found:
+        raise ValueError("the address of a JobManager, such as 'http://host:8081'")
+    for one in found:
+        parts = urlsplit(one)
+        if parts.query or parts.fragment or parts.username is not None:
+            raise ValueError(f"{parts.scheme}://host:port, without a user, '?' and '#'")
+    return found
+
+
 TEXT = Kind("String", _text)
 REQUIREMENTS = Kind("Lines of text", _requirements)
 PLACE = Kind("String", _place)
@@ -306,6 +317,7 @@ LONG_PERIOD = Kind("Duration (1 s or more)", _long_period)
 SIZE = Kind("MemorySize", _size)
 PORTS = Kind("Ports", _ports, takes_lists=True)
 HTTP_URL = Kind("URL (http or https)", _http_url)
+URLS = Kind("List of URLs (http or https)", _http_urls, takes_lists=True)
 WORDS = Kind("List<String>", words, takes_lists=True)
 CLASS_NAMES = Kind("List of class names", _class_names, takes_lists=True)
 PAIRS = Kind("Map", words, takes_lists=True, takes_maps=True)

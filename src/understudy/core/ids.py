@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from understudy.model import ApplicationId, Incarnation, JobId
 
+RUN_ID_MAX = 64
+"""Most characters of a run id."""
+
+_HEX32 = re.compile(r"[0-9a-f]{32}")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def is_hex32(text: str) -> bool:
+    """Return whether a text is written as the ids of applications and jobs are."""
+    return bool(_HEX32.fullmatch(text))
+
+
+def is_run_id(text: str) -> bool:
+    """Return whether a person may name a run so."""
+    return len(text) <= RUN_ID_MAX and bool(_RUN_ID.fullmatch(text))
+
 
 def application_id(cluster_id: str, run_id: str) -> ApplicationId:
-    """Return the id of a run's application: a digest of the cluster's id and the run's."""
+    """Return the id of a run's application: a digest of the cluster's id and the run's.
+
+    A run id that is written as an id is the application's id: clients choose ids, as in Flink.
+    """
+    if is_hex32(run_id):
+        return ApplicationId(run_id)
     return ApplicationId(_hex32("application", cluster_id, run_id))
 
 

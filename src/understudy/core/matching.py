@@ -55,6 +55,11 @@ def check_name(name: object) -> str:
     return name
 
 
+def is_application_name(name: str) -> bool:
+    """Return whether an application may have this name: it appears in tables, logs and pages."""
+    return name.isprintable() and bool(name.strip()) and len(name.encode()) <= NAME_BYTES_MAX
+
+
 def name_of(function: object, name: str | None) -> str:
     """Return a job's name: the given one, else the function's; a lambda needs a given name."""
     if name is not None:

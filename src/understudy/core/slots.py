@@ -283,7 +283,14 @@ class _Floor:
         )
         if not free:
             return None
-        ways = (self._warm, self._coming, self._empty, self._of_others)
+        ways = (
+            self._in_slot,
+            self._settling,
+            self._spare,
+            self._coming,
+            self._empty,
+            self._of_others,
+        )
         failing = self._ledger.failing
         sound = [name for name in free if (name, request.purpose) not in failing]
         for names in (sound, free):
@@ -311,18 +318,29 @@ class _Floor:
             found.append(purpose)
         return tuple(found)
 
-    def _warm(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
-        """Take a warm driver of this purpose, out of a slot rather than a spare."""
-        fitting = [
-            seat
-            for seat in self._idle[name]
-            if seat.state is DriverState.WARM and seat.purpose in (purpose, ANY)
-        ]
-        if not fitting:
-            return None
-        best = min(fitting, key=lambda seat: seat.slot is None)
-        self._idle[name].remove(best)
-        return best.driver
+    def _in_slot(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
+        """Take a warm driver of this purpose that has a slot."""
+        for seat in self._idle[name]:
+            if seat.state is DriverState.WARM and seat.slot and seat.purpose in (purpose, ANY):
+                self._idle[name].remove(seat)
+                return seat.driver
+        return None
+
+    def _settling(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
+        """Wait for a driver whose attempt has just ended: it is warm, or ending, in a moment."""
+        for seat in self._idle[name]:
+            if seat.state is DriverState.BUSY and seat.slot and seat.purpose in (purpose, ANY):
+                self._idle[name].remove(seat)
+                return NOBODY
+        return None
+
+    def _spare(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
+        """Take a warm spare of this purpose."""
+        for seat in self._idle[name]:
+            if seat.state is DriverState.WARM and seat.purpose in (purpose, ANY):
+                self._idle[name].remove(seat)
+                return seat.driver
+        return None
 
     def _coming(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
         """Take a driver of this purpose that is going to be warm."""

@@ -100,7 +100,7 @@ class ApplicationStore:
         )
         document = application_document(self._register, f"{APPLICATION_PREFIX}{nonce()}")
         await document.create(term, body)
-        link = RegistryLink(document=document.key, run_id=record.run_id)
+        link = RegistryLink(document=document.key, run_id=record.run_id, request=record.request)
         await self._registry.link(term, record.application_id, link)
         return StoredApplication(document, body)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -63,6 +64,15 @@ _log = logging.getLogger(__name__)
 def nonce() -> str:
     """Return a unique part for a new key."""
     return uuid.uuid4().hex[:16]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The keys of all documents beside the registry, at one moment."""
+
+    applications: tuple[str, ...]
+    segments: tuple[str, ...]
+    checkpoints: tuple[str, ...]
 
 
 class Registry:
@@ -165,6 +175,14 @@ class Registry:
         """Delete the registry; only if the cluster's id will not be used again."""
         await self._document.delete(term)
 
+    async def listed(self) -> Listed:
+        """Return the keys of all documents that there are now, linked or not."""
+        return Listed(
+            tuple(await self._register.keys(APPLICATION_PREFIX)),
+            tuple(await self._register.keys(SEGMENT_PREFIX)),
+            tuple(await self._register.keys(CHECKPOINTS_PREFIX)),
+        )
+
     async def sweep(self, term: Term) -> list[str]:
         """Delete unlinked documents; return their keys.
 
@@ -172,8 +190,9 @@ class Registry:
         some may be its own. While a segment is unreadable, all checkpoints stay.
         """
         body = await self._document.claim(term)
+        listed = await self.listed()
         applications = {link.document for link in body.applications.values()}
-        swept = await self._delete_unlinked(term, APPLICATION_PREFIX, applications)
+        swept = await self.delete_unlinked(term, listed.applications, applications)
         try:
             found = await in_batches(
                 sorted(applications), lambda key: application_document(self._register, key).read()
@@ -183,7 +202,7 @@ class Registry:
         if None in found:
             return swept
         segments = {key for application in found if application for key in application.segments}
-        swept += await self._delete_unlinked(term, SEGMENT_PREFIX, segments)
+        swept += await self.delete_unlinked(term, listed.segments, segments)
         try:
             # A claim, not a read: an older term must not link checkpoints after their removal.
             jobs = await in_batches(
@@ -192,11 +211,17 @@ class Registry:
         except (DataError, NotFoundError):
             return swept
         checkpoints = {entry.checkpoints for segment in jobs for entry in segment.jobs.values()}
-        return swept + await self._delete_unlinked(term, CHECKPOINTS_PREFIX, checkpoints)
+        return swept + await self.delete_unlinked(term, listed.checkpoints, checkpoints)
 
-    async def _delete_unlinked(self, term: Term, prefix: str, linked: set[str]) -> list[str]:
+    async def delete_unlinked(
+        self, term: Term, listed: Iterable[str], linked: Collection[str]
+    ) -> list[str]:
+        """Delete those of the listed documents that nothing links; return their keys.
+
+        Damaged documents stay.
+        """
         swept = []
-        for key in await self._register.keys(prefix):
+        for key in listed:
             if key in linked:
                 continue
             try:

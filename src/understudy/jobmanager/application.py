@@ -35,6 +35,7 @@ from understudy.jobmanager.main_process import MainProcess
 from understudy.jobmanager.main_queue import MainQueue, Turn
 from understudy.model import (
     ApplicationDocument,
+    ApplicationRecord,
     ApplicationResult,
     ApplicationResultEntry,
     ApplicationStatus,
@@ -280,7 +281,7 @@ class Application:
             application_id=record.application_id,
             run_id=record.run_id,
             target=record.target,
-            script=record.script,
+            script=_script_in(root, record),
             args=record.args,
             cwd=record.cwd,
             code=root,
@@ -307,6 +308,7 @@ class Application:
             main.process.kill("main has ended")
         death = await asyncio.shield(main.process.death)
         main.link.close()
+        self.requests.settled.set()
         if self._main is main:
             self._main = None
         if ended is not None and ended.failure is None:
@@ -350,7 +352,17 @@ class Application:
         return body.once[name]
 
     def _returned(self) -> life.Event:
-        """Return the event for a normal return of ``main``: a failure if savepoints are unused."""
+        """Return the event for a normal return of ``main``.
+
+        A failure if savepoints are unused, or the one job is missing.
+        """
+        if self.record.single_job and not self.jobs.entries:
+            message = (
+                "main has ended without a job: this application was submitted as one of exactly "
+                "one job (/run); /run-application takes any number"
+            )
+            now = self.context.clock.wall()
+            return life.MainRaised(Failure(type="SubmissionError", message=message, time=now))
         names = {entry.name for entry in self.jobs.entries.values()}
         missing = [
             one
@@ -444,3 +456,14 @@ class Application:
             name=self.record.name,
             status=self.status.value,
         )
+
+
+def _script_in(root: str, record: ApplicationRecord) -> str:
+    """Return the script's path: of an uploaded one, where it is laid out, with what is beside it.
+
+    Empty for a module and for a function.
+    """
+    script = record.script
+    if not script or script.startswith("/") or "://" in script:
+        return script
+    return f"{root}/{code.APP}/{record.target}"

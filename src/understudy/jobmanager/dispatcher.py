@@ -21,7 +21,13 @@ from msgspec.structs import replace
 from understudy.core import recovery
 from understudy.core.ids import application_id
 from understudy.core.recovery import AnswerRun, Bygone, Continue, SubmitRun
-from understudy.errors import DataError, LeadershipLost, SubmissionError
+from understudy.errors import (
+    AlreadyEndedError,
+    DataError,
+    DifferentRequestError,
+    LeadershipLost,
+    SubmissionError,
+)
 from understudy.ha import coordination, layout, permits
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
@@ -29,6 +35,7 @@ from understudy.jobmanager import attention
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems
 from understudy.jobmanager.layouts import Layouts
+from understudy.jobmanager.leftovers import Leftovers
 from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
@@ -47,6 +54,7 @@ from understudy.jobmanager.surroundings import (
 )
 from understudy.model import (
     ApplicationId,
+    ApplicationStatus,
     JobId,
     LeadershipSpan,
     RegistryBody,
@@ -101,7 +109,8 @@ class Dispatcher:
         self._group: asyncio.TaskGroup | None = None
         self._accepts = False
         """Whether applications may be submitted."""
-        self._submissions: dict[ApplicationId, asyncio.Task[None]] = {}
+        self._submissions: dict[ApplicationId, tuple[asyncio.Task[None], str]] = {}
+        """What is being stored, with the digest of its request."""
         self._sweeping = asyncio.Lock()
         self._end: RunEnd | None = None
         """How the own run has ended."""
@@ -155,18 +164,20 @@ class Dispatcher:
         except DataError as error:
             self.attention["registry"] = f"{error}: {attention.REGISTRY_WAY_OUT}"
             return await self._wait_for_the_registry(publish)
+        leftovers = await Leftovers.listed(services)
         self.registry = registry = await self._note_grant(registry)
         recovered = await services.applications.recover(term, registry)
         if recovered.damaged:
             await self._refuse_if_deposed()
-        await self._sweep()
+        if not registry.applications:
+            await self._sweep()
         ended = await self._begin(registry, recovered)
         if ended and not self._stays:
             return ended
         if not ended and not self.applications and not self._binding.session:
             await publish()
             return None
-        return await self._lead(publish, ended)
+        return await self._lead(publish, ended, leftovers.besides(registry, recovered))
 
     @property
     def _stays(self) -> bool:
@@ -237,7 +248,9 @@ class Dispatcher:
             own_settings=self._binding.session,
         )
 
-    async def _lead(self, publish: Publish, ended: RunEnd | None) -> RunEnd | None:
+    async def _lead(
+        self, publish: Publish, ended: RunEnd | None, leftovers: Leftovers
+    ) -> RunEnd | None:
         """Lead until all applications have ended, or for ever; return how the own run ended."""
         recovered = list(self.applications.values())
         async with asyncio.TaskGroup() as self._group:
@@ -250,6 +263,7 @@ class Dispatcher:
                 await publish()
                 background.append(asyncio.create_task(self._note_takeovers(recovered)))
                 background.append(asyncio.create_task(self._sweep_locks(recovered)))
+                background.append(asyncio.create_task(self._remove(leftovers, recovered)))
                 if ended:
                     await self._around.report_end(ended)
                 if self._stays:
@@ -257,7 +271,7 @@ class Dispatcher:
                 await self._all_ended()
             finally:
                 self._accepts = False
-                works = [*background, *self._submissions.values()]
+                works = [*background, *(storing for storing, _ in self._submissions.values())]
                 for work in works:
                     work.cancel()
                 await asyncio.gather(*works, return_exceptions=True)
@@ -339,6 +353,14 @@ class Dispatcher:
 
         self.registry = await self._around.services.registry.record(term, change)
 
+    async def _remove(self, leftovers: Leftovers, recovered: list[LinkedApplication]) -> None:
+        """Remove what nothing linked at the grant, while applications run."""
+        services, term = self._around.services, self._leadership.term
+        try:
+            await leftovers.remove(services, term, recovered)
+        except (OSError, TimeoutError, DataError) as error:
+            _log.warning("the sweep is left to the next leader: %s", error)
+
     async def _sweep_locks(self, recovered: list[LinkedApplication]) -> None:
         """Remove the locks of dead processes that no intent names."""
         needed = {self._around.me}
@@ -396,33 +418,47 @@ class Dispatcher:
     async def submit(self, submission: Submission, run_id: RunId) -> ApplicationId:
         """Execute an application; return its id once it is durable.
 
-        One that is there already is not stored again, whatever ``submission`` is: who asks again
-        because an answer was lost gets the same answer. Raises `SubmissionError`, also for a run
-        that has ended, `ConfigurationError`, or `LeadershipLost`.
+        Who asks again because an answer was lost gets the same answer. Raises
+        `DifferentRequestError` for an unfinished run that was submitted by another request,
+        `AlreadyEndedError`, other `SubmissionError`s, `ConfigurationError`, or `LeadershipLost`.
         """
         application = application_id(self._around.services.cluster_id, run_id)
-        if application in self.applications:
+        if self.is_submitted(run_id, submission.request):
             return application
         if not self._accepts:
             raise LeadershipLost("this leader does not take applications any more, or not yet")
-        self._refuse_ended(run_id)
-        storing = self._submissions.get(application)
-        if storing is None:
+        known = self._submissions.get(application)
+        if known is None:
             storing = asyncio.create_task(self._put(submission, run_id))
-            self._submissions[application] = storing
+            known = self._submissions[application] = (storing, submission.request)
             storing.add_done_callback(functools.partial(self._stored, application))
+        storing, request = known
+        _refuse_other(run_id, request, submission.request)
         await asyncio.shield(storing)  # Another client may wait for the same.
         return application
 
-    def _refuse_ended(self, run_id: RunId) -> None:
+    def is_submitted(self, run_id: RunId, request: str) -> bool:
+        """Return whether an unfinished application is there that this request has submitted.
+
+        Raises `DifferentRequestError` and `AlreadyEndedError` as `submit` does.
+        """
+        application = application_id(self._around.services.cluster_id, run_id)
+        linked = self.applications.get(application)
+        if linked is None:
+            self._refuse_ended(run_id, application)
+            return False
+        if ended := linked.ended_as:
+            raise _already_ended(run_id, application, ended)
+        _refuse_other(run_id, linked.link.request, request)
+        return True
+
+    def _refuse_ended(self, run_id: RunId, application: ApplicationId) -> None:
         registry = self._around.services.registry.seen
         body = registry[0] if registry else None
         stone = body.tombstones.get(run_id) if body else None
         status = stone.status if stone else body.ended.get(run_id) if body else None
         if status:
-            raise SubmissionError(
-                f"run {run_id} has ended, it is {status.value}: submit with another id"
-            )
+            raise _already_ended(run_id, application, status)
 
     def _stored(self, application: ApplicationId, storing: asyncio.Task[None]) -> None:
         del self._submissions[application]
@@ -433,7 +469,8 @@ class Dispatcher:
     async def _put(self, submission: Submission, run_id: RunId) -> None:
         """Store an application, and begin to execute it."""
         services, term = self._around.services, self._leadership.term
-        if self._binding.session:  # Bad settings are refused before anything is stored.
+        if self._binding.session or submission.request:
+            # Bad settings are refused before anything is stored.
             self._around.configuration.with_settings(submission.configuration)
         async with self._sweeping:
             directory = services.applications.new_directory()
@@ -452,7 +489,7 @@ class Dispatcher:
             "store an application", lambda: services.applications.put(term, record, directory)
         )
         _log.info("run %s of %s begins", run_id, submission.name)
-        link = RegistryLink(document=stored.key, run_id=run_id)
+        link = RegistryLink(document=stored.key, run_id=run_id, request=record.request)
         identity = stored.body.application_id
         linked = LinkedApplication(identity, link, stored, self._context(), self._alone)
         self.applications[identity] = linked
@@ -526,3 +563,18 @@ class Dispatcher:
             functools.partial(attention.registry_is_damaged, self._around.services)
         )
         raise LeadershipLost("what was damaged can be read again: it is recovered again")
+
+
+def _refuse_other(run_id: RunId, before: str, request: str) -> None:
+    if before != request:
+        raise DifferentRequestError(
+            f"run {run_id} is unfinished, and was submitted with other content: submit with "
+            "another id"
+        )
+
+
+def _already_ended(
+    run_id: RunId, application: ApplicationId, status: ApplicationStatus
+) -> AlreadyEndedError:
+    message = f"run {run_id} has ended, it is {status.value}: submit with another id"
+    return AlreadyEndedError(message, application, status.value)

@@ -6,6 +6,7 @@ their submission: so several results are read at once, and sent to ``main`` befo
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import dropwhile, islice
@@ -14,10 +15,16 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from understudy.core import job, recovery
-from understudy.errors import DataError, LostDataError, NotFoundError, StorageError
+from understudy.errors import (
+    DataError,
+    LostDataError,
+    NotFoundError,
+    StorageError,
+    SubmissionError,
+)
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.jobmanager.application_jobs import ApplicationJobs
-from understudy.model import JobEntry, JobId, JobStatus, Outcome, Pointer
+from understudy.model import Failure, JobEntry, JobId, JobStatus, Outcome, Pointer
 from understudy.process.persist import persist
 from understudy.rpc.messages import Submit
 
@@ -33,6 +40,10 @@ class JobRequests:
     def __init__(self, jobs: ApplicationJobs) -> None:
         self._jobs = jobs
         self._context = jobs.context
+        self.settled = asyncio.Event()
+        """Set once ``main`` has waited for a job, or has ended."""
+        self.has_refused = False
+        """Whether ``main`` has submitted a second job where one is due."""
 
     async def submit(self, request: Submit) -> bool:
         """Store a new job, or match a known one and bring its plan up to date."""
@@ -52,6 +63,7 @@ class JobRequests:
         return True
 
     async def _add(self, request: Submit, plan: Pointer) -> JobEntry:
+        self._refuse_second(request)
         plans, term = self._context.plans, self._context.term
         entry = JobEntry(
             job_id=request.job_id,
@@ -66,6 +78,20 @@ class JobRequests:
         await _write("store a job", lambda: plans.add(term, entry))
         self._jobs.employ(job.submitted(entry.job_id), entry)
         return entry
+
+    def _refuse_second(self, request: Submit) -> None:
+        """Raise `SubmissionError`, and end the application, for a second job where one is due."""
+        first = next(iter(self._jobs.entries.values()), None)
+        if first is None or not self._context.record.single_job:
+            return
+        message = (
+            f"main has submitted job {request.name!r} beside {first.name!r}: this application was "
+            "submitted as one of exactly one job (/run); /run-application takes any number"
+        )
+        failure = Failure(type="SubmissionError", message=message, time=self._context.clock.wall())
+        self.has_refused = True
+        self._jobs.broken(failure)
+        raise SubmissionError(message)
 
     async def _bring_up_to_date(self, entry: JobEntry, request: Submit, plan: Pointer) -> JobEntry:
         """Point the job's next attempt to the plan and limits that this deployment has submitted.
@@ -99,6 +125,7 @@ class JobRequests:
 
     async def outcome(self, job_id: JobId) -> Outcome:
         """Wait for the job's end, then read its result from storage."""
+        self.settled.set()
         entry = self._jobs.entry(job_id)
         if entry.result is None:
             await self._jobs.masters[job_id].done.wait()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -27,8 +27,10 @@ from understudy.jobmanager.surroundings import TermContext
 from understudy.model import (
     ApplicationId,
     ApplicationRecord,
+    ApplicationStatus,
     Failure,
     Incarnation,
+    JobId,
     RegistryLink,
     RunId,
     Tombstone,
@@ -68,6 +70,12 @@ class LinkedApplication:
         """Set once no older term can write its documents, or it is parked."""
         self.settled = asyncio.Event()
         """Set once what TaskManagers report of its attempts can be judged, or need not be."""
+        self.executed = asyncio.Event()
+        """Set while `application` is there."""
+        self.over = asyncio.Event()
+        """Set once it has ended and is cleaned up, and where this term ends before that."""
+        self.tombstone: Tombstone | None = None
+        """What is left of it; None before that."""
         self.failure: Failure | None = None
         """Why it failed."""
         self._stored = stored
@@ -83,6 +91,17 @@ class LinkedApplication:
         return RunId(self.link.run_id)
 
     @property
+    def ended_as(self) -> ApplicationStatus | None:
+        """Return the state in which it has ended; None while it has not, or is parked."""
+        result = self._stored.body.result if self._stored else None
+        return result.status if result else None
+
+    @property
+    def jobs(self) -> Iterable[JobId]:
+        """Return its jobs, in the order of their submission, as far as they are known."""
+        return self._plans.entries if self._plans else ()
+
+    @property
     def parked(self) -> str:
         """Return why it is parked; empty if it is not."""
         return self._context.attention.get(self.application_id, "")
@@ -94,6 +113,12 @@ class LinkedApplication:
         intents = (entry.intent for entry in self._plans.entries.values() if not entry.result)
         return frozenset(intent.taskmanager for intent in intents if intent)
 
+    def checkpoints(self) -> frozenset[str] | None:
+        """Return the keys of its jobs' checkpoints; None while unknown."""
+        if self._plans is None or self.parked:
+            return None
+        return frozenset(entry.checkpoints for entry in self._plans.entries.values())
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def live(self) -> Tombstone:
@@ -102,7 +127,8 @@ class LinkedApplication:
         try:
             while True:
                 try:
-                    return await self._attend()
+                    self.tombstone = await self._attend()
+                    return self.tombstone
                 except Exception as error:
                     failures += 1
                     damaged = await self._park(error)
@@ -113,6 +139,7 @@ class LinkedApplication:
                 _log.info("run %s is recovered again", self.run_id)
         finally:
             self._no_takeover()
+            self.over.set()
 
     def _no_takeover(self) -> None:
         if not self.taken_over.done():
@@ -127,6 +154,7 @@ class LinkedApplication:
             raise error
         await attention.refuse_if_deposed(context.around.services, context.term)
         self.application = self.cleanup = self._stored = self._plans = None
+        self.executed.clear()
         why = str(damage) if damage else f"{type(first).__name__}: {first}; it is tried again"
         needs = attention.application_needs if damage else attention.application_fails
         context.attention[self.application_id] = needs(self.link, why)
@@ -149,6 +177,7 @@ class LinkedApplication:
         stored = self._stored
         if stored is None:
             stored = await services.applications.claim(context.term, self.application_id, self.link)
+            self._stored = stored
         plans = services.plans(stored)
         await self._change(stored, plans)
         self._plans = plans
@@ -205,6 +234,7 @@ class LinkedApplication:
             context.leadership.lost_at,
         )
         self.application = application
+        self.executed.set()
         background = [
             asyncio.create_task(_clean_ended_jobs(application, cleanup)),
             asyncio.create_task(self._note_takeover(application)),

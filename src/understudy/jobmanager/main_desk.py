@@ -9,9 +9,9 @@ from understudy.core import matching
 from understudy.core.matching import Assignment
 from understudy.errors import (
     InvalidValueError,
-    JobNameError,
     NotFoundError,
     ResultUnavailable,
+    SubmissionError,
     TooLargeError,
 )
 from understudy.model import JobId, JobStatus, Outcome
@@ -26,7 +26,8 @@ class Jobs(Protocol):
     async def submit(self, request: Submit) -> bool:
         """Accept a job, durably; False for a new job without a plan.
 
-        Raises `DataError` where the stored jobs are damaged or gone.
+        Raises `SubmissionError` for a job that the application may not have, and `DataError` where
+        the stored jobs are damaged or gone.
         """
         ...
 
@@ -122,7 +123,7 @@ class MainDesk:
         except (
             NotFoundError,
             ResultUnavailable,
-            JobNameError,
+            SubmissionError,
             InvalidValueError,
             TooLargeError,
         ) as error:

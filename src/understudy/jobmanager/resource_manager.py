@@ -227,6 +227,8 @@ class ResourceManager:
     def _enter(self, ledger: Ledger, offers: list[Offer]) -> None:
         """Keep the new ledger, and tell jobs and TaskManagers what it means for them."""
         self._ledger = ledger
+        if not ledger.queues:
+            self._places = ledger, {}  # Else an old ledger would be kept until somebody asks.
         for offer in offers:
             tenant = self._tenants[ledger.given[offer.job_id].purpose.application_id]
             tenant.inboxes[offer.job_id].enqueue(job.Offered(offer.placement))

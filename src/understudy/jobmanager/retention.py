@@ -128,18 +128,25 @@ def tombstones_directory(services: HighAvailabilityServices) -> str:
 
 
 async def sweep_tombstones(
-    services: HighAvailabilityServices, term: Term, registry: RegistryBody, recovered: Recovered
+    services: HighAvailabilityServices,
+    term: Term,
+    registry: RegistryBody,
+    recovered: Recovered,
+    names: list[str] | None = None,
 ) -> None:
     """Remove files of tombstones that nothing links.
 
     ``term`` has claimed ``registry`` and ``recovered``: no older term can link its file any more,
-    however long this leader is paused. Files of later terms stay.
+    however long this leader is paused. Files of later terms stay. ``names``: the files that were
+    there by then; None where no application runs, so that no file is about to be linked.
     """
     directory = tombstones_directory(services)
     named = {stone.file.path for stone in registry.tombstones.values()}
     named |= {one.body.tombstone.path for one in recovered.sound if one.body.tombstone}
     unknown = {registry.applications[damaged].run_id for damaged in recovered.damaged}
-    for name in await services.storage.names(directory):
+    if names is None:
+        names = await services.storage.names(directory)
+    for name in names:
         path, written = f"{directory}/{name}", layout.tombstone_of(name)
         if written is None or path in named:
             continue

@@ -12,6 +12,7 @@ from understudy.ha.blobs import BlobStore
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
     ApplicationRecord,
+    Artifact,
     RunId,
     SessionProfile,
     StartFrom,
@@ -39,6 +40,14 @@ class Submission:
     savepoints: tuple[StartFrom, ...] = ()
     as_job: bool = False
     """Run it whole as one job."""
+    single_job: bool = False
+    """``main`` has to submit exactly one job."""
+    uploaded: tuple[Artifact, ...] = ()
+    """Files that lie in storage already."""
+    uploads: tuple[str, ...] = ()
+    """Ids of the uploaded artifacts that must stay while the application is unfinished."""
+    request: str = ""
+    """Digest of the request that it comes from; empty for one that a process brings."""
 
     def store(
         self, services: HighAvailabilityServices, run_id: RunId, directory: str, now: float
@@ -46,7 +55,7 @@ class Submission:
         """Store all files, and return the record that points to them. Blocking."""
         blobs = BlobStore(services.storage.blocking, services.locations.cluster, directory)
         files = requirements.with_configured(self.files, self.configuration)
-        artifacts = code.store(blobs, files)
+        artifacts = (*code.store(blobs, files), *self.uploaded)
         return ApplicationRecord(
             application_id=application_id(services.cluster_id, run_id),
             run_id=run_id,
@@ -63,6 +72,9 @@ class Submission:
             python=platform.python_version(),
             submitted_at=now,
             as_job=self.as_job,
+            single_job=self.single_job,
+            uploads=self.uploads,
+            request=self.request,
         )
 
 

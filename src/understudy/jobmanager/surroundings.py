@@ -71,7 +71,7 @@ class DispatcherSettings:
             Strategy.of(configuration),
             CheckpointSettings.of(configuration),
             CleanupSettings.of(configuration),
-            configuration.get(options.SHUTDOWN_ON_FINISH),
+            not configuration.stays,
             configuration.get(options.TOMBSTONE_TTL),
             configuration.get(options.REDACTED_KEYS),
             configuration.get(options.RESULT_MAX_SIZE),
@@ -121,11 +121,13 @@ class TermContext:
     """Changes of a person to the run that was unfinished when the process was started."""
 
     own_settings: bool = False
-    """Whether applications bring settings of their own, over those of the cluster."""
+    """Whether all applications bring settings of their own, over those of the cluster; else only
+    those do that were submitted by a request."""
 
     def settings_of(self, record: ApplicationRecord) -> DispatcherSettings:
         """Return the settings that an application is executed with."""
-        if not self.own_settings or not record.configuration:
+        brings = self.own_settings or record.request
+        if not brings or not record.configuration:
             return self.settings
         return DispatcherSettings.of(self.around.configuration.with_settings(record.configuration))
 

@@ -18,6 +18,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +38,10 @@ WHEEL_MEMBERS_MAX, WHEEL_BYTES_MAX = 100_000, 8 << 30
 """The largest known wheels have 15,000 files and 4 GB."""
 
 WHEEL = ".whl"
+
+CODE_MEMBERS_MAX, CODE_BYTES_MAX = 10_000, 64 << 20
+"""An archive with a script and its modules is held in memory; anything larger is a wheel, or data.
+"""
 
 UPLOADS = (".py", ".zip", WHEEL, ".tar.gz", ".tgz")
 """What people upload."""
@@ -64,17 +69,22 @@ _UNREADABLE = (
 
 def check_wheel(path: Path) -> None:
     """Raise `UsageError` unless this Python can use the unpacked wheel."""
+    check_wheel_fits(path.name, f"--py-files {path}")
+    _check_wheel_members(path)
+
+
+def check_wheel_fits(name: str, shown: str) -> None:
+    """Raise `UsageError` unless a wheel of this name was built for this Python."""
     try:
-        *_, tags = parse_wheel_filename(path.name)
+        *_, tags = parse_wheel_filename(name)
     except InvalidWheelFilename as error:
-        raise UsageError(f"--py-files {path}: {path.name} is not a wheel's name") from error
+        raise UsageError(f"{shown}: {name} is not a wheel's name") from error
     if tags.isdisjoint(sys_tags()):
         built = ", ".join(sorted(str(tag) for tag in tags))
         raise UsageError(
-            f"--py-files {path}: was built for {built}, which the Python of this machine cannot "
-            "use: bring a wheel for this platform, or a pure one (py3-none-any)"
+            f"{shown}: was built for {built}, which the Python of this machine cannot use: bring a "
+            "wheel for this platform, or a pure one (py3-none-any)"
         )
-    _check_wheel_members(path)
 
 
 def check_archive(flag: str, path: Path, alias: str) -> None:
@@ -155,14 +165,74 @@ def unpack_wheel(body: bytes, target: Path) -> None:
         raise UsageError(f"{target.name}: cannot be unpacked: {error}") from error
 
 
-def python_sources(path: Path) -> dict[str, bytes]:
+def code_in(name: str, body: bytes) -> dict[str, bytes]:
+    """Return the files of an archive with a script and the modules beside it, by their paths.
+
+    Raises `UsageError` for an archive that holds anything else, or too much.
+    """
+    is_tar = not body.startswith(b"PK")
+    try:
+        look = members.Look(len(body), CODE_MEMBERS_MAX, CODE_BYTES_MAX)
+        of = members.of_tar if is_tar else members.of_zip
+        for member in of(io.BytesIO(body)):
+            look.take(member)
+            if member.kind not in {members.MemberKind.FILE, members.MemberKind.DIRECTORY}:
+                raise members.RefusedMemberError(f"{member.name!r} in it is a {member.kind.value}")
+        found = [
+            (members.parts_of(path), content)
+            for path, content in (_tarred if is_tar else _zipped)(body)
+        ]
+    except members.RefusedMemberError as error:
+        raise UsageError(f"{name}: {error}") from error
+    except _UNREADABLE as error:
+        raise UsageError(f"{name} is no archive that can be read: {error}") from error
+    _refuse_shared_places(name, [parts for parts, _ in found])
+    return {"/".join(parts): content for parts, content in found}
+
+
+def _zipped(body: bytes) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        for info in archive.infolist():
+            if not info.is_dir():
+                yield info.filename, archive.read(info)
+
+
+def _tarred(body: bytes) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(body)) as archive:
+        for info in archive:
+            if info.isreg() and (file := archive.extractfile(info)):
+                yield info.name, file.read()
+
+
+def _refuse_shared_places(name: str, paths: list[list[str]]) -> None:
+    """Raise `UsageError` where two files would lie in one place, or one below another."""
+    places = {tuple(parts) for parts in paths}
+    above = {path[:length] for path in places for length in range(1, len(path))}
+    if len(places) < len(paths) or places & above or () in places:
+        raise UsageError(f"{name}: two members of it would lie in one place")
+
+
+def unpack_code(body: bytes, target: Path) -> None:
+    """Unpack an archive with a script and the modules beside it; raises `UsageError`.
+
+    All members are checked before the first is written. No other process may write into the
+    directory; it contains no link, as none is ever created.
+    """
+    for name, content in code_in(target.name, body).items():
+        place = target.joinpath(*name.split("/"))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("xb") as file:
+            file.write(content)
+
+
+def python_sources(archive: Path | BinaryIO) -> dict[str, bytes]:
     """Return the sources of an archive on Python's path by module; none of what cannot be read."""
     found = {}
-    with contextlib.suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
+    with contextlib.suppress(*_UNREADABLE), zipfile.ZipFile(archive) as opened:
+        for info in opened.infolist():
             name = module_name(info.filename)
             if name and info.file_size <= SOURCE_BYTES_MAX:
-                found[name] = archive.read(info)
+                found[name] = opened.read(info)
     return found
 
 

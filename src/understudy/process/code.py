@@ -39,6 +39,12 @@ CODE_FILES_MAX = 1_000
 
 WHEEL = ".whl"
 
+APP = "app"
+"""Directory of a layout with the script and the modules beside it."""
+
+CODE_ARCHIVES = (".zip", ".tar.gz", ".tgz")
+"""Uploads with a script and the modules beside it."""
+
 LAYOUT_MARK = "understudy.layout"
 """A file in each layout with all file sizes as JSON. It marks the layout as no code of an
 application: storage may be below a script's directory."""
@@ -155,8 +161,11 @@ def store(blobs: BlobStore, files: Iterable[SourceFile]) -> tuple[Artifact, ...]
 def uploaded(one: UploadedArtifact, directory: str) -> Artifact:
     """Return an upload as an artifact of an application, which reads it where it is stored.
 
-    ``directory``: ``app`` for a script and the modules beside it, ``files`` for ``--py-files``.
+    ``directory``: ``app`` for a script and the modules beside it, ``files`` for ``--py-files``. An
+    archive of modules is unpacked in ``app``, except a wheel, which is a directory of its own.
     """
+    if directory == APP and one.name.endswith(CODE_ARCHIVES):
+        return Artifact(name=APP, digest=one.digest, size=one.size, path=one.path, unpacked=True)
     return Artifact(
         name=f"{directory}/{one.name}",
         digest=one.digest,
@@ -197,7 +206,10 @@ def lay_out(
         for artifact in artifacts:
             path = draft / artifact.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if artifact.on_path and path.suffix == WHEEL:
+            if artifact.unpacked:
+                path.mkdir(exist_ok=True)
+                _archives().unpack_code(blobs.get(artifact), path)
+            elif artifact.on_path and path.suffix == WHEEL:
                 _archives().unpack_wheel(blobs.get(artifact), path)
             else:
                 path.write_bytes(blobs.get(artifact))

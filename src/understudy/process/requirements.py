@@ -15,6 +15,7 @@ from types import ModuleType
 
 from understudy.config.options import PYTHON_REQUIREMENTS
 from understudy.errors import ConfigurationError, UsageError
+from understudy.process import given_files
 from understudy.process.code import SourceFile
 
 PLACE = "requirements/requirements.txt"
@@ -61,6 +62,17 @@ def given(path: str, text: str) -> list[SourceFile]:
     lines = _lines()
     lines.check(said, text, lines.of_cluster())
     return [file]
+
+
+def check_one_python(conf: Mapping[str, str], *, has_requirements: bool) -> None:
+    """Raise `UsageError` for requirements beside an interpreter that has its own packages."""
+    packed = given_files.packed_python(conf)
+    if packed and has_requirements:
+        raise UsageError(
+            f"the application's Python is {packed.program} in {packed.archive}, and there are "
+            "requirements besides: pack them into the archive, or leave out PYSPARK_PYTHON and "
+            "spark.pyspark.python, so that an environment is built from the requirements"
+        )
 
 
 def with_configured(

@@ -280,10 +280,11 @@ class DriverPool:
             one.process.until(deadline)
 
     def has_slot(self, one: Driver) -> bool:
-        """Return whether a driver has a slot; a spare gets one that is not busy."""
+        """Return whether a driver has a slot; a spare gets one in which no attempt runs."""
         if one.slot is None:
             others = self._all()
-            busy = {other.slot for other in others if other.seat.state is DriverState.BUSY}
+            seats = [other.seat for other in others]
+            busy = {seat.slot for seat in seats if seat.runs and seat.state is DriverState.BUSY}
             free = [slot for slot in range(1, self._settings.slots + 1) if slot not in busy]
             for other in others:
                 if free and other.slot == free[0]:

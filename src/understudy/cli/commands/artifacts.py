@@ -13,6 +13,7 @@ import typer
 from understudy.api.views import Json as JsonObject
 from understudy.cli.commands.ask import Ask, clusters_of, print_json, with_client
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
+from understudy.cli.commands.targets import takes_target
 from understudy.config import Configuration, options
 from understudy.errors import NotFoundError, UsageError
 from understudy.process.reporter import printable
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 @commands.command("list")
+@takes_target
 def list_artifacts(
     overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
@@ -46,6 +48,7 @@ def list_artifacts(
 
 
 @commands.command()
+@takes_target
 def upload(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .py, .zip, .whl or .tar.gz.")],
     overrides: Overrides = None,
@@ -63,6 +66,7 @@ def upload(
 
 
 @commands.command()
+@takes_target
 def delete(
     artifact: Annotated[str, typer.Argument(metavar="ID", help="The id of an artifact.")],
     overrides: Overrides = None,

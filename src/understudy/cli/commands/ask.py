@@ -22,6 +22,7 @@ import typer
 from understudy.api.authentication import RestSecurity
 from understudy.api.client import ClusterClient
 from understudy.api.past_runs import PastClient
+from understudy.api.remote import RemoteClient
 from understudy.api.views import INTERRUPTED
 from understudy.api.views import Json as JsonObject
 from understudy.cli.commands import completing
@@ -33,8 +34,10 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
+from understudy.cli.commands.targets import takes_target
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import EXIT_CODES, locks_directories, open_services
+from understudy.cli.launch.remote_log import print_log
 from understudy.config import Configuration, options
 from understudy.config.secrets import masked_words
 from understudy.errors import (
@@ -93,6 +96,7 @@ def register(app: typer.Typer) -> None:
     app.command("logs")(logs)
 
 
+@takes_target
 def list_applications(
     overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
@@ -117,13 +121,14 @@ def list_applications(
     if as_json:
         print_json({"applications": applications, "attention": attention})
     else:
-        _print_applications(applications)
-        _print_attention(attention)
+        print_applications(applications)
+        print_attention(attention)
     if found and all(answer.get("unasked") for _, answer in found):
         raise typer.Exit(1)
 
 
-def _print_applications(applications: list[JsonObject]) -> None:
+def print_applications(applications: list[JsonObject]) -> None:
+    """Print a table of applications, and how to resume those that are interrupted."""
     if not applications:
         typer.echo("no applications")
         return
@@ -171,6 +176,7 @@ SPARK = {"id": "application", "ui": "UI", "event-log": "event log"}
 """What `info` shows of a job's Spark application: key and label."""
 
 
+@takes_target
 def info(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
@@ -223,7 +229,7 @@ def info(
             screen.print(cell(about_it), soft_wrap=True)
     if len(failed) > FAILED_JOBS_MAX:
         screen.print(f"failed attempts of {len(failed) - FAILED_JOBS_MAX:,} more jobs: not shown")
-    _print_attention(found["attention"])
+    print_attention(found["attention"])
     _print_resume(found)
     failure = found.get("failure")
     if failure:
@@ -248,6 +254,7 @@ def _summary(failure: JsonObject) -> str:
     return on_one_line(name, (named or lines or [""])[-1].removeprefix(f"{name}: "))
 
 
+@takes_target
 def result(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
@@ -282,30 +289,55 @@ def result(
     raise typer.Exit(EXIT_CODES[ApplicationStatus(status)] if ended else NOT_ENDED)
 
 
+@takes_target
 def logs(
     wanted: Id,
     follow_log: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
-    """Print the output of an application's main and jobs."""
-    directory = configured(config_dir, overrides).log_dir
-    found = sorted(
+    """Print the output of an application's main and jobs.
+
+    The log files of this host come first; what is not there is asked for at the cluster.
+    """
+    configuration = configured(config_dir, overrides)
+    directory = configuration.log_dir
+    is_remote = configuration.find(options.TARGET) is not None
+    found = [] if is_remote else _log_files(directory, wanted)
+    if len(found) > 1:
+        names = ", ".join(path.stem for path in found)
+        raise NotFoundError(f"{wanted!r} begins several logs: {names}")
+    try:
+        if found:
+            from understudy.cli.commands.tail import follow
+
+            asyncio.run(follow(found[0], for_ever=follow_log))
+        else:
+            _print_remote_log(configuration, wanted, follow_log=follow_log)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except (NotFoundError, NoLeaderError) as error:
+        if is_remote:
+            raise
+        raise NotFoundError(f"no log of {wanted!r} in {directory}, nor at a leader") from error
+
+
+def _log_files(directory: Path, wanted: str) -> list[Path]:
+    return sorted(
         path
         for path in directory.glob("*.log")
         if any(part.startswith(wanted) for part in path.stem.rsplit("-", 1)) or path.stem == wanted
     )
-    if not found:
-        raise NotFoundError(f"no log of {wanted!r} in {directory}")
-    if len(found) > 1:
-        names = ", ".join(path.stem for path in found)
-        raise NotFoundError(f"{wanted!r} begins several logs: {names}")
-    from understudy.cli.commands.tail import follow
 
-    try:
-        asyncio.run(follow(found[0], for_ever=follow_log))
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+
+def _print_remote_log(configuration: Configuration, wanted: str, *, follow_log: bool) -> None:
+    cluster_id, one = find_one(configuration, wanted, application_or_job)
+    application = one.get("application-id") or one["id"]
+
+    async def ask(client: ClusterClient) -> None:
+        await print_log(client, application, for_ever=follow_log)
+
+    asyncio.run(with_client(configuration, cluster_id, ask))
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -313,13 +345,19 @@ def logs(
 Ask = Callable[[ClusterClient], Awaitable[Any]]
 
 
-async def _overview(client: ClusterClient) -> JsonObject:
+async def overview(client: ClusterClient) -> JsonObject:
+    """Return the applications of a cluster, who leads it, and what needs a person."""
     try:
         answer = await client.get("/applications/overview")
         status = await client.get("/ha/status")
     except NoLeaderError:
         return await client.stored_overview()
-    return {**answer, "leader": status["leader"]["id"], "attention": status["attention"]}
+    return {
+        **answer,
+        "cluster-id": status["cluster_id"],
+        "leader": status["leader"]["id"],
+        "attention": status["attention"],
+    }
 
 
 def application_named(wanted: str) -> Ask:
@@ -422,6 +460,20 @@ async def with_client(configuration: Configuration, cluster_id: str, ask: Ask) -
 
 async def _client(configuration: Configuration, cluster_id: str) -> ClusterClient:
     services = open_services(configuration, cluster_id)
+    security = RestSecurity.of(configuration, asks=True)
+
+    def notify(words: str) -> None:
+        typer.echo(f"understudy: {words}", err=True)
+
+    if target := configuration.find(options.TARGET):
+        return RemoteClient(
+            services,
+            target,
+            configuration.get(options.CLIENT_TIMEOUT),
+            security,
+            await_leader_s=configuration.get(options.AWAIT_LEADER),
+            notify=notify,
+        )
     past = past_runs.of_cluster(configuration, cluster_id)
     if past and not await _has_registry(services):
         return PastClient(services, past)
@@ -433,9 +485,9 @@ async def _client(configuration: Configuration, cluster_id: str) -> ClusterClien
     return ClusterClient(
         services,
         configuration.get(options.CLIENT_TIMEOUT),
-        RestSecurity.of(configuration),
+        security,
         await_leader_s=configuration.get(options.AWAIT_LEADER),
-        notify=lambda words: typer.echo(f"understudy: {words}", err=True),
+        notify=notify,
         lives=lives,
     )
 
@@ -453,11 +505,11 @@ async def _gather(configuration: Configuration) -> list[tuple[str, JsonObject]]:
     found: list[tuple[str, JsonObject]] = []
     async for cluster_id in clusters_of(configuration):
         try:
-            answer = await with_client(configuration, cluster_id, _overview)
+            answer = await with_client(configuration, cluster_id, overview)
         except (UnderstudyError, OSError, TimeoutError) as error:
             problem = {"id": cluster_id, "problem": str(error) or "does not answer in time"}
             answer = {"applications": [], "leader": None, "attention": [problem], "unasked": True}
-        found.append((cluster_id, answer))
+        found.append((answer.get("cluster-id", cluster_id), answer))
     return found
 
 
@@ -485,7 +537,8 @@ def find_one(
     if not found and damage:
         raise damage[0]
     if not found:
-        raise NotFoundError(f"there is no {wanted!r} in {configuration.storage_dir}")
+        where = configuration.settings.get(options.TARGET.key, configuration.storage_dir)
+        raise NotFoundError(f"there is no {wanted!r} in {where}")
     if len(found) > 1:
         names = ", ".join(cluster_id for cluster_id, _ in found)
         raise UnderstudyError(
@@ -513,7 +566,7 @@ async def clusters_of(configuration: Configuration) -> AsyncIterator[str]:
     Clusters of past runs follow.
     """
     configured_id = cluster_id_of(configuration)
-    if configuration.is_standalone:
+    if configuration.is_standalone or configuration.find(options.TARGET) is not None:
         configured_id = configured_id or DEFAULT_CLUSTER_ID  # The address identifies it.
     if configured_id:
         yield configured_id
@@ -570,7 +623,8 @@ def _result_line(one: JsonObject) -> str:
     return f"  {printable(answer['name'])}: {status} in attempt {answer['attempt']}: {text}"
 
 
-def _print_attention(attention: list[JsonObject]) -> None:
+def print_attention(attention: list[JsonObject]) -> None:
+    """Print the problems that need a person."""
     for one in attention:
         typer.echo(printable(f"needs attention: {one['id']}: {one['problem']}"))
 

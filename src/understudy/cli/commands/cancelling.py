@@ -20,6 +20,7 @@ from understudy.cli.commands.ask import (
     with_client,
 )
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
+from understudy.cli.commands.targets import takes_target
 from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import check_startable_here
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("cancel")(cancel)
 
 
+@takes_target
 def cancel(
     wanted: Id, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:

@@ -23,6 +23,7 @@ from understudy.cli.commands.ask import (
     when,
 )
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
+from understudy.cli.commands.targets import takes_target
 from understudy.errors import NoLeaderError
 from understudy.process.reporter import printable
 
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("checkpoints")(checkpoints)
 
 
+@takes_target
 def checkpoints(
     wanted: Job, overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:

@@ -16,6 +16,9 @@ from understudy.core.lease import Timing
 DEFAULT_CLUSTER_ID = "default"
 """Cluster id of single processes started without one (Flink: /default)."""
 
+SESSION_ID = "session"
+"""Cluster id of a session started without one."""
+
 ConfigDir = Annotated[
     Path | None,
     typer.Option(

@@ -39,6 +39,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "cleanup retry": ("understudy cleanup retry 3f1c",),
     "cleanup abandon": ("understudy cleanup abandon 3f1c",),
+    "session start": (
+        "understudy session start",
+        "understudy session start --taskmanagers 2 --slots 4",
+        "understudy session start --config-dir conf",
+    ),
+    "session stop": ("understudy session stop",),
+    "session status": ("understudy session status --json",),
     "cluster start": ("understudy cluster start --config-dir conf app.py",),
     "cluster stop": ("understudy cluster stop --config-dir conf",),
     "cluster status": ("understudy cluster status --config-dir conf",),

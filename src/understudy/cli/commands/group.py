@@ -30,6 +30,7 @@ MODULES = {
     "destroy": "destroy",
     "token": "token",
     "cleanup": "cleanup",
+    "session": "session",
     "cluster": "standing_cluster",
     "zookeeper": "zookeeper",
     "completion": "completion",

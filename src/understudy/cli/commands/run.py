@@ -44,6 +44,7 @@ from understudy.cli.launch.joining import (
     check_first_job_id,
     check_startable_here,
     patiently,
+    refuse_session,
 )
 from understudy.cli.launch.notify import notifier
 from understudy.cli.launch.preflight import (
@@ -75,6 +76,7 @@ from understudy.cli.launch.submitting import (
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
+from understudy.core.ids import RUN_ID_MAX, is_run_id
 from understudy.errors import (
     DataError,
     ForeignDataError,
@@ -88,8 +90,6 @@ from understudy.jobmanager.retention import read_tombstone
 from understudy.model import RegistryBody, Tombstone, TombstoneFile
 from understudy.process import processes
 from understudy.process.given_files import check_storable
-
-RUN_ID_MAX = 64
 
 MEMBERS_MAX = 100
 """More JobManagers or TaskManagers than one machine can use."""
@@ -176,6 +176,7 @@ def run_application(
     if slots is not None:
         settings.append(f"{options.SLOTS.key}={slots}")
     configuration = configured(config_dir, settings)
+    refuse_session(configuration)
     run_id = checked_run_id(run_id)
     spec, conf = None, {}
     restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
@@ -295,6 +296,7 @@ def jobmanager(
     if app is None:
         _check_without_application(configuration, said, rerun, restore)
     else:
+        refuse_session(configuration)
         typed = Typed(app, args or (), is_module, runs_as, python or "")
         spec = application_spec(configuration, typed, said)
         check_configured(configuration, spec.conf)
@@ -393,10 +395,7 @@ def checked_run_id(run_id: str | None) -> str | None:
     """Return a valid run id. Raises `UsageError`."""
     if run_id is None:
         return None
-    allowed = run_id.isascii() and all(
-        character.isalnum() or character in "._-" for character in run_id
-    )
-    if not run_id or not allowed or len(run_id) > RUN_ID_MAX or not run_id[0].isalnum():
+    if not is_run_id(run_id):
         raise UsageError(
             f"--run-id {quoted(run_id)}: use up to {RUN_ID_MAX} letters (a to z), digits, '.', "
             "'_' and '-', beginning with a letter or digit"

@@ -15,6 +15,7 @@ from understudy.api.views import Json as JsonObject
 from understudy.cli.commands import completing
 from understudy.cli.commands.ask import ENDED, Ask, find_one, only_one, print_json, with_client
 from understudy.cli.commands.common import ConfigDir, Json, Overrides, configured
+from understudy.cli.commands.targets import takes_target
 from understudy.config import Configuration, options
 from understudy.errors import (
     CheckpointError,
@@ -53,6 +54,7 @@ def register(app: typer.Typer) -> None:
     app.command("stop")(stop)
 
 
+@takes_target
 def savepoint(
     job: Job = None,
     directory: Directory = None,
@@ -82,6 +84,7 @@ def savepoint(
     _take(configuration, job, "savepoints", named, as_json=as_json)
 
 
+@takes_target
 def stop(
     job: Annotated[
         str,

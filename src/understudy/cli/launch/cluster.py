@@ -245,7 +245,7 @@ class LocalCluster:
         told = self._story.hear(event)
         if told:
             self._show(told)
-        if event["event"] == "application-finished":
+        if self._story.finished and not self._finished.is_set():
             self._finished.set()
             if self.interrupts or self._plan.configuration.get(options.SHUTDOWN_ON_FINISH):
                 self._over.set()

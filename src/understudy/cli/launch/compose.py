@@ -184,7 +184,10 @@ def open_services(
     cluster = directory_of(configuration, cluster_id)
     settings = {**configuration.settings, options.STORAGE_DIR.key: configuration.storage_dir}
     register: Register
-    if not configuration.is_standalone:
+    target = None if as_jobmanager else configuration.find(options.TARGET)
+    if target:
+        register = ConfiguredLeader("", target[0])
+    elif not configuration.is_standalone:
         register = _opened(configuration.get(options.HA_TYPE), cluster, settings)
     elif as_jobmanager:
         register = EmbeddedRegister()

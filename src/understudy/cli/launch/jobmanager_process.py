@@ -142,6 +142,7 @@ def _job_manager(
         spec.ephemeral,
         submission_of(spec.application, configuration) if spec.application else None,
         spec.changes,
+        session=configuration.get(options.SESSION),
     )
     return JobManager(
         me,

@@ -68,7 +68,16 @@ _log = logging.getLogger(__name__)
 
 def shared_settings(configuration: Configuration) -> dict[str, str]:
     """Return the settings that a leader publishes and joining processes compare."""
-    return {option.key: _said(configuration, option) for option in SHARED}
+    return {option.key: _said(configuration, option) for option in (*SHARED, options.SESSION)}
+
+
+def refuse_session(configuration: Configuration) -> None:
+    """Raise `UsageError` where a cluster for one application is configured as a session."""
+    if configuration.get(options.SESSION):
+        raise UsageError(
+            f"{options.SESSION.key} is true: a session has no application of its own; start it "
+            "with `understudy session start`, and submit with `understudy run`"
+        )
 
 
 def check_startable_here(
@@ -85,7 +94,7 @@ def check_startable_here(
         check_startable(configuration, cluster_id, serves_rest=jobmanagers > 0)
         if not configuration.is_standalone:
             services = open_services(configuration, cluster_id)
-            asyncio.run(check_joinable(configuration, services))
+            asyncio.run(check_joinable(configuration, services, jobmanager=jobmanagers > 0))
     except BaseException:
         remove_unused_place(configuration, cluster_id)
         raise
@@ -107,8 +116,13 @@ def check_first_job_id(configuration: Configuration, cluster_id: str, run_id: st
         return  # The leader reports it and waits for a person.
 
 
-async def check_joinable(configuration: Configuration, services: HighAvailabilityServices) -> None:
-    """Raise `UsageError` if a process with this configuration cannot join the cluster."""
+async def check_joinable(
+    configuration: Configuration, services: HighAvailabilityServices, *, jobmanager: bool = True
+) -> None:
+    """Raise `UsageError` if a process with this configuration cannot join the cluster.
+
+    ``jobmanager``: it is a JobManager, which all are for a session or all for one application.
+    """
     try:
         leader = await patiently(configuration, lambda: _prove(services))
     except ForeignDataError as error:
@@ -123,6 +137,8 @@ async def check_joinable(configuration: Configuration, services: HighAvailabilit
         ) from error
     if leader and await lives(configuration, services, leader):
         _compare(configuration, services.cluster_id, leader)
+        if jobmanager:
+            _refuse_other_kind(configuration, services.cluster_id, leader)
         await check_storage(configuration, services, leader)
 
 
@@ -192,6 +208,21 @@ def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord
                 f"{leader.host}): give it that value, or choose another "
                 f"{options.CLUSTER_ID.key}"
             )
+
+
+def _refuse_other_kind(configuration: Configuration, cluster_id: str, leader: LeaderRecord) -> None:
+    theirs = leader.settings.get(options.SESSION.key)
+    if theirs is None or options.SESSION.parse(theirs) == configuration.get(options.SESSION):
+        return
+    if options.SESSION.parse(theirs):
+        raise UsageError(
+            f"the cluster {cluster_id!r} is a session, which {leader.name} leads: submit to it "
+            f"with `understudy run`, or choose another {options.CLUSTER_ID.key}"
+        )
+    raise UsageError(
+        f"the cluster {cluster_id!r} is there for one application, and {leader.name} leads it: "
+        f"choose another {options.CLUSTER_ID.key} for a session"
+    )
 
 
 def _said(configuration: Configuration, option: Option[Any]) -> str:

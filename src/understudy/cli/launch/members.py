@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -245,6 +246,17 @@ def _others(order: Order) -> list[Account]:
     return found
 
 
+def recorded_here(settings: Mapping[str, str], cluster_id: str, host: str) -> Counter[str]:
+    """Return the number of processes of each role that were started on this host, by that name."""
+    found: Counter[str] = Counter()
+    for record in _place(settings, cluster_id).glob("*.json"):
+        for role in ROLES:
+            number = record.stem.removeprefix(f"{role}-{host}-")
+            if number != record.stem and number.isdecimal():
+                found[role] = max(found[role], int(number))
+    return found
+
+
 def unasked(accounts: Iterable[Account]) -> list[Account]:
     """Return processes not in the files, once each: a host may answer under two names."""
     found = {one.incarnation or str(one): one for one in reversed([*accounts]) if one.under}
@@ -281,9 +293,14 @@ def _account(
 
 
 def _directory(order: Order) -> Path:
-    configured = Configuration(order.settings).find(options.PID_DIR)
+    return _place(order.settings, order.cluster_id)
+
+
+def _place(settings: Mapping[str, str], cluster_id: str) -> Path:
+    """Return the directory of a cluster's records."""
+    configured = Configuration(dict(settings)).find(options.PID_DIR)
     base = Path(configured) if configured else state_home() / "pids"
-    return base / layout.cluster_directory(order.cluster_id)
+    return base / layout.cluster_directory(cluster_id)
 
 
 def name(host: str, role: str, number: int) -> str:

@@ -107,7 +107,7 @@ async def _is_to_be_cancelled(plan: ClusterPlan, run_id: str) -> bool:
 
 def run_cluster(plan: ClusterPlan, *, as_json: bool) -> int:
     """Run a cluster until its application has ended or a person ends it; return the exit code."""
-    story = Story(time.time)
+    story = Story(time.time, own=plan.run_id)
     live = LiveView(story) if is_terminal(sys.stderr) and not as_json else None
     view = live or PlainView(sys.stdout if as_json else None)
 

@@ -51,6 +51,9 @@ RATE_S = 10.0
 """Window for the task rate; progress arrives about once a second."""
 
 
+REMEMBERED_MAX = 20_000
+"""Events and jobs that are remembered: a session executes jobs without end."""
+
 ROWS_S = 10.0
 """Window for rows per second, long enough for a batch that takes a few seconds."""
 
@@ -142,6 +145,9 @@ class Story:
 
     wall: Callable[[], float]
     now: Callable[[], float] = time.monotonic
+    own: str = ""
+    """The run that the story is about; empty for the first one that is heard of. Where the cluster
+    stays, it may execute others, too."""
     seq: int = 0
     leader: str = ""
     rest: str = ""
@@ -158,7 +164,8 @@ class Story:
     finished: Event | None = None
     taking_over: bool = False
     """A new leader has not yet reported the outcome of its takeover."""
-    _told: set[tuple[Any, ...]] = field(default_factory=set)
+    _told: dict[tuple[Any, ...], None] = field(default_factory=dict)
+    """What is not to be repeated, the last `REMEMBERED_MAX`, oldest first."""
 
     def __post_init__(self) -> None:
         """Begin the story."""
@@ -178,7 +185,7 @@ class Story:
         """Return whether an event is new: a new leader repeats what the old one may have sent."""
         match event["event"]:
             case "application-finished":
-                key: tuple[Any, ...] = ("finished",)
+                key: tuple[Any, ...] = ("finished", event["run_id"])
             case "application-redeployed":
                 key = ("redeployed", event["deployment"])
             case "application-status":
@@ -191,7 +198,9 @@ class Story:
                 return True
         if key in self._told:
             return False
-        self._told.add(key)
+        self._told[key] = None
+        if len(self._told) > REMEMBERED_MAX:
+            del self._told[next(iter(self._told))]
         return True
 
     def _note(self, event: Event) -> None:
@@ -199,7 +208,7 @@ class Story:
             case "leader":
                 self.taking_over = bool(self.leader) and event["term"] != self.term
                 self.leader, self.rest, self.term = event["id"], event["rest"], event["term"]
-            case "application-status":
+            case "application-status" if self._is_own(event):
                 self.application_id = event["application_id"]
                 self.run_id, self.status = event["run_id"], event["status"]
                 self.since = self.now()
@@ -207,6 +216,8 @@ class Story:
                 line = self.jobs.setdefault(
                     event["job_id"], JobLine(event["name"], since=self.now())
                 )
+                if len(self.jobs) > REMEMBERED_MAX:
+                    del self.jobs[next(iter(self.jobs))]
                 if line.attempt != event["attempt"]:
                     line.begin(event["attempt"], self.now())
                 if event["status"] == "RUNNING" and line.status != "RUNNING":
@@ -240,10 +251,17 @@ class Story:
                 self.taking_over = False
                 self.takeovers += 1
                 self.last_takeover = event
-            case "application-finished":
+            case "application-finished" if self._is_own(event):
                 self.taking_over = False
                 self.finished = event
                 self.status = event["status"]
+
+    def _is_own(self, event: Event) -> bool:
+        """Return whether an event is about the run that the story is about.
+
+        A start whose run lost the race for an empty cluster follows the run that won.
+        """
+        return event["run_id"] == self.own or self.run_id in {"", event["run_id"]}
 
     def _note_checkpoint(self, line: JobLine, event: Event) -> None:
         now, before = self.now(), line.checkpoint

@@ -15,7 +15,7 @@ from understudy.config import Configuration, options
 from understudy.config.configuration import learn_secrets, quoted
 from understudy.config.secrets import masked
 from understudy.core.converted import builder_settings, imports_understudy, module_name
-from understudy.core.matching import NAME_BYTES_MAX
+from understudy.core.matching import NAME_BYTES_MAX, is_application_name
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
 from understudy.process import code, given_files, requirements
@@ -67,7 +67,8 @@ def application_spec(
         if said.requirements
         else configuration.find(options.PYTHON_REQUIREMENTS) or "",
     )
-    _check_environment(spec)
+    has_requirements = bool(spec.requirements or spec.requirements_text)
+    requirements.check_one_python(settings, has_requirements=has_requirements)
     files = source_files(spec)  # Refuse now files that could not be stored later.
     found = typed.runs_as or _runs_as(entry, files)
     if found is RunsAs.JOB and entry.begins:
@@ -112,8 +113,8 @@ def _runs_as(entry: EntryPoint, files: Iterable[SourceFile]) -> RunsAs:
 
 
 def _checked_title(title: str) -> str:
-    """Return a valid application name: it appears in tables, logs and pages."""
-    if not title.isprintable() or not title.strip() or len(title.encode()) > NAME_BYTES_MAX:
+    """Return a valid application name. Raises `UsageError`."""
+    if not is_application_name(title):
         raise UsageError(
             f"the application's name is {quoted(title)}: use up to {NAME_BYTES_MAX:,} bytes of "
             "printable text, given with --name"
@@ -173,14 +174,3 @@ def _packed_python(conf: Mapping[str, str]) -> dict[str, str]:
     named = {key: os.environ.get(name, "") for key, name in zip(keys, VARIABLES, strict=True)}
     named = {key: value for key, value in named.items() if value}
     return named if given_files.packed_python({**conf, **named}) else {}
-
-
-def _check_environment(spec: ApplicationSpec) -> None:
-    """Raise `UsageError` for requirements beside an interpreter that has its own packages."""
-    packed = given_files.packed_python(spec.conf)
-    if packed and (spec.requirements or spec.requirements_text):
-        raise UsageError(
-            f"the application's Python is {packed.program} in {packed.archive}, and there are "
-            "requirements besides: pack them into the archive, or leave out PYSPARK_PYTHON and "
-            "spark.pyspark.python, so that an environment is built from the requirements"
-        )

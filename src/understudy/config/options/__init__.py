@@ -54,3 +54,12 @@ OPTIONS: tuple[Option[object], ...] = tuple(
 
 PASSED_ON = ("spark.",)
 """Prefixes of keys that go to Spark unchanged."""
+
+OF_APPLICATIONS: frozenset[str] = frozenset(
+    value.key
+    for subject in (jobs, checkpointing)
+    for value in vars(subject).values()
+    if isinstance(value, Option)
+) - {checkpointing.SAVEPOINT_ALLOWED_DIRS.key} | {python.PYTHON_REQUIREMENTS.key}
+"""Keys that an application may bring to a cluster that runs already; all others are the
+cluster's."""

@@ -11,6 +11,7 @@ from understudy.config.option import (
     POSITIVE,
     SAME,
     TEXT,
+    URLS,
     WORDS,
     Option,
     bounded,
@@ -111,6 +112,16 @@ CLIENT_TIMEOUT = Option(
     "1 min",
     "How long a command waits for an answer of the cluster.",
     SAME,
+)
+TARGET = Option(
+    "client.target",
+    URLS,
+    None,
+    "The URLs of JobManagers of a cluster, with commas between: commands ask there instead of "
+    "finding the leader by the configuration, and read no storage; `--target URL` sets this. Any "
+    "JobManager answers. Further JobManagers are learned from the cluster, so that a command "
+    "survives the loss of the one that was named.",
+    "there, rest.address and rest.port",
 )
 AWAIT_LEADER = Option(
     "rest.await-leader-timeout",

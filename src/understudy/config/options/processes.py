@@ -28,6 +28,15 @@ ADOPTION_GRACE = Option(
     "How long a leader waits for a silent TaskManager before its attempts count as dead without "
     "proof. Must be longer than taskmanager.orphan-timeout × 1.05 plus the time of a kill.",
 )
+SESSION = Option(
+    "jobmanager.session",
+    BOOLEAN,
+    "false",
+    "The JobManager leads without an application of its own, and takes applications over REST "
+    "until somebody stops it: `understudy session start` sets this. All JobManagers of a cluster "
+    "must have the same value. It needs high availability.",
+    "not there: the entry point of the cluster decides",
+)
 MAIN_HEARTBEAT = Option(
     "jobmanager.application-process.heartbeat-timeout",
     LONG_PERIOD,

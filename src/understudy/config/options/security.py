@@ -43,6 +43,14 @@ VIEWERS_FILE = Option(
     None,
     "The same for those who may only read: every REST path and metrics, logs included.",
 )
+BEARER_FILE = Option(
+    "security.rest.bearer-file",
+    TEXT,
+    None,
+    "For commands: a file with the token to send, alone or behind a name as in the viewers' and "
+    "admins' files, readable by its owner only; `--token-file FILE` sets this. Unset: the token of "
+    "security.secret-file.",
+)
 INTERNAL_SSL = Option(
     "security.ssl.internal.enabled",
     BOOLEAN,

@@ -1,0 +1,199 @@
+"""Sessions: clusters that stay, and take applications: understudy session start|stop|status.
+
+A session is a standing cluster whose JobManagers lead without an application of their own. `stop`
+keeps all data; the next `start` recovers all applications, and each continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.api.client import ClusterClient
+from understudy.api.views import Json as JsonObject
+from understudy.cli.commands.ask import (
+    overview,
+    print_applications,
+    print_attention,
+    print_json,
+    with_client,
+)
+from understudy.cli.commands.common import SESSION_ID, ConfigDir, Json, Overrides
+from understudy.cli.commands.interpreter import Python
+from understudy.cli.commands.run import MEMBERS_MAX
+from understudy.cli.commands.standing import (
+    StandingCluster,
+    StartOrder,
+    bring_up,
+    check_hosts,
+    described,
+    end_all,
+    leader_of,
+    print_rows,
+    rows_of,
+    status_of,
+)
+from understudy.cli.launch.hosts import LOCALHOST, MASTERS, WORKERS, Member, is_this_host
+from understudy.cli.launch.members import recorded_here
+from understudy.cli.launch.preflight import check_drivers_start
+from understudy.cli.launch.spec import check_handed_on
+from understudy.config import options
+from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
+from understudy.model import LeaderRecord
+
+JOBMANAGERS, TASKMANAGERS = 2, 1
+"""Processes of a session on this machine: one JobManager leads, and one stands by."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        help="A cluster that stays, and takes applications: submit them with `understudy run`.",
+        no_args_is_help=True,
+    )
+    group.command("start")(start)
+    group.command("stop")(stop)
+    group.command("status")(status)
+    app.add_typer(group, name="session")
+
+
+def start(
+    jobmanagers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default=str(JOBMANAGERS)
+        ),
+    ] = None,
+    taskmanagers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MEMBERS_MAX, help="TaskManagers.", show_default=str(TASKMANAGERS)),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
+    ] = None,
+    python: Python = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Start the missing processes of a session; unfinished applications continue.
+
+    Without the files masters and workers of --config-dir, all processes run on this machine.
+    Exit code: 0 all processes run, 1 some could not be started, 2 bad usage.
+    """
+    settings = [*(overrides or [])]
+    if slots is not None:
+        settings.append(f"{options.SLOTS.key}={slots}")
+    standing = _described(config_dir, settings, jobmanagers, taskmanagers)
+    check_hosts(standing)
+    check_handed_on(standing.configuration)
+    if any(is_this_host(one.host) for one in standing.workers):
+        check_drivers_start(standing.configuration)
+    here = [one for one in standing.masters if is_this_host(one.host)]
+    first = (here or standing.masters)[0]
+    told = bring_up(StartOrder(standing), first, "understudy session stop")
+    leader = asyncio.run(leader_of(standing))
+    if leader is None:
+        raise UnderstudyError(
+            f"the {len(told)} processes of session {standing.cluster_id!r} run, and none leads "
+            "yet: `understudy session status`, with the same options, shows them"
+        )
+    typer.echo(f"session {standing.cluster_id!r}: {len(told)} processes, {leader.rest}")
+
+
+def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+    """Stop all processes of a session; keep all its data, which the next start continues with.
+
+    Exit code: 0 all processes have ended, 1 otherwise.
+    """
+    standing = _described(config_dir, overrides)
+    end_all(standing)
+    typer.echo(f"session {standing.cluster_id!r} is stopped; its data is kept")
+
+
+def status(
+    overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
+) -> None:
+    """Show a session: its processes, the leader, the standbys, and the applications.
+
+    Exit code: 0 all processes run, and one leads; 1 otherwise.
+    """
+    standing = _described(config_dir, overrides)
+    found = status_of(standing)
+    leader = asyncio.run(leader_of(standing))
+    rows = rows_of(standing, found, leader)
+    told = asyncio.run(with_client(standing.configuration, standing.cluster_id, _asked))
+    if as_json:
+        print_json(
+            {
+                "cluster_id": standing.cluster_id,
+                "leader": _shown(leader),
+                "standbys": told["standbys"],
+                "processes": rows,
+                "applications": told["applications"],
+                "attention": told["attention"],
+            }
+        )
+    else:
+        print_rows(rows, leader, "")
+        for one in told["standbys"]:
+            ready = "is ready to lead" if one["ready"] else "stands by, and is not ready yet"
+            typer.echo(f"{one['id']} {ready}: {one['rest']}")
+        print_applications(
+            [{**one, "cluster-id": standing.cluster_id} for one in told["applications"]]
+        )
+        print_attention(told["attention"])
+    sys.exit(0 if leader and all(one.state == "runs" for one in found) else 1)
+
+
+async def _asked(client: ClusterClient) -> JsonObject:
+    """Return applications and standbys, as far as they are known."""
+    told: dict[str, Any] = {"applications": [], "attention": [], "standbys": []}
+    with contextlib.suppress(UnderstudyError, DataError, OSError, TimeoutError):
+        told |= await overview(client)
+    with contextlib.suppress(NoLeaderError, UnderstudyError, OSError, TimeoutError):
+        told["standbys"] = (await client.get("/ha/status"))["standbys"]
+    return told
+
+
+def _shown(leader: LeaderRecord | None) -> JsonObject | None:
+    return {"id": leader.name, "term": leader.term, "rest": leader.rest} if leader else None
+
+
+def _described(
+    config_dir: Path | None,
+    overrides: list[str] | None,
+    jobmanagers: int | None = None,
+    taskmanagers: int | None = None,
+) -> StandingCluster:
+    """Return the session; without files, its processes are those started here, or the usual ones.
+
+    Raises `UsageError` for a number of processes that a file states.
+    """
+    settings = [*(overrides or []), f"{options.SESSION.key}=true"]
+    standing = described(config_dir, settings, SESSION_ID)
+    known = recorded_here(standing.configuration.settings, standing.cluster_id, LOCALHOST)
+    masters = _members("jobmanager", jobmanagers or known["jobmanager"] or JOBMANAGERS)
+    workers = _members("taskmanager", taskmanagers or known["taskmanager"] or TASKMANAGERS)
+    for file, flag, count in (
+        (MASTERS, "--jobmanagers", jobmanagers),
+        (WORKERS, "--taskmanagers", taskmanagers),
+    ):
+        if not (config_dir and (config_dir / file).is_file()):
+            continue
+        if count is not None:
+            raise UsageError(f"{flag} {count}: {config_dir / file} states the processes")
+        if file == MASTERS:
+            masters = standing.masters
+        else:
+            workers = standing.workers
+    return replace(standing, masters=masters, workers=workers)
+
+
+def _members(role: str, count: int) -> list[Member]:
+    return [Member(role, LOCALHOST, number) for number in range(1, count + 1)]
