@@ -8,6 +8,9 @@ PYRIGHT := .venv/pyright.stamp
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 PINNED_PIP := $(PIP) --require-hashes -r
 WORKERS ?= 2
+# A fifth of the time of tests without a JVM is waiting, and most of it with a ZooKeeper ensemble.
+MORE_WORKERS = $(shell expr $(WORKERS) + 1)
+MOST_WORKERS = $(shell expr $(WORKERS) + 2)
 TAKEOVERS ?= 1000
 WORLDS ?= 10000
 SIGNALS ?= 300
@@ -18,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane helm kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -73,13 +76,13 @@ UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager
 # Tables, stories, contracts, simulated worlds: no Spark, few processes. Where there is no strace
 # (apt-get install strace), faults at single system calls are skipped, and said to be.
 unit: $(READY) $(PYRIGHT)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "not zookeeper and not kubernetes and not long" $(UNITS)
+	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) -m "not zookeeper and not kubernetes and not long" $(UNITS)
 
 # The contracts on real ZooKeeper servers, and each kind of failure once of an ensemble of three and of
 # its clients: on hosts of their own, where there are network namespaces (root, iproute2), else on
 # loopback. The longest tests begin first; an idle worker takes tests from a busy one.
 zookeeper: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "zookeeper and not long" \
+	PART=$@ $(BIN)/pytest -n $(MOST_WORKERS) --dist worksteal -m "zookeeper and not long" \
 		tests/failure tests/contract tests/ha
 
 # ... and hundreds of them, two at a time; SEED=7 says which.
@@ -96,16 +99,21 @@ kubernetes: plane
 plane: $(READY)
 	$(BIN)/python -m tests.kubernetes.build
 
+# ... and helm, for the tests of a chart: four minutes of processor time, once.
+helm: $(READY)
+	$(BIN)/python -m tests.kubernetes.build helm
+
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, and with all data on S3, those that can fail differently there.
-ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py)
-ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py drivers.py) \
-	-k "leaves_nothing or guardian_and_worker or runs_again_at_once_when"
+ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py) \
+	-k "again_and_again or guardian_and_worker or deposed or leaves_ or single_processes or \
+	everything_of or while_somebody_leads or expired"
+ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py) -k "without_a_name or guardian_and_worker"
 
 journeys: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
+	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
 		-m "not spark and not long"
-	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
+	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
 
 # ... and all of them on ZooKeeper.
@@ -129,9 +137,9 @@ spark: $(READY)
 # What is marked long: the rest of what the other parts sample, every write as a crash point, and the
 # jobs that resume after one kill after the other.
 long: $(READY)
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m long $(UNITS) tests/failure
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m long $(UNITS) tests/failure tests/kubernetes
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/crash/test_crash_points.py --writes all
-	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 1000 --worlds 4000
+	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 500 --worlds 4500
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m long
 

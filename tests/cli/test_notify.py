@@ -185,7 +185,7 @@ def test_a_receiver_that_hangs_holds_up_the_end_no_longer_than_it_may(receiver: 
 
 def test_a_receiver_that_hangs_is_left_after_the_timeout(receiver: Receiver) -> None:
     receiver.hangs.set()
-    with Notifier(receiver.url, 5.0, PATIENCE_S, print) as posts:
+    with Notifier(receiver.url, 1.0, PATIENCE_S, print) as posts:
         posts.tell(EVENT)
         until(lambda: len(receiver.bodies) == 1)
         receiver.hangs.clear()

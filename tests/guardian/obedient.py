@@ -112,6 +112,29 @@ def released() -> None:
     answer("released")
 
 
+def grow(megabytes: str) -> None:
+    """Use so much memory."""
+    held.append(b"x" * (int(megabytes) << 20))
+    answer("grown")
+
+
+def bomb(number: str) -> None:
+    """Fork, and let what is forked fork, until there are so many processes, or they are killed."""
+    slots, room = os.pipe()
+    os.set_blocking(slots, False)
+    os.write(room, b"x" * int(number))
+    answer("lit")
+    while True:
+        try:
+            os.read(slots, 1)
+        except BlockingIOError:
+            signal.pause()
+        os.fork()
+
+
+held: list[bytes] = []
+
+
 def end(code: str) -> None:
     """Exit."""
     sys.exit(int(code))
@@ -132,6 +155,8 @@ ORDERS = {
     "settle": settle,
     "release": release,
     "released": released,
+    "grow": grow,
+    "bomb": bomb,
     "end": end,
     "die": die,
 }

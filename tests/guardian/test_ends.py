@@ -13,7 +13,7 @@ from tests.guardian.ground import alive, freeze, lock_is_free, seen, thaw, until
 from understudy.process import guardian
 
 SOON_S = 0.3
-WHILE_S = 3.0
+WHILE_S = 2.0
 """So long this machine may stand still between two steps of a test."""
 LATE_S = 60.0
 

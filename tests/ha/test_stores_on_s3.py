@@ -169,7 +169,7 @@ def test_requests_fail_at_random_and_the_end_is_the_same(
     fault: Fault, proxy: FaultyS3, moto: Moto, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault is Fault.SILENT:
-        monkeypatch.setattr(remote_files, "S3_SILENCE_S", 0.3)
+        monkeypatch.setattr(remote_files, "S3_SILENCE_S", 0.15)
     chance = random.Random(fault.name)
     proxy.plan = {number: fault for number in range(1_000) if chance.random() < 0.3}
     storage = FsspecStorage(url)
@@ -201,7 +201,7 @@ def test_one_request_of_all_fails_and_the_end_is_the_same(
         clean_up(storage)
         return read, objects(moto, storage.url)
 
-    for number in range(first, requests, 6):
+    for number in range(first, requests, 12):
         proxy.seen.clear()
         proxy.plan = {number: fault}
 

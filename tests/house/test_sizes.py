@@ -12,6 +12,7 @@ MANY_PARAMETERS = {
     "cli/commands/run.py:jobmanager": COMMAND,
     "cli/commands/standing_cluster.py:start": COMMAND,
     "cli/commands/check.py:check": COMMAND,
+    "cli/commands/submit.py:run": COMMAND,
     "cli/launch/checking.py:check_start": "all that a start is given, as run-application has it",
 }
 """By file below src/understudy and function: why it has more than six parameters."""

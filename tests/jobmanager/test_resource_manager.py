@@ -23,6 +23,7 @@ from understudy.model import (
     Pointer,
     RunId,
     SessionProfile,
+    Term,
 )
 from understudy.process.liveness_lock import DeathNote, Locks
 from understudy.rpc import messages
@@ -55,6 +56,11 @@ class Graves:
         """See `Locks.end_strays`."""
         self.asked.append(incarnation)
         await asyncio.sleep(self.ends_strays_s)
+
+
+def resource_manager(term: Term, graves: Graves) -> ResourceManager:
+    """Return the one of a leader, which takes nobody in yet."""
+    return ResourceManager(term, GRACE_S, cast("Locks", graves), virtual_clock(), lambda: None)
 
 
 @dataclass
@@ -140,9 +146,7 @@ class Scene:
     def __init__(self) -> None:
         self.graves, self.tenant = Graves(), Tenant()
         self._serving: list[asyncio.Task[None]] = []
-        self.resources = ResourceManager(
-            TERM, GRACE_S, cast("Locks", self.graves), virtual_clock(), lambda: None
-        )
+        self.resources = resource_manager(TERM, self.graves)
 
     def serve(self, *others: Tenant) -> None:
         """Serve applications, and take TaskManagers in."""

@@ -72,16 +72,26 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(place: Path) -> Iterator[Start]:
-    """Return a function that starts a run of an application from ``apps``."""
+    """Return a function that starts a run of an application from ``apps``.
+
+    A run has no standby unless a test asks for one: each costs a second of processor time.
+    """
     runs: list[Run] = []
 
     def begin(
-        app: str, *arguments: str, options: tuple[str, ...] | list[str] = (), spark: bool = False
+        app: str,
+        *arguments: str,
+        options: tuple[str, ...] | list[str] = (),
+        spark: bool = False,
+        standbys: int = 0,
     ) -> Run:
         script = harness.put_app(place, app)
         kind = ("--master", "local[2]") if spark else SESSION_LESS
-        line = [*COMMAND, "run-application", "--json", *kind, *options, str(script), *arguments]
+        size = ("--jobmanagers", str(1 + standbys))
+        line = [*COMMAND, "run-application", "--json", *kind, *size, *options, str(script)]
+        line += arguments
         run = Run(line, place, place / f"stderr-{len(runs)}.log")
+        run.alone = not standbys and "--jobmanagers" not in options
         runs.append(run)
         return run
 

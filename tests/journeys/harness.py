@@ -83,6 +83,8 @@ class Run:
         self.shown: dict[str, str] = {}
         """Headers that say who asks REST."""
         self.tls: ssl.SSLContext | None = None
+        self.alone = False
+        """No standby was asked for."""
         self._queue: queue.Queue[Event | None] = queue.Queue()
         self._seen = 0
         self.process = subprocess.Popen(
@@ -187,6 +189,7 @@ class Run:
 
     def standby_is_ready(self) -> dict[str, Any]:
         """Wait until a standby has said that it is ready; return the status."""
+        assert not self.alone, "this run has no standby: say start(…, standbys=1)"
         found: dict[str, Any] = self.until(
             "/ha/status", lambda answer: any(one["ready"] for one in answer["standbys"])
         )

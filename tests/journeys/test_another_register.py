@@ -38,7 +38,7 @@ def test_a_cluster_that_runs_is_never_taken_for_what_is_left_of_one(
 ) -> None:
     """Without the note as well, of a cluster that an older version has begun: by its locks."""
     there = in_zookeeper(zookeeper, place)
-    run = start("three.py", options=(*NAMED, *there))
+    run = start("three.py", options=(*NAMED, *there), standbys=1)
     run.running("second job")
     if not noted:
         (place / "state/understudy/ha/live/coordination.json").unlink()

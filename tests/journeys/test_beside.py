@@ -11,6 +11,7 @@ import pytest
 
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, impatient, kill, processes_of
+from tests.support.sampling import quickly
 
 AT_ONCE = (
     "-D restart-strategy.type=fixed-delay",
@@ -32,15 +33,15 @@ def _kill_the_taskmanager(run: Run) -> None:
     os.kill(run.get("/taskmanagers")["taskmanagers"][0]["pid"], signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("stopped", "meanwhile"),
-    [
-        ("fork server stopped", _nothing),
-        ("guardian stopped", _nothing),
-        ("guardian stopped", _kill_the_leader),
-        ("guardian stopped", _kill_the_taskmanager),
-    ],
+STORIES = (
+    ("fork server stopped", _nothing),
+    ("guardian stopped", _kill_the_leader),
+    ("guardian stopped", _nothing),
+    ("guardian stopped", _kill_the_taskmanager),
 )
+
+
+@pytest.mark.parametrize(("stopped", "meanwhile"), quickly(STORIES, STORIES[:2]))
 def test_no_process_of_the_last_attempt_writes_beside_the_next_one(
     start: Start, nothing_left: Callable[[], None], stopped: str, meanwhile: Callable[[Run], None]
 ) -> None:

@@ -17,7 +17,7 @@ NAMED = ("-D", "high-availability.cluster-id=steps")
 
 
 def test_a_loop_goes_on_where_it_was_and_everybody_is_told(start: Start) -> None:
-    run = start("dying_loop.py", options=(*NAMED, *harness.impatient()))
+    run = start("dying_loop.py", options=(*NAMED, *harness.impatient()), standbys=1)
     first = run.wait("checkpoint-completed")
     restored = run.wait("checkpoint-restored")
     run.grown("steps.txt", 8)

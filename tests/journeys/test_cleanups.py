@@ -194,7 +194,7 @@ def test_failures_are_counted_through_the_death_of_the_leader(start: Start) -> N
         *("-D", f"{rate}.max-failures-per-interval=2"),
         *("-D", f"{rate}.delay=4s"),
     )
-    run = start("mains.py", "caught", options=(*harness.impatient(), *options))
+    run = start("mains.py", "caught", options=(*harness.impatient(), *options), standbys=1)
     run.wait("leader")
     run.standby_is_ready()
     run.grown("jobs.txt", 2)

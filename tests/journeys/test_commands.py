@@ -112,7 +112,11 @@ def test_a_run_can_be_asked_about_while_it_runs_and_after(start: Start, place: P
 
 
 def test_the_processes_of_a_cluster_are_shown_with_what_they_do(start: Start, place: Path) -> None:
-    run = start("three.py", options=("-D", "high-availability.cluster-id=seen", "--run-id", "one"))
+    run = start(
+        "three.py",
+        options=("-D", "high-availability.cluster-id=seen", "--run-id", "one"),
+        standbys=1,
+    )
     run.at_work()
     leader = run.standby_is_ready()["leader"]
     _, slot = run.busy()
@@ -226,9 +230,9 @@ def test_cancelling_one_job_leaves_the_decision_to_main(start: Start, place: Pat
 
 
 def test_commands_keep_working_while_the_leader_changes(start: Start, place: Path) -> None:
-    run = start("three.py", options=NAMED)
+    run = start("three.py", options=NAMED, standbys=1)
     run.running("second job")
-    for _ in range(3):
+    for _ in range(2):
         os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
         listed = json.loads(command(place, "list", "--json").stdout)["applications"]
 
@@ -250,7 +254,7 @@ def test_cancel_waits_for_the_next_leader(
     start: Start, place: Path, number: signal.Signals, whom: str
 ) -> None:
     """The launcher is stopped meanwhile: it would start another JobManager at once."""
-    run = start("three.py", options=(*NAMED, "--jobmanagers", "1"))
+    run = start("three.py", options=NAMED)
     ids = {"job": run.running("second job")["job_id"]}
     ids["application"] = run.of("application-status")[0]["application_id"]
     leader = run.leader()
@@ -281,7 +285,7 @@ def test_cancel_waits_for_the_next_leader(
 
 
 def test_rest_answers_in_flinks_shapes_on_every_jobmanager(start: Start) -> None:
-    run = start("three.py")
+    run = start("three.py", standbys=1)
     job = run.running("second job")
     status = run.standby_is_ready()
     application = run.of("application-status")[0]["application_id"]
@@ -334,8 +338,9 @@ def test_a_failed_attempt_is_told_in_the_exceptions(start: Start) -> None:
     assert "no luck today" in entry["stacktrace"]
 
 
+@pytest.mark.long
 def test_nobody_leading_is_503_with_retry_after(start: Start) -> None:
-    run = start("three.py", options=harness.impatient())
+    run = start("three.py", options=harness.impatient(), standbys=1)
     run.running("second job")
     status = run.standby_is_ready()
     standby = status["standbys"][0]["rest"]

@@ -32,7 +32,7 @@ NAMED = ("-D", "high-availability.cluster-id=flights")
 def test_a_cluster_without_a_name_leaves_nothing(
     start: Start, place: Path, nothing_left: Callable[[], None], how: str
 ) -> None:
-    start("mains.py", how).finish()
+    start("mains.py", how, standbys=1).finish()
 
     assert [] == stored(place)
     nothing_left()
@@ -45,7 +45,7 @@ def test_a_cluster_without_a_name_leaves_nothing(
 def test_a_named_cluster_leaves_its_registry_and_one_tombstone(
     start: Start, place: Path, nothing_left: Callable[[], None], how: str
 ) -> None:
-    start("mains.py", how, options=(*NAMED, "--run-id", "monday")).finish()
+    start("mains.py", how, options=(*NAMED, "--run-id", "monday"), standbys=1).finish()
     left = [name.partition("~")[0] for name in stored(place) if "register/registry/" not in name]
 
     # Where the register is not in storage, storage says which register knows the cluster.
@@ -272,7 +272,7 @@ def test_a_new_run_over_an_unfinished_one_continues_it_and_says_so(
 def test_killing_the_launcher_leaves_no_process_and_keeps_the_data(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("three.py", "fork")
+    run = start("three.py", "fork", standbys=1)
     run.running("second job")
     run.process.kill()
     run.finish()
@@ -338,7 +338,7 @@ def _ancestors(pid: int) -> list[int]:
 def test_a_standby_whose_guardian_was_killed_leaves_nothing_in_line(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("three.py")
+    run = start("three.py", standbys=1)
     run.running("second job")
     (standby,) = [one for one in run.standby_is_ready()["standbys"] if one["ready"]]
     (its,) = [one for one in run.of("jobmanager-started") if one["pid"] == standby["pid"]]

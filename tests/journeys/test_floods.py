@@ -28,8 +28,8 @@ DESCRIPTORS = 1024
 """What a process of the cluster may open; many hosts allow no more."""
 
 CROWD = 1100
-FLOOD_S = 20.0
-"""More than two leases of `harness.IMPATIENT`."""
+FLOOD_S = 10.0
+"""More than a lease of `harness.IMPATIENT`: a leader that is held up loses the lead within that."""
 
 LOG_BYTES_MAX = 1 << 20
 BODY_BYTES = 400 << 20
@@ -88,7 +88,7 @@ def test_crowds_at_rest_and_at_the_link_port_take_the_lead_from_nobody(
 ) -> None:
     settings = [f"security.secret-file={secret_file(place)}", "jobmanager.bind-host=127.0.0.1"]
     options = given(*settings)
-    run = start("three.py", options=[*harness.impatient(), *options])
+    run = start("three.py", options=[*harness.impatient(), *options], standbys=1)
     token = harness.command(place, "token", *options).stdout.strip()
     run.shown = {"authorization": f"Bearer {token}"}
     run.at_work()
@@ -127,10 +127,10 @@ def test_crowds_at_rest_and_at_the_link_port_take_the_lead_from_nobody(
 
 @pytest.mark.parametrize(
     ("forwarded", "chunked"),
-    quickly(product([False, True], repeat=2), [(False, True), (True, False)]),
+    quickly(product([False, True], repeat=2), [(True, False)]),
 )
 def test_a_body_of_400_mb_is_not_taken_in(start: Start, *, chunked: bool, forwarded: bool) -> None:
-    run = start("three.py", options=harness.impatient())
+    run = start("three.py", options=harness.impatient(), standbys=1)
     run.at_work()
     status = run.standby_is_ready()
     one = status["standbys"][0] if forwarded else status["leader"]

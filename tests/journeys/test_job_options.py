@@ -17,7 +17,7 @@ OPTIONS = (
 def test_a_failover_keeps_a_jobs_limits_and_a_timeout_ends_what_does_not_end(
     start: Start, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("limits.py", options=OPTIONS)
+    run = start("limits.py", options=OPTIONS, standbys=1)
     run.grown("jobs.txt", 2)
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     run.wait("takeover")

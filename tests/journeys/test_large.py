@@ -53,7 +53,7 @@ def test_a_value_below_a_raised_limit_arrives(start: Start, place: Path) -> None
 def test_a_plan_of_50_mb_survives_its_driver_and_the_leader(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("large.py", "plan")
+    run = start("large.py", "plan", standbys=1)
     run.running("digest")
     run.grown("jobs.txt", 1)
     harness.kill([run.busy()[1]["driver_pid"]])
@@ -82,7 +82,7 @@ def test_a_plan_of_50_mb_survives_its_driver_and_the_leader(
 def test_twenty_jobs_of_one_name_are_told_apart_by_their_order(
     start: Start, place: Path, how: str, slots: str, running: range
 ) -> None:
-    run = start("large.py", how, options=("--slots", slots))
+    run = start("large.py", how, options=("--slots", slots), standbys=1)
     run.grown("jobs.txt", len(running))
     run.standby_is_ready()
     os.kill(run.leader()["pid"], signal.SIGKILL)

@@ -14,14 +14,14 @@ from tests.journeys.conftest import Start
 from tests.journeys.harness import BY_PROOF_S, LASTING, impatient
 from tests.support.sampling import quickly
 
-KILLS = 8
+KILLS = 4
 
 
 @pytest.mark.parametrize("number", quickly([signal.SIGKILL, signal.SIGTERM], [signal.SIGKILL]))
 def test_a_job_runs_on_while_its_leader_is_lost_again_and_again(
     start: Start, nothing_left: Callable[[], None], number: signal.Signals
 ) -> None:
-    run = start("three.py")
+    run = start("three.py", standbys=1)
     run.running("second job")
     driver = run.busy()[1]["driver_pid"]
     seconds = []
@@ -44,7 +44,7 @@ def test_a_job_runs_on_while_its_leader_is_lost_again_and_again(
 
 
 def test_guardian_and_worker_of_the_leader_are_killed_together(start: Start) -> None:
-    run = start("three.py")
+    run = start("three.py", standbys=1)
     run.running("second job")
     leader = run.standby_is_ready()["leader"]
     harness.kill([leader["guardian_pid"], leader["pid"]])
@@ -62,7 +62,7 @@ def test_guardian_and_worker_of_the_leader_are_killed_together(start: Start) -> 
 def test_a_frozen_leader_is_deposed_and_its_main_is_dead_before_the_next_one_runs(
     start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:
-    run = start("three.py", options=[*impatient(), *LASTING])
+    run = start("three.py", options=[*impatient(), *LASTING], standbys=1)
     run.running("second job")
     leader = run.standby_is_ready()["leader"]
     old_main = run.main_pid()
@@ -93,7 +93,7 @@ def test_a_frozen_leader_is_deposed_and_its_main_is_dead_before_the_next_one_run
 
 
 def test_a_leader_without_a_standby_is_replaced_and_goes_on(start: Start) -> None:
-    run = start("three.py", options=["--jobmanagers", "1"])
+    run = start("three.py")
     run.running("second job")
     os.kill(run.leader()["pid"], signal.SIGKILL)
     takeover = run.wait("takeover")
@@ -105,7 +105,7 @@ def test_a_leader_without_a_standby_is_replaced_and_goes_on(start: Start) -> Non
 
 
 def test_a_frozen_guardian_harms_nobody(start: Start) -> None:
-    run = start("three.py", options=impatient())
+    run = start("three.py", options=impatient(), standbys=1)
     run.running("second job")
     leader = run.standby_is_ready()["leader"]
     os.kill(leader["guardian_pid"], signal.SIGSTOP)
@@ -121,7 +121,7 @@ def test_a_frozen_guardian_harms_nobody(start: Start) -> None:
 
 
 def test_the_history_tells_who_led_and_why_it_ended(start: Start) -> None:
-    run = start("three.py")
+    run = start("three.py", standbys=1)
     run.running("second job")
     first = run.standby_is_ready()["leader"]
     os.kill(first["pid"], signal.SIGKILL)

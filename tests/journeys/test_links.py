@@ -95,7 +95,7 @@ def test_a_job_runs_on_over_tcp_while_its_leader_is_lost(
         context.load_cert_chain(str(place / "rest.pem"))
     options = given(*settings)
     token = harness.command(place, "token", *options).stdout.strip()
-    run = start("three.py", options=options)
+    run = start("three.py", options=options, standbys=1)
     run.shown, run.tls = {"authorization": f"Bearer {token}"}, context
     run.running("second job")
     driver = run.busy()[1]["driver_pid"]

@@ -150,6 +150,7 @@ def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) 
             "-D",
             "execution.recovery.unreached-grace=1s",
         ),
+        standbys=1,
     )
     run.running("job 1")
     run.grown("jobs.txt", 1)
@@ -170,7 +171,7 @@ def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) 
 
 
 def test_an_attempt_waits_for_a_main_that_is_late(start: Start) -> None:
-    run = start("mains.py", "late")
+    run = start("mains.py", "late", standbys=1)
     run.running("job 1")
     _kill_leader(run)
     takeover = run.wait("takeover")
@@ -182,7 +183,7 @@ def test_an_attempt_waits_for_a_main_that_is_late(start: Start) -> None:
 
 
 def test_a_job_that_ends_while_nobody_leads_is_not_run_again(start: Start) -> None:
-    run = start("mains.py", "late")
+    run = start("mains.py", "late", standbys=1)
     run.running("job 1")
     leader = run.standby_is_ready()["leader"]
     os.kill(leader["pid"], signal.SIGSTOP)  # It does not hear how the job ends.
@@ -207,7 +208,7 @@ def test_a_signal_to_main_is_its_loss_and_the_job_is_adopted(start: Start, name:
 
 
 def test_main_may_be_interrupted_between_two_jobs(start: Start) -> None:
-    run = start("mains.py", "slow-main")
+    run = start("mains.py", "slow-main", standbys=1)
     run.wait("job-status", name="say", status="FINISHED")
     _kill_leader(run)
     run.grown("main.txt", 2)

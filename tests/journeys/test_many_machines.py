@@ -76,19 +76,27 @@ def test_the_loss_of_the_only_host_with_the_script_is_no_loss(hosts: Hosts) -> N
     assert {} == hosts.processes("beta") | hosts.processes("gamma")
 
 
-def test_a_cluster_is_not_destroyed_from_a_host_that_has_no_process_of_it(hosts: Hosts) -> None:
+def test_no_secret_is_on_a_command_line_and_a_host_without_a_process_does_not_destroy_the_cluster(
+    hosts: Hosts,
+) -> None:
     """The leader's record is not renewed in ZooKeeper: its place in line says that it lives."""
     hosts.ask_for(masters=["alpha"], workers=["beta"])
+    hosts.configure(**{"notify.url": "http://user:hush@127.0.0.1:1/hush"})
     hosts.start()
+    lines = [*hosts.processes("alpha").values(), *hosts.processes("beta").values()]
     hosts.until(lambda: "long 1" in hosts.lines("jobs.txt"), "the second job does not run")
     connected = [*hosts.connected(), *harness.impatient()]
     refused = hosts.command("destroy", *connected, "--yes", host="gamma", code=None)
     (hosts.shared / "go").touch()
     hosts.until(lambda: "third 1" in hosts.lines("jobs.txt"), "the run does not go on")
     hosts.cluster("stop")
+    asked = (hosts.place / "ssh.log").read_text()
 
     assert refused.returncode == 1, refused.stderr
     assert "jobmanager-" in refused.stderr
+    assert 4 <= len(lines)
+    assert "hush" not in "".join([*lines, asked])
+    assert "BatchMode=yes" in asked
 
 
 def test_a_host_that_cannot_be_reached_is_named_and_started_later(hosts: Hosts) -> None:
@@ -118,19 +126,6 @@ def test_a_host_that_cannot_be_reached_is_named_and_started_later(hosts: Hosts) 
     assert f"may still run, on {beta}" in halfway
     assert {"missing"} == {state for _, _, state in stopped}
     assert {} == hosts.processes("alpha") | hosts.processes("beta")
-
-
-def test_no_secret_stands_on_a_command_line(hosts: Hosts) -> None:
-    hosts.ask_for(masters=["alpha"], workers=["beta"])
-    hosts.configure(**{"notify.url": "http://user:hush@127.0.0.1:1/hush"})
-    hosts.start()
-    lines = [*hosts.processes("alpha").values(), *hosts.processes("beta").values()]
-    hosts.cluster("stop")
-    asked = (hosts.place / "ssh.log").read_text()
-
-    assert 4 <= len(lines)
-    assert "hush" not in "".join([*lines, asked])
-    assert "BatchMode=yes" in asked
 
 
 def test_a_host_with_another_storage_is_refused(hosts: Hosts) -> None:

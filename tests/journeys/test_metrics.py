@@ -41,7 +41,7 @@ def until(url: str, holds: Callable[[Samples], bool]) -> Samples:
 def test_leader_standby_and_taskmanager_are_scraped_while_driver_and_leader_are_killed(
     start: Start, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("three.py")
+    run = start("three.py", standbys=1)
     run.running("second job")
     status = run.standby_is_ready()
     leader, (standby,) = status["leader"], status["standbys"]

@@ -73,7 +73,7 @@ def test_the_message_of_an_exit_is_printed(start: Start) -> None:
 def test_a_guardian_that_was_just_started_is_not_taken_for_a_stray(
     start: Start, pause_s: float
 ) -> None:
-    run = start("three.py")
+    run = start("three.py", standbys=1)
     run.running("second job")
     run.standby_is_ready()
     leader = run.of("leader")[-1]["id"]

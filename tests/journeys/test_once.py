@@ -11,7 +11,7 @@ from tests.journeys.harness import lines, put_app, python
 
 
 def test_each_execution_of_main_gets_the_values_of_the_first(start: Start) -> None:
-    run = start("once.py")
+    run = start("once.py", standbys=1)
     run.running("job")
     for count in (2, 3):
         os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.repository import ROOT
+from tests.journeys import harness
 from tests.support.pages import execute, is_executed, needs_spark, pages
 
 EXECUTED = [
@@ -25,6 +26,10 @@ EXECUTED = [
 def test_a_page_does_what_it_says(
     page: Path, place: Path, nothing_left: Callable[[], None]
 ) -> None:
-    execute(page, place)
+    try:
+        execute(page, place)
+    except BaseException:  # A session of the page would stay.
+        harness.kill(harness.processes_of(place))
+        raise
 
     nothing_left()

@@ -52,7 +52,7 @@ def test_other_code_takes_over_an_unfinished_run_and_keeps_its_results(
     write(place, "old")
     closed(start, place, "version.py", 2)
     write(place, "new")
-    run = start("version.py", options=NAMED)
+    run = start("version.py", options=NAMED, standbys=1)
     told = run.wait("application-redeployed")
     run.grown("jobs.txt", 3)
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
@@ -90,7 +90,7 @@ def test_a_script_that_is_edited_while_it_runs_is_not_deployed_by_a_failover(
     start: Start, place: Path
 ) -> None:
     write(place, "old")
-    run = start("version.py", options=NAMED)
+    run = start("version.py", options=NAMED, standbys=1)
     run.grown("jobs.txt", 2)
     write(place, "edited")
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
@@ -162,7 +162,7 @@ def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deploye
 @pytest.mark.parametrize("kill", quickly([False, True], [True]))
 def test_a_discarded_result_is_made_again_once(start: Start, place: Path, kill: bool) -> None:
     closed(start, place, "three.py", 2)
-    run = start("three.py", options=(*NAMED, "--rerun", "first job"))
+    run = start("three.py", options=(*NAMED, "--rerun", "first job"), standbys=1)
     told = run.wait("result-discarded")
     run.grown("jobs.txt", 4)
     if kill:

@@ -33,7 +33,7 @@ def test_status_is_told_within_a_second_while_zookeeper_is_away(start: Start, pl
             f"high-availability.zookeeper.quorum={server.connect_string}",
             "high-availability.zookeeper.client.session-timeout=40s",
         )
-        run = start("three.py", options=options)
+        run = start("three.py", options=options, standbys=1)
         run.at_work()
         before = run.get("/ha/status")
         url = f"{run.rest}/ha/status"

@@ -343,7 +343,7 @@ def test_a_cluster_that_outlives_its_application_tells_the_one_cause_of_its_fail
     start: Start,
 ) -> None:
     stay = ("-D", "execution.shutdown-on-application-finish=false")
-    run = start("mains.py", "uncaught", options=(*stay, *QUICK))
+    run = start("mains.py", "uncaught", options=(*stay, *QUICK), standbys=1)
     run.wait("application-finished", status="FAILED")
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     run.wait("leader", term=2)
@@ -370,7 +370,7 @@ def test_why_an_attempt_was_lost_is_told_by_the_next_leader_and_after_the_end(
     start: Start,
 ) -> None:
     stay = ("-D", "execution.shutdown-on-application-finish=false")
-    run = start("three.py", options=(*stay, *harness.LASTING, *harness.impatient()))
+    run = start("three.py", options=(*stay, *harness.LASTING, *harness.impatient()), standbys=1)
     run.at_work()
     _, slot = run.busy()
     os.kill(slot["driver_pid"], signal.SIGKILL)

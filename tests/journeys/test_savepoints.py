@@ -108,6 +108,7 @@ def test_a_running_job_goes_on_while_its_savepoint_is_taken(start: Start, place:
     assert place / "kept" == Path(where).parent
 
 
+@pytest.mark.long
 def test_it_does_not_matter_how_the_places_are_named(start: Start, place: Path) -> None:
     storage = ("-D", "high-availability.storageDir=../" + place.name + "/ha")
     points = ("-D", f"execution.checkpointing.dir={place}//x/../points/")
@@ -128,7 +129,7 @@ def test_it_does_not_matter_how_the_places_are_named(start: Start, place: Path) 
 def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)))
+    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)), standbys=1)
     run.until_line("steps.txt", lambda line: line == "waits")
     job = job_of(run)
     body = {"target-directory": str(place / "kept"), "triggerId": TRIGGER}
@@ -150,7 +151,7 @@ def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
 def test_a_job_that_is_being_stopped_is_stopped_by_the_next_leader(
     start: Start, place: Path
 ) -> None:
-    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)))
+    run = start("steps.py", "3", options=(*NAMED, *impatient(), *allowed(place)), standbys=1)
     run.until_line("steps.txt", lambda line: line == "waits")
     job = job_of(run)
     leader = run.standby_is_ready()["leader"]["pid"]
@@ -186,7 +187,7 @@ def test_a_job_begins_with_its_savepoint_once_though_the_leader_dies(
     start: Start, place: Path, kept: Path
 ) -> None:
     options = (*NAMED, *impatient(), "--from-savepoint", str(kept))
-    run = start("steps.py", "7", options=options)
+    run = start("steps.py", "7", options=options, standbys=1)
     run.until_line("steps.txt", lambda line: line == "waits")
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     run.wait("takeover")
@@ -212,6 +213,7 @@ def test_an_application_without_the_job_of_its_savepoint_fails(start: Start, kep
     assert "'counter'" in failure
 
 
+@pytest.mark.long
 def test_it_may_be_left_where_a_person_says_so(start: Start, kept: Path) -> None:
     options = ("--from-savepoint", str(kept), "--allow-non-restored-state")
     run = start("steps.py", "1", "another", options=options)
@@ -313,6 +315,7 @@ def test_single_processes_begin_with_a_savepoint(place: Path, kept: Path) -> Non
     assert ["from 5", "step 6", "waits", "other"] == lines(place, "steps.txt")
 
 
+@pytest.mark.long
 def test_a_standing_cluster_begins_with_a_savepoint(place: Path, kept: Path) -> None:
     script = str(harness.put_app(place, "steps.py"))
     directory = place / "conf"

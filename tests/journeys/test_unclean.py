@@ -15,7 +15,7 @@ from tests.journeys.harness import COMMAND, SESSION_LESS, Run, stored
 
 ONCE = (
     *("-D", "restart-strategy.type=none"),
-    *("-D", "taskmanager.driver.heartbeat-timeout=6 s"),
+    *("-D", "taskmanager.driver.heartbeat-timeout=4 s"),
     *("-D", "taskmanager.numberOfTaskSlots=1"),
 )
 

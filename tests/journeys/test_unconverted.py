@@ -27,7 +27,7 @@ def module_beside(place: Path) -> None:
 def test_the_loss_of_the_leader_does_not_touch_it(
     start: Start, nothing_left: Callable[[], None]
 ) -> None:
-    run = start("unconverted.py", "rows.txt")
+    run = start("unconverted.py", "rows.txt", standbys=1)
     run.grown("rows.txt", 1)
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     adopted = run.wait("takeover")["adopted"]
@@ -83,7 +83,7 @@ def test_how_it_ends_is_how_the_run_ends_and_no_attempt_follows(
 
 
 def test_a_function_runs_as_one_job(start: Start) -> None:
-    run = start("run_function.py", "rows.txt", "--wait")
+    run = start("run_function.py", "rows.txt", "--wait", standbys=1)
     run.grown("rows.txt", 1)
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     adopted = run.wait("takeover")["adopted"]

@@ -145,6 +145,7 @@ def test_a_pid_that_was_given_to_somebody_else_is_left_alone(place: Path) -> Non
     assert lives
 
 
+@pytest.mark.long  # It takes the whole grace period.
 def test_a_frozen_server_is_stopped_too(place: Path) -> None:
     config = configured(place)
     zookeeper(place, "start", "--config", config)

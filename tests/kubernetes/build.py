@@ -1,10 +1,11 @@
-"""``python -m tests.kubernetes.build``: builds the control plane once; prints where it is.
+"""``python -m tests.kubernetes.build [helm]``: builds a program once; prints where it is.
 
-The executable stays in the user's cache, under the digest of its sources, so that every checkout
-and every later run takes it from there. A cold build takes ten minutes of processor time, 2.4 GB of
-memory in the linker, and 3.7 GB in Go's own caches (``go env GOCACHE GOMODCACHE``); one after a
-change of our own file takes half a minute, and none without a change. On a machine whose disk is
-not kept, such as in CI, keep the directory that `home` returns (133 MB a version) from run to run.
+An executable stays in the user's cache, under the digest of its sources, so that every checkout
+and every later run takes it from there. A cold build of the control plane takes ten minutes of
+processor time, 2.4 GB of memory in the linker, and 3.7 GB in Go's own caches (``go env GOCACHE
+GOMODCACHE``); one after a change of our own file takes half a minute, and none without a change. On
+a machine whose disk is not kept, such as in CI, keep the directory that `home` returns (133 MB a
+version) from run to run.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.system_calls import NOTHING_SKIPPED
 from understudy.config.configuration import cache_home
 
-SOURCES = Path(__file__).parent / "plane"
 ROOT = Path("/")
 PLACES = ("usr/local/go/bin/go", "usr/lib/go-*/bin/go")
 """Where Go's own archive and Debian's packages put it, if it is not in PATH."""
@@ -47,45 +48,58 @@ KEPT = 2
 _VERSION = re.compile(r"^\tk8s\.io/kubernetes v((\d+)\.(\d+)\.\d+)$", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class Program:
+    """What can be built: a Go package, with the directory whose ``go.mod`` pins all of it."""
+
+    name: str
+    package: str
+    sources: Path
+
+
+PLANE = Program("plane", ".", Path(__file__).parent / "plane")
+HELM = Program("helm", "helm.sh/helm/v4/cmd/helm", Path(__file__).parent / "helm")
+
+
 class CannotBuildError(Exception):
     """There is no Go here, or Go has failed; the message says what to do."""
 
 
-def home() -> Path:
-    """Return the directory of all executables that were built for this user."""
-    return cache_home() / "tests" / "kubernetes"
+def home(program: Program = PLANE) -> Path:
+    """Return the directory of all executables of a program that were built for this user."""
+    return cache_home() / "tests" / program.name
 
 
-def executable(name: str = "plane", sources: Path = SOURCES) -> Path:
+def executable(program: Program = PLANE) -> Path:
     """Return where the executable of the present sources is, built or not."""
-    return home() / _digest(sources) / name
+    return home(program) / _digest(program.sources) / program.name
 
 
 @functools.cache
-def why_not() -> str:
+def why_not(program: Program = PLANE) -> str:
     """Return why there is no executable and none can be built here; empty if there is or can be."""
-    if executable().exists() or _find_go() is not None:
+    if executable(program).exists() or _find_go() is not None:
         return ""
-    why = f"the tests' Kubernetes control plane is not built yet, and its build needs {GO_WANTED}"
+    why = f"{program.name} of tests/kubernetes is not built yet, and its build needs {GO_WANTED}"
     if os.environ.get(NOTHING_SKIPPED):
         raise RuntimeError(f"{why}, and no test may be skipped here")
     return why
 
 
-def build(name: str = "plane", package: str = ".", sources: Path = SOURCES) -> Path:
+def build(program: Program = PLANE) -> Path:
     """Return the executable of the present sources; build it if it is not there.
 
     Of several processes that want it at once, one builds and the others wait. Raises
     `CannotBuildError`.
     """
-    target = executable(name, sources)
+    target = executable(program)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (home() / "lock").open("w") as lock:
+    with (home(program) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            _go_build(sources, package, target)
+            _go_build(program, target)
         os.utime(target.parent)
-        _remove_old(home())
+        _remove_old(home(program))
     return target
 
 
@@ -111,22 +125,26 @@ def _go_version(go: Path) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else (0,)
 
 
-def _go_build(sources: Path, package: str, target: Path) -> None:
+def _go_build(program: Program, target: Path) -> None:
     go = _find_go()
     if go is None:
-        raise CannotBuildError(f"The tests' Kubernetes control plane is built with {GO_WANTED}")
+        raise CannotBuildError(f"{program.name} of tests/kubernetes is built with {GO_WANTED}")
     part = target.with_suffix(".part")
     line = [str(go), "build", "-trimpath", "-buildvcs=false", "-mod=readonly"]
-    line += ["-ldflags", f"-s -w {_version_flags(sources)}", "-o", str(part), package]
-    print(f"building {target} (10 minutes of processor time if it is the first)", file=sys.stderr)
+    line += ["-ldflags", f"-s -w {_version_flags(program.sources)}"]
+    line += ["-o", str(part), program.package]
+    print(
+        f"building {target}: minutes of processor time if nothing of it is in Go's caches",
+        file=sys.stderr,
+    )
     done = subprocess.run(
         ["nice", "-n", str(NICENESS), *line],
-        cwd=sources,
+        cwd=program.sources,
         env={**os.environ, "CGO_ENABLED": "0"},  # it shall run on any libc, and links faster
         check=False,
     )
     if done.returncode:
-        raise CannotBuildError(f"{' '.join(line)} has failed in {sources}: see above")
+        raise CannotBuildError(f"{' '.join(line)} has failed in {program.sources}: see above")
     part.rename(target)
 
 
@@ -140,7 +158,7 @@ def _version_flags(sources: Path) -> str:
 
 
 def _remove_old(place: Path) -> None:
-    """Remove all but the executables that were asked for last."""
+    """Remove all executables of a program but those that were asked for last."""
     by_use = sorted(
         (one for one in place.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime
     )
@@ -148,14 +166,15 @@ def _remove_old(place: Path) -> None:
         shutil.rmtree(old)
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Build, and say how long it took; where nothing can be built, tests are skipped and say so."""
+    program = HELM if arguments == [HELM.name] else PLANE
     began = time.monotonic()
     try:
-        if why := why_not():
+        if why := why_not(program):
             print(f"{why}: tests on Kubernetes are skipped", file=sys.stderr)
             return 0
-        print(build())
+        print(build(program))
     except (CannotBuildError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -164,4 +183,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

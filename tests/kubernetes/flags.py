@@ -11,7 +11,8 @@ CONTROLLERS = (
     *("garbage-collector", "deployment", "replicaset", "statefulset", "job", "namespace"),
     *("serviceaccount", "root-ca-certificate-publisher", "node-lifecycle", "taint-eviction"),
     *("pod-garbage-collector", "disruption", "endpointslice", "resourcequota"),
-    "clusterrole-aggregation",
+    *("clusterrole-aggregation", "persistentvolume-binder"),
+    *("persistentvolume-protection", "persistentvolumeclaim-protection"),
 )
 """Those whose work a test can see; each of the others costs memory and requests."""
 

@@ -22,6 +22,9 @@ from tests.kubernetes.kubelet.images import Image
 KILL_S = 20.0
 POLL_S = 0.02
 
+_KEPT = ("HOME", "JAVA_HOME", "XDG_CACHE_HOME")
+"""Where Java and the archive of Spark's classes are."""
+
 _numbers = itertools.count(1)
 
 
@@ -74,12 +77,13 @@ class Node:
             self.plane.admin.delete(f"{CORE}/nodes/{self.name}")
 
     def is_ready(self) -> bool:
-        """Return whether the API server takes the node for ready."""
+        """Return whether the API server takes the node for ready, and pods may be bound to it."""
         node = self.plane.admin.find(f"{CORE}/nodes/{self.name}")
         conditions = node["status"].get("conditions", []) if node else []
         taints = node["spec"].get("taints", []) if node else []
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        return ready and not taints
+        # A node is born with a taint, which a controller removes.
+        return ready and not (taints and self.plane.controllers in self.plane.components)
 
     def cut_off(self) -> None:
         """Have the kubelet neither hear nor say anything; its pods go on, until `rejoin`."""
@@ -115,6 +119,13 @@ class Node:
         """Return the directory of a container; of pods with the same name, that of the last."""
         found = (self.directory / "pods").glob(f"{namespace}_{pod}_*/{container}")
         return max(found, key=lambda place: place.stat().st_mtime_ns)
+
+
+def understudy_image() -> Image:
+    """Return an image that has this checkout and this Python; its entry point is ``understudy``."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment = {**kept, "PYTHONPATH": str(ROOT / "src")}
+    return Image((sys.executable, "-m", "understudy"), (), environment)
 
 
 def await_phase(plane: ControlPlane, namespace: str, pod: str, phase: str = "Running") -> Object:

@@ -42,7 +42,7 @@ class Ground:
 
     def build(self) -> Path:
         """Build the sources."""
-        return build.build(sources=self.sources)
+        return build.build(build.Program("plane", ".", self.sources))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.api import CORE, await_that, path
-from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.control_plane import ControlPlane, need
+from tests.kubernetes.faults import FaultyApi, refused
 from tests.kubernetes.kubelet.images import Image
-from tests.kubernetes.nodes import Node, await_phase, await_ready
+from tests.kubernetes.nodes import Node, await_phase, await_ready, understudy_image
+from understudy.version import VERSION
 
 pytestmark = pytest.mark.kubernetes
 
 GREETER = Image(("sh", "-c"), ("echo $GREETING",), {"GREETING": "from the image"})
+IMAGES = {"greeter": GREETER, "understudy": understudy_image()}
 
 SETTINGS = """
 echo "$WHO lives in $NAMESPACE at $ADDRESS with $SECRET and $COLOUR"
@@ -26,13 +30,27 @@ cat /etc/settings/colour > {written}
 test -s "$POD_ROOT/var/run/secrets/kubernetes.io/serviceaccount/token" && echo has a token
 """
 
+ASKS = """
+import os, pathlib, ssl, urllib.error, urllib.request
+files = pathlib.Path(os.environ["POD_ROOT"], "var/run/secrets/kubernetes.io/serviceaccount")
+context = ssl.create_default_context(cafile=files / "ca.crt")
+url = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}/api".format(**os.environ)
+headers = {"Authorization": "Bearer " + (files / "token").read_text()}
+for _ in range(2):
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        print(urllib.request.urlopen(request, context=context).status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
 STUBBORN = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
 OBLIGING = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 
 
 @pytest.fixture(scope="module")
 def node(kubernetes: ControlPlane) -> Iterator[Node]:
-    with Node(kubernetes, "node-1", {"greeter": GREETER}) as one:
+    with Node(kubernetes, "node-1", IMAGES) as one:
         yield one
 
 
@@ -78,6 +96,29 @@ def test_an_image_stands_for_what_the_kubelet_was_given(
     await_phase(kubernetes, namespace, "pod", "Succeeded")
 
     assert "from the image\n" == kubernetes.kubectl("-n", namespace, "logs", "pod")
+
+
+def test_an_image_with_this_checkout_runs_its_commands(
+    kubernetes: ControlPlane, namespace: str
+) -> None:
+    start(kubernetes, namespace, {"name": "main", "image": "understudy", "args": ["--version"]})
+
+    await_phase(kubernetes, namespace, "pod", "Succeeded")
+
+    assert VERSION in kubernetes.kubectl("-n", namespace, "logs", "pod")
+
+
+def test_a_pod_finds_the_api_server_by_its_token_on_the_way_that_its_node_has(
+    kubernetes: ControlPlane, namespace: str
+) -> None:
+    where = {"kubernetes.io/hostname": "node-4"}
+    ask = {"name": "main", "image": "none", "command": [sys.executable, "-c", ASKS]}
+    with FaultyApi(kubernetes) as faulty, Node(kubernetes, "node-4", api=faulty.url) as node:
+        with faulty.fault(refused(503, "ServiceUnavailable"), pattern="^/api$", times=1):
+            start(kubernetes, namespace, ask, nodeSelector=where)
+            await_phase(kubernetes, namespace, "pod", "Succeeded")
+
+        assert "503\n200\n" == node.output(namespace, "pod")
 
 
 def test_variables_and_files_come_from_fields_config_maps_and_secrets(
@@ -161,6 +202,62 @@ def test_a_container_that_ends_is_started_again(
     assert "run\n" == kubernetes.kubectl("-n", namespace, "logs", "-p", "pod")
 
 
+def test_init_containers_come_first_one_after_the_other(
+    kubernetes: ControlPlane, namespace: str
+) -> None:
+    shared = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+    inits = [
+        {**shell(f"echo {word} >> /shared/words", **shared), "name": word} for word in ("a", "b")
+    ]
+    volume = {"name": "shared", "emptyDir": {}}
+    main = shell("cat /shared/words", **shared)
+    start(kubernetes, namespace, main, initContainers=inits, volumes=[volume])
+
+    await_phase(kubernetes, namespace, "pod", "Succeeded")
+
+    assert "a\nb\n" == kubernetes.kubectl("-n", namespace, "logs", "pod")
+
+
+@pytest.mark.long  # the controller that binds it takes its time
+def test_a_persistent_volume_outlives_its_pod(
+    kubernetes: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Mi"}}}
+    chosen = {"storageClassName": "", "volumeName": namespace}
+    claim = {"metadata": {"name": "data"}, "spec": {**spec, **chosen}}
+    volume = {
+        "capacity": {"storage": "1Mi"},
+        "accessModes": ["ReadWriteMany"],
+        "hostPath": {"path": str(tmp_path)},
+        "claimRef": {"name": "data", "namespace": namespace},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    body = {"metadata": {"name": namespace}, "spec": volume}
+    kubernetes.admin.create(f"{CORE}/persistentvolumes", body)
+    kubernetes.admin.create(path(CORE, "persistentvolumeclaims", namespace=namespace), claim)
+    mounted = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    claimed = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    try:
+        start(kubernetes, namespace, shell("echo kept > /data/file", **mounted), volumes=[claimed])
+        await_phase(kubernetes, namespace, "pod", "Succeeded")
+    finally:
+        kubernetes.admin.delete(f"{CORE}/persistentvolumes/{namespace}")
+
+    assert "kept\n" == (tmp_path / "file").read_text()
+
+
+def test_a_node_is_drained(kubernetes: ControlPlane, namespace: str) -> None:
+    with Node(kubernetes, "node-3") as drained:
+        name = {"kubernetes.io/hostname": "node-3"}
+        start(kubernetes, namespace, shell(OBLIGING), nodeSelector=name)
+        await_that("it is up", lambda: "up" in _output(drained, namespace))
+
+        kubernetes.kubectl("drain", "node-3", "--force", "--timeout=30s")
+
+        assert kubernetes.admin.find(pod(namespace)) is None
+        assert "up\nasked\n" == drained.output(namespace, "pod")
+
+
 def test_a_deleted_pod_is_asked_to_end_and_gone_when_it_has(
     kubernetes: ControlPlane, namespace: str, node: Node
 ) -> None:
@@ -204,6 +301,28 @@ def test_on_a_node_that_is_cut_off_a_pod_goes_on_though_its_object_is_gone(
         node.rejoin()
 
     await_that("the kubelet kills what the API server does not know", lambda: not _lives(pid))
+
+
+def test_while_the_api_server_is_away_pods_go_on_and_what_happened_is_told_afterwards(
+    tmp_path: Path,
+) -> None:
+    need()
+    with ControlPlane(tmp_path, controllers=False) as plane, Node(plane, "node-1") as node:
+        plane.service_account("default", "default")
+        alone = {"nodeName": "node-1", "automountServiceAccountToken": False}
+        start(plane, "default", shell("exec sleep 60"), restartPolicy="Always", **alone)
+        await_ready(plane, "default", "pod")
+        pid = node.pid("default", "pod")
+        plane.api_server.kill()
+        node.signal(signal.SIGKILL, "default", "pod")
+        await_that("it runs again", lambda: node.pid("default", "pod") != pid)
+        plane.start()
+
+        def told() -> bool:
+            (one,) = plane.admin.get(pod("default"))["status"]["containerStatuses"]
+            return bool(one["ready"] and one["restartCount"] == 1)
+
+        await_that("the API server knows", told)
 
 
 def test_with_its_node_a_pod_dies_and_the_api_server_notices(

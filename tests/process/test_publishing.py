@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.frail_disk import FrailDisk, Killed, Stop
+from tests.support.sampling import quickly
 from tests.support.sights import names_in
 from tests.support.writing import NEW, OLD, Leader, calls_of, hidden, rows_of
 from understudy.errors import CheckpointError
@@ -115,11 +116,12 @@ def test_whoever_is_killed_at_whatever_call_each_row_is_there_once(
     assert [] == found
 
 
-def test_whoever_is_killed_twice_each_row_is_there_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", quickly([1, 3], [3]))
+def test_whoever_is_killed_twice_each_row_is_there_once(tmp_path: Path, every: int) -> None:
     calls = calls_of(tmp_path / "probe" / "out", Mode.APPEND, True)
     wrong = []
     for one in range(1, calls + 1):
-        for other in range(1, calls + 12):
+        for other in range(1 + one % every, calls + 12, every):
             target = tmp_path / f"{one}-{other}" / "out"
             target.mkdir(parents=True)
             (target / "old").write_text("old")
@@ -239,11 +241,12 @@ def test_an_area_that_its_own_attempt_removes_meanwhile_is_gone(
     assert [] == os.listdir(tmp_path)
 
 
-def test_what_another_adds_is_carried_over_by_the_next_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", quickly([1, 3], [3]))
+def test_what_another_adds_is_carried_over_by_the_next_attempt(tmp_path: Path, every: int) -> None:
     calls = calls_of(tmp_path / "probe" / "out", Mode.APPEND, True)
     wrong = []
     for added in range(1, calls + 1):
-        for killed in range(added, calls + 1):
+        for killed in range(added + added % every, calls + 1, every):
             target = tmp_path / f"{added}-{killed}" / "out"
             Leader(JobId("00" * 16)).begin().write(target, OLD)
 

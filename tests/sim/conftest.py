@@ -9,7 +9,8 @@ import pytest
 from tests.sim.shrink import FAILED, KEPT, SHRINK_S, Patience, kept
 from tests.sim.spec import Spec
 
-WORLDS = 1_000
+WORLDS = 500
+"""`make test-all` goes on where these end."""
 BATCH = 50
 """Worlds in one test: so many that a batch is worth a test, so few that workers share them."""
 

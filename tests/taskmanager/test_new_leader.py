@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import cast
 
 from tests.ha.test_checkpoint_store import JOB, begun, taken
 from tests.jobmanager.test_checkpoint_coordinator import Audience
-from tests.jobmanager.test_resource_manager import GRACE_S, Graves, Tenant
+from tests.jobmanager.test_resource_manager import Graves, Tenant, resource_manager
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual, virtual_clock
 from tests.taskmanager.test_task_manager import ME, Scene
 from understudy.core import job
 from understudy.jobmanager.checkpoint_coordinator import CheckpointCoordinator, CheckpointSettings
-from understudy.jobmanager.resource_manager import JobInbox, ResourceManager
+from understudy.jobmanager.resource_manager import JobInbox
 from understudy.model import Incarnation, JobId, JobStatus, Pointer, Term
-from understudy.process.liveness_lock import Locks
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink
 from understudy.rpc.messages import AttemptMessage, LinkMessage, RegisterTaskManager
@@ -68,9 +66,7 @@ class Takeover:
     def __init__(self) -> None:
         self.workers = Scene()
         self.jobs = Jobs()
-        self.resources = ResourceManager(
-            TERM, GRACE_S, cast("Locks", Graves()), virtual_clock(), lambda: None
-        )
+        self.resources = resource_manager(TERM, Graves())
         self._serving: set[asyncio.Task[None]] = set()
 
     async def lead(self) -> None:

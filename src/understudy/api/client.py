@@ -81,7 +81,7 @@ class ClusterClient:
         self._services = services
         self._await_leader_s = await_leader_s
         self._notify = notify
-        self._lives = lives
+        self.lives = lives
         self._notified = False
         self._directory = Directory(services, SystemClock())
         self._security = security
@@ -329,7 +329,7 @@ class ClusterClient:
 
     async def _shown(self) -> Callable[[ApplicationFacts, View], Json]:
         """Return how to show an application: INTERRUPTED if it is unfinished and nobody lives."""
-        if await self._lives() or await self._line():
+        if await self.lives() or await self._line():
             return lambda facts, view: view(facts)
 
         def show(facts: ApplicationFacts, view: View) -> Json:

@@ -118,7 +118,7 @@ class RestSettings:
             CheckpointSettings.of(configuration),
             configuration.find(options.SAVEPOINT_DIR) or "",
             SavepointPlaces.of(configuration),
-            LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX)),
+            LogFiles.of(configuration),
             ArtifactSettings.of(configuration),
             BroughtSettings(configuration),
             configuration.redacted(),

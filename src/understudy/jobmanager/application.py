@@ -53,6 +53,9 @@ from understudy.rpc import messages
 MAIN_GRACE_S = 5.0
 """How long the process of ``main`` may live after SIGTERM, or after it reported its end."""
 
+EXCEEDED = "LimitExceeded"
+"""Type of the failure of an application whose ``main`` has used more than an option allows."""
+
 _THROUGH = {
     ApplicationStatus.FAILED: ApplicationStatus.FAILING,
     ApplicationStatus.CANCELED: ApplicationStatus.CANCELING,
@@ -325,7 +328,9 @@ class Application:
         else:
             message = f"the process of main {death}"
             failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
-            if death.reason == "ended" and not death.signal:
+            if death.exceeded:  # The next execution would exceed it, too.
+                self.enqueue(life.MainRaised(replace(failure, type=EXCEEDED)))
+            elif death.reason == "ended" and not death.signal:
                 failure = replace(failure, type="SystemExit")
                 self.enqueue(life.MainRaised(failure))
             else:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from understudy.clock import Clock
+from understudy.config.options.jobs import JOBS_LIMIT
 from understudy.core import checkpoints, failing, job
 from understudy.core.failing import Failed
 from understudy.core.job import JobState, Phase
@@ -106,6 +107,8 @@ class JobMasterContext:
     """Incarnation of the cluster: unique, also among clusters with the same id."""
     priority: int = 0
     """Priority of the application's jobs for a slot; higher comes first."""
+    jobs_max: int = JOBS_LIMIT
+    """How many jobs the application may have."""
     history: int = HISTORY_MAX
     """Most failures of a job that are kept."""
     no_retry: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from understudy.config.options import JOBS_MAX
 from understudy.core import job, recovery
 from understudy.errors import (
     DataError,
@@ -46,7 +47,10 @@ class JobRequests:
         """Whether ``main`` has submitted a second job where one is due."""
 
     async def submit(self, request: Submit) -> bool:
-        """Store a new job, or match a known one and bring its plan up to date."""
+        """Store a new job, or match a known one and bring its plan up to date.
+
+        Raises `SubmissionError` where the application has as many jobs as it may have.
+        """
         entry = self._jobs.entries.get(request.job_id)
         known = entry is not None and not entry.displaced
         if entry is None or recovery.needs_plan(entry, self._context.deployment):
@@ -64,6 +68,7 @@ class JobRequests:
 
     async def _add(self, request: Submit, plan: Pointer) -> JobEntry:
         self._refuse_second(request)
+        self._refuse_one_too_many(request)
         plans, term = self._context.plans, self._context.term
         entry = JobEntry(
             job_id=request.job_id,
@@ -78,6 +83,14 @@ class JobRequests:
         await _write("store a job", lambda: plans.add(term, entry))
         self._jobs.employ(job.submitted(entry.job_id), entry)
         return entry
+
+    def _refuse_one_too_many(self, request: Submit) -> None:
+        most = self._context.jobs_max
+        if len(self._jobs.entries) >= most:
+            raise SubmissionError(
+                f"job {request.name!r} is refused: the application has {most:,} jobs, and "
+                f"{JOBS_MAX.key} allows no more; let one job do the work of several, or raise it"
+            )
 
     def _refuse_second(self, request: Submit) -> None:
         """Raise `SubmissionError`, and end the application, for a second job where one is due."""

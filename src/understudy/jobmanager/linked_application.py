@@ -289,6 +289,8 @@ class LinkedApplication:
             reporter=around.reporter,
             incarnation=context.incarnation,
             attention=context.attention,
+            # An application may allow itself less than the cluster does, and no more.
+            jobs_max=min(settings.jobs_max, context.settings.jobs_max),
             history=settings.cleanup.history,
             no_retry=settings.no_retry,
             priority=_priority(record),

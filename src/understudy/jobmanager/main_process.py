@@ -19,6 +19,7 @@ from understudy.errors import EnvironmentFailed, UnderstudyError, UnreachableErr
 from understudy.ha import own_directory
 from understudy.model import Incarnation
 from understudy.process import channels
+from understudy.process.limits import Limit
 from understudy.process.processes import Process, Processes, Spec
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
@@ -94,7 +95,10 @@ class WarmMainProcesses:
         heartbeat_s: float,
         scratch: Path,
         changed: Callable[[], None],
+        limits: tuple[Limit, ...] = (),
     ) -> None:
+        """``limits``: what each process may use."""
+        self._limits = limits
         self._processes = processes
         self._scratch = scratch
         self._heartbeat_s = heartbeat_s
@@ -216,6 +220,7 @@ class WarmMainProcesses:
                 fds=(theirs.fileno(),),
                 start_s=START_S,
                 scratch=(str(scratch),),
+                limits=self._limits,
             )
             process = await self._processes.start(
                 spec, lambda text: holder[0].printed(text) if holder else None

@@ -63,6 +63,7 @@ class DispatcherSettings:
     terminate_on_job_failure: bool | None
     unreached_grace_s: float
     mains_max: int
+    jobs_max: int
 
     @classmethod
     def of(cls, configuration: Configuration) -> DispatcherSettings:
@@ -79,6 +80,7 @@ class DispatcherSettings:
             configuration.find(options.TERMINATE_ON_JOB_FAILURE),
             configuration.get(options.UNREACHED_GRACE),
             configuration.get(options.MAINS_MAX),
+            configuration.get(options.JOBS_MAX),
         )
 
 

@@ -10,6 +10,7 @@ Promises:
   the whole tree is killed and reaped until the kernel reports that no child is left;
 - only then does the guardian free its liveness lock, report ``reaped`` to the parent, and exit with
   the worker's status. So a free lock proves that all are dead;
+- a tree that uses more memory, or has more processes, than its limits allow is killed, too;
 - the guardian never restarts anything.
 
 The worker inherits the lock, and passes it on to its children. So the lock stays taken while any of
@@ -56,6 +57,9 @@ RELEASE_S = 5.0
 """Time limit of the release program; without it the holdings expire by themselves, later."""
 
 SILENT = "silent for too long"
+
+LOOK_S = 1.0
+"""Period of looks at what the tree uses, if that is limited: a look at 50 threads takes 1 ms."""
 
 GUARDIAN_FD = "UNDERSTUDY_GUARDIAN_FD"
 LOCK_FDS = "UNDERSTUDY_LOCK_FDS"
@@ -128,6 +132,60 @@ def descendants() -> list[int]:
     return found
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the pids of a process's children; empty if there is no such process."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found.extend(map(int, file.read().split()))
+    return found
+
+
+def tree_of(pid: int, most: int) -> list[int]:
+    """Return the pids below a process, but not many more than ``most``.
+
+    Only the tree itself is looked at, where the kernel allows it: a machine may have thousands of
+    processes.
+    """
+    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):  # noqa: PTH110
+        return descendants()
+    found = children_of(pid)
+    for one in found:
+        if len(found) > most:
+            break
+        found.extend(children_of(one))
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory of a process, with what it shares; 0 if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def own_bytes(pid: int) -> int:
+    """Return the memory of a process, with its share of what it shares; slower."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(b"Pss:")) * 1024
+    except (OSError, StopIteration):
+        return resident_bytes(pid)
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process's program, as far as it can be printed."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            name = file.read().decode(errors="replace").strip()
+    except OSError:
+        return "a process"
+    return "".join(one if one.isprintable() else "·" for one in name)
+
+
 def stat_of(pid: int) -> list[bytes]:
     """Return what the kernel tells of a process, from its state on; empty if there is none.
 
@@ -148,6 +206,15 @@ def parent_of(pid: int) -> int:
     except OSError:
         return 0
     return int(stat[1]) if stat else 0
+
+
+def group_of(pid: int) -> int:
+    """Return a process's group; 0 if there is no such process, or the kernel cannot tell."""
+    try:
+        stat = stat_of(pid)
+    except OSError:
+        return 0
+    return int(stat[2]) if stat else 0
 
 
 def start_ticks(pid: int) -> int:
@@ -242,6 +309,10 @@ class Guardian:
         self._worker_until: float | None = now() + spec["start_s"] if spec.get("start_s") else None
         self._kill_at: float | None = None
         self._settling: list[int] = []
+        self._limits: list[dict[str, Any]] = spec.get("limits", [])
+        self._look_at = now() + LOOK_S
+        self._exceeded = ""
+        """The option whose limit the tree has exceeded."""
         self._released = False
         self._release: dict[str, Any] | None = None
         self._status: int | None = None
@@ -270,6 +341,7 @@ class Guardian:
             else 0,
             "at": died_at,
             "reason": reason,
+            "exceeded": self._exceeded,
         }
         self._free_lock(note)
         self._run_release()
@@ -299,6 +371,8 @@ class Guardian:
             return pid
         try:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if self._limits:  # Whoever forks without end is killed as a group, at one moment.
+                os.setpgid(0, 0)
             if os.getppid() == guardian:
                 signal.set_wakeup_fd(-1)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
@@ -387,7 +461,7 @@ class Guardian:
                 if not self._spec.get("orphan_grace_s"):
                     return "the parent is gone"
                 self._stop(self._spec["orphan_grace_s"])
-            if why := self._overdue(at):
+            if why := self._overdue(at) or self._excess(at):
                 return why
 
     def _select(self) -> list[Any]:
@@ -397,6 +471,8 @@ class Guardian:
         if self._up and not self._up.closed:
             watched.append(self._up)
         due = [t for t in (self._worker_until, self._parent_until, self._kill_at) if t is not None]
+        if self._limits:
+            due.append(self._look_at)
         pauses = [max(0.0, t - now()) for t in due]
         if self._settling:
             pauses.append(KILL_POLL_S)
@@ -409,6 +485,20 @@ class Guardian:
             return SILENT
         if self._parent_until is not None and at >= self._parent_until:
             return "no leader was heard of for too long"
+        return ""
+
+    def _excess(self, at: float) -> str:
+        """Return which limit the tree exceeds, and by what; empty if it exceeds none."""
+        if not self._limits or at < self._look_at:
+            return ""
+        most = max(one["most"] for one in self._limits if one["what"] != "memory")
+        tree = tree_of(os.getpid(), most)
+        for one in self._limits:
+            memory = one["what"] == "memory"
+            if why := _memory(tree, one["most"]) if memory else _number(tree, one["most"]):
+                self._exceeded = one["option"]
+                return f"{why} that {one['option']} allows"
+        self._look_at = now() + LOOK_S
         return ""
 
     def _handle_signals(self) -> None:
@@ -470,7 +560,12 @@ class Guardian:
     def _kill_all(self) -> None:
         """Kill and reap until the kernel reports that there is no child."""
         while True:
-            for pid in descendants():
+            found = descendants()
+            # While one of them is in the worker's group, the group's number is not used again.
+            if any(group_of(pid) == self._pid for pid in found):
+                with contextlib.suppress(OSError):
+                    os.killpg(self._pid, signal.SIGKILL)
+            for pid in found:
                 kill(pid)
             if not self._reap():
                 return
@@ -484,6 +579,30 @@ class Guardian:
         if os.WIFSIGNALED(self._status):
             return 128 + os.WTERMSIG(self._status)
         return os.WEXITSTATUS(self._status)
+
+
+def _memory(tree: list[int], most: int) -> str:
+    """Return how much memory a tree uses if that is more than allowed."""
+    if sum(map(resident_bytes, tree)) <= most:
+        return ""
+    sizes = {pid: own_bytes(pid) for pid in tree}
+    used = sum(sizes.values())
+    if used <= most:
+        return ""
+    largest = max(sizes, key=lambda pid: sizes[pid])
+    alone = f"process {largest} ({name_of(largest)}) {_in_words(sizes[largest])} of that"
+    return f"it used {_in_words(used)} of memory, {alone}, more than the {_in_words(most)}"
+
+
+def _number(tree: list[int], most: int) -> str:
+    """Return how many processes a tree has if they are more than allowed."""
+    if len(tree) <= most:
+        return ""
+    return f"it had {len(tree):,} processes or more, more than the {most:,}"
+
+
+def _in_words(size: int) -> str:
+    return f"{size / (1 << 30):.2f} GB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MB"
 
 
 def main() -> NoReturn:

@@ -16,12 +16,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from understudy.model import Incarnation
 from understudy.process import guardian
+from understudy.process.limits import Limit
 from understudy.process.worker import lock_descriptors
 
 GUARDIAN = str(Path(guardian.__file__))
@@ -54,6 +55,8 @@ class Spec:
     scratch: tuple[str, ...] = ()
     """Directories to remove once everything is reaped."""
     cwd: str | None = None
+    limits: tuple[Limit, ...] = ()
+    """What the worker and its descendants may use together; the guardian kills them otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Death:
     """When the guardian saw the end, by the guardian's clock."""
     reason: str
     """``ended`` if the worker ended by itself, else why the guardian killed it."""
+    exceeded: str = ""
+    """The option whose limit it exceeded, if it was killed for that."""
 
     def __str__(self) -> str:
         """Return a description for people."""
@@ -227,7 +232,10 @@ class Guarded:
         if self._overdue:
             self._overdue.cancel()
         self._line.close()
-        self.death.set_result(Death(note["code"], note["signal"], note["at"], note["reason"]))
+        exceeded = note.get("exceeded", "")
+        self.death.set_result(
+            Death(note["code"], note["signal"], note["at"], note["reason"], exceeded)
+        )
         self._started.set()
 
 
@@ -244,6 +252,7 @@ def command_of(spec: Spec, up: int | None = None) -> tuple[list[str], dict[str, 
         "stop_grace_s": spec.stop_grace_s,
         "orphan_grace_s": spec.orphan_grace_s,
         "scratch": list(spec.scratch),
+        "limits": [asdict(one) for one in spec.limits],
     }
     command = [sys.executable, "-I", "-S", GUARDIAN, json.dumps(described)]
     return command, {**os.environ, **spec.env}

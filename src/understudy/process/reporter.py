@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from understudy.config import Configuration, options
 from understudy.process import disk
 
 LINES_MAX = 10_000
@@ -27,7 +28,11 @@ HELD_CHARS_MAX = 16 << 20
 """Characters kept for a paused reader, for long lines."""
 
 LOG_BYTES_MAX = 64 << 20
-"""A log file of this size is renamed and a new one begins; one old file is kept."""
+"""A log file of this size is renamed and a new one begins, unless a size is configured; one old
+file is kept."""
+
+OPEN_MAX = 100
+"""Log files held open, of those applications that printed last: others are opened again."""
 
 LOG_ONLY = "\x01"
 """Begins a line that goes to the log only."""
@@ -142,11 +147,19 @@ class ThreadedReporter:
 class LogFiles:
     """One log file per application, to which all processes append whole lines."""
 
-    def __init__(self, directory: Path, keep: int) -> None:
+    def __init__(self, directory: Path, keep: int, size: int | None = None) -> None:
+        """``keep``: so many applications' logs are kept; ``size``: see `LOG_BYTES_MAX`."""
         self._directory = directory
+        self._size = LOG_BYTES_MAX if size is None else size
         self._keep = keep
         self._open: dict[str, int] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> LogFiles:
+        """Return the logs that a configuration names."""
+        keep, size = configuration.get(options.LOG_MAX), configuration.get(options.LOG_MAX_SIZE)
+        return cls(configuration.log_dir, keep, size)
 
     def append(self, application: str, source: str, text: str) -> None:
         """Append lines, each with time and source."""
@@ -161,18 +174,20 @@ class LogFiles:
 
     def _descriptor(self, application: str) -> int:
         path = self.path(application)
-        descriptor = self._open.get(application)
+        # Forget the descriptor before anything fails: the next file may get its number.
+        descriptor = self._open.pop(application, None)
         if descriptor is not None:
             status = os.fstat(descriptor)
-            full = status.st_size >= LOG_BYTES_MAX
+            full = status.st_size >= self._size
             if status.st_nlink and not (full and _set_aside(path, descriptor)):
+                self._open[application] = descriptor  # The last, as it was used last.
                 return descriptor
-            # Forget the descriptor before anything fails: the next file may get its number.
-            del self._open[application]
             os.close(descriptor)
         self._directory.mkdir(parents=True, exist_ok=True)
         if descriptor is None and not path.exists():
             self._prune()
+        while len(self._open) >= OPEN_MAX:
+            os.close(self._open.pop(next(iter(self._open))))
         self._open[application] = os.open(
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
         )

@@ -33,6 +33,7 @@ from understudy.model import Incarnation, JobStatus, SparkApplication, Term
 from understudy.process import channels, code, given_files, guardian
 from understudy.process.closing import Closing
 from understudy.process.environments import Ground
+from understudy.process.limits import Limit
 from understudy.process.processes import Death, Process, Processes, Spec
 from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages, wire
@@ -115,6 +116,8 @@ class PoolSettings:
     """Directory of the archives of classes; empty: drivers start without."""
     taskmanager: str = ""
     """Name of the TaskManager, for events."""
+    limits: tuple[Limit, ...] = ()
+    """What each driver may use."""
 
 
 @dataclass
@@ -500,6 +503,7 @@ class DriverPool:
             start_s=self._settings.start_s,
             scratch=(str(scratch),),
             cwd=cwd if cwd and Path(cwd).is_dir() else None,
+            limits=self._settings.limits,
         )
 
     def _printed(self, incarnation: Incarnation, text: str) -> None:

@@ -59,7 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(place / "home"))
         patch.delenv("PYTHONPATH", raising=False)
-        found = SparkCluster(place / "cluster", cores=1, conf=conf).start()
+        found = SparkCluster(place / "cluster", workers=1, cores=1, conf=conf).start()
     with contextlib.ExitStack() as stack:
         stack.callback(found.kill)
         yield found
@@ -127,7 +127,8 @@ def test_code_and_environment_reach_executors_of_each_job_and_secrets_no_command
     settings.chmod(0o600)
     line = [
         *COMMAND,
-        *("run-application", "--json", "--slots", "1", "-D", "taskmanager.spare-drivers=0"),
+        *("run-application", "--json", "--jobmanagers", "1", "--slots", "1"),
+        *("-D", "taskmanager.spare-drivers=0"),
         *("-D", f"io.tmp.dirs={tmp_path / 'tmp'}", "--master", cluster.url),
         *("--properties-file", str(settings)),
         *("--conf", "spark.pyspark.python=./env/bin/python"),

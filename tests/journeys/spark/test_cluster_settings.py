@@ -12,6 +12,7 @@ import pytest
 
 from tests.journeys.harness import WHOLE_S, Run
 from tests.journeys.spark.conftest import Begin, left_behind, on
+from tests.support.sampling import quickly
 from tests.support.spark_cluster import SparkCluster, State
 
 pytestmark = pytest.mark.spark
@@ -46,6 +47,8 @@ RUNS = {
 }
 """All at once: together they fill the cluster."""
 
+ALL = tuple(RUNS)
+
 EXPECTED = {"cores": (1, 1), "instances": (2, 2), "dynamic": (1, 1)}
 """How many cores and executors each job has."""
 
@@ -65,12 +68,17 @@ class Story:
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def stories(begin: Begin, ground: Path, spark_cluster: SparkCluster) -> dict[str, Story]:
+@pytest.fixture(
+    scope="module", params=quickly([(ALL[:2],), (ALL,)], [(ALL[:2],)]), ids=lambda kinds: kinds[-1]
+)
+def stories(
+    request: pytest.FixtureRequest, begin: Begin, ground: Path, spark_cluster: SparkCluster
+) -> dict[str, Story]:
     """Run two jobs after one another with each kind of settings, and look at the Master."""
     stories = {}
-    for kind, options in RUNS.items():
-        place = ground / kind
+    kinds: tuple[str, ...] = request.param
+    for kind in kinds:
+        options, place = RUNS[kind], ground / str(len(kinds)) / kind
         (place / "events").mkdir(parents=True)
         named = ("--name", kind, *FEW, *on(spark_cluster))
         logs = _conf(eventLog_dir=str(place / "events"))
@@ -111,9 +119,10 @@ def _until_so_many(cluster: SparkCluster, kind: str, wanted: int) -> set[int]:
     return pids
 
 
-@pytest.mark.parametrize("kind", RUNS)
-def test_what_is_set_holds_for_each_job(stories: dict[str, Story], kind: str) -> None:
-    assert [EXPECTED[kind]] * len(JOBS) == stories[kind].seen
+def test_what_is_set_holds_for_each_job(stories: dict[str, Story]) -> None:
+    seen = {kind: story.seen for kind, story in stories.items()}
+
+    assert {kind: [EXPECTED[kind]] * len(JOBS) for kind in stories} == seen
 
 
 def test_each_attempt_has_an_event_log_which_is_linked_and_names_application_and_job(
@@ -138,15 +147,14 @@ def _events(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for piece in pieces for line in piece.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("kind", RUNS)
 def test_each_run_ends_and_leaves_nothing(
-    stories: dict[str, Story], spark_cluster: SparkCluster, kind: str
+    stories: dict[str, Story], spark_cluster: SparkCluster
 ) -> None:
-    story = stories[kind]
     state = spark_cluster.await_idle()
 
-    assert 0 == story.code, story.run.story()
-    assert {} == story.left
+    for story in stories.values():
+        assert 0 == story.code, story.run.story()
+        assert {} == story.left
     assert (0, ()) == (state.cores_used, state.active)
 
 

@@ -1,4 +1,8 @@
-"""A job that gets no executors for too long fails, says who holds the cores, and lets go."""
+"""A job that gets no executors for too long fails, says who holds the cores, and lets go.
+
+That a job waits and says for whom is in `test_cluster_jobs`, and when its time is over in
+`tests/driver/test_executor_watch.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from tests.journeys.spark.conftest import Begin, left_behind, on
 from tests.support.foreign_application import ForeignApplication
 from tests.support.spark_cluster import SparkCluster, State
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 HOLDER = "nightly"
 JOB = "shuffles"

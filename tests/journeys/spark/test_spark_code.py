@@ -50,7 +50,7 @@ def test_modules_beside_the_script_and_given_ones_are_there_in_every_process(
     run = begin(
         script.name,
         options=(
-            *FEW,
+            *("--jobmanagers", "1", *FEW),
             *("--py-files", f"given/brought.py,given/library.zip,given/{WHEEL}"),
             *("--archives", "given/model.zip#model"),
             *("--files", "given/data.txt"),

@@ -14,6 +14,8 @@ from tests.journeys.spark.conftest import SMALL
 
 pytestmark = [pytest.mark.spark, pytest.mark.filesystem]
 
+FEW = ("--jobmanagers", "1", "--slots", "1", "-D", "taskmanager.spare-drivers=0")
+
 DAYS = 20
 SHOPS = {"north": 3, "south": 1, "west": 2}
 """The sales of a shop grow by so much a day."""
@@ -39,9 +41,7 @@ def test_a_converted_script_runs_on_a_cluster(place: Path, script: str) -> None:
     sales(place)
     app = ROOT / "examples" / "converted" / f"{script}.py"
 
-    done = harness.command(
-        place, "run-application", *SMALL, "--slots", "1", str(app), "in", f"out/{script}"
-    )
+    done = harness.command(place, "run-application", *SMALL, *FEW, str(app), "in", f"out/{script}")
 
     assert SCRIPTS[script] in done.stderr
     assert f"understudy: job '{_job(app)}' is FINISHED, attempt 1" in done.stderr

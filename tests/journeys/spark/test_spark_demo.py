@@ -21,7 +21,9 @@ from tests.journeys import harness
 from tests.journeys.harness import BY_PROOF_S, stored
 from tests.journeys.spark.conftest import left_behind
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+"""The demo begins as `docs/quickstart.md` does, which `make test` executes on Spark, and kills its
+leader as `test_spark_leader` does: what the demo adds is a year of flights."""
 
 DEMO = Path(__file__).parents[3] / "examples" / "demo.py"
 DEMO_S = 700

@@ -13,6 +13,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind
+from tests.support.sampling import quickly
 
 pytestmark = pytest.mark.spark
 
@@ -26,6 +27,10 @@ LOSSES = {
     "all was frozen": (signal.SIGSTOP, ("guardian_pid", "driver_pid", "jvm_pid")),
 }
 """In this order, each in the attempt after the one before."""
+
+ALL = tuple(LOSSES)
+FEW_LOSSES = (ALL[0], ALL[-1])
+"""A death and a silence. Other stories on Spark lose a JVM; here the idle driver's is frozen."""
 
 REASONS = dict(
     zip(
@@ -41,14 +46,14 @@ REASONS = dict(
     )
 )
 
-KILLS = [loss for loss, (number, _) in LOSSES.items() if number == signal.SIGKILL]
-
 
 @dataclass
 class Story:
     """What was seen of the run."""
 
     run: Run
+    losses: tuple[str, ...]
+    """What is lost, one after the other."""
     idle: dict[str, Any] = field(default_factory=dict)
     """The spare driver whose JVM was frozen while it had nothing to do, and how it ended."""
     lost: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -59,11 +64,18 @@ class Story:
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def story(begin: Begin, ground: Path) -> Story:
+@pytest.fixture(
+    scope="module",
+    params=quickly([(FEW_LOSSES,), (ALL,)], [(FEW_LOSSES,)]),
+    ids=lambda losses: f"{len(losses)} losses",
+)
+def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Story:
     """Lose one driver after the other, each in the middle of a Spark job."""
-    run = begin("long_in_spark.py", "fork", options=FEW)
-    story = Story(run)
+    losses: tuple[str, ...] = request.param
+    place = ground / str(len(losses))
+    place.mkdir()
+    run = begin("long_in_spark.py", "fork", options=FEW, place=place)
+    story = Story(run, losses)
     run.running("second job")
     run.busy()
     story.idle = next(one for one in _drivers(run, 1) if one["state"] == "warm")
@@ -71,7 +83,8 @@ def story(begin: Begin, ground: Path) -> Story:
     story.idle |= run.wait("driver-ended", id=story.idle["id"])
     ended = story.idle["id"]  # The leader may hear of it a moment after the launcher.
     run.until("/taskmanagers", lambda answer: ended not in {one["id"] for one in _seats(answer)})
-    for attempt, (loss, (number, keys)) in enumerate(LOSSES.items(), start=1):
+    for attempt, loss in enumerate(losses, start=1):
+        number, keys = LOSSES[loss]
         run.grown("jobs.txt", attempt + 1)
         run.until_line("marks.txt", f"tick {attempt}".__eq__)
         if number == signal.SIGKILL:  # While one is frozen, there is time for another to start.
@@ -86,12 +99,12 @@ def story(begin: Begin, ground: Path) -> Story:
         harness.thaw(slot[key] for key in keys)
     run.release()
     story.code = run.finish()
-    story.left = left_behind(ground)
+    story.left = left_behind(place)
     return story
 
 
 def test_the_function_runs_again_after_each_loss_and_the_result_arrives(story: Story) -> None:
-    last = len(LOSSES) + 1
+    last = len(story.losses) + 1
     finished = story.run.of("application-finished")[0]
 
     assert (0, "FINISHED") == (story.code, finished["status"])
@@ -109,50 +122,50 @@ def test_a_jvm_that_does_not_answer_while_it_is_idle_is_noticed(story: Story) ->
     assert "was killed: silent for too long" == idle["reason"]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_how_each_driver_was_lost_is_told(story: Story, loss: str) -> None:
-    lost = story.lost[loss]
-    expected = [(1, lost["job_id"], REASONS[loss])]
+def test_how_each_driver_was_lost_is_told(story: Story) -> None:
+    for loss in story.losses:
+        lost = story.lost[loss]
+        expected = [(1, lost["job_id"], REASONS[loss])]
 
-    actual = story.run.of("driver-ended", id=lost["id"])
+        actual = story.run.of("driver-ended", id=lost["id"])
 
-    assert expected == [(one["slot"], one["job_id"], one["reason"]) for one in actual]
+        assert expected == [(one["slot"], one["job_id"], one["reason"]) for one in actual]
 
 
-@pytest.mark.parametrize("loss", KILLS)
-def test_it_runs_again_in_the_driver_that_was_warm(story: Story, loss: str) -> None:
-    attempt = list(LOSSES).index(loss) + 1
+def test_after_a_kill_it_runs_again_in_the_driver_that_was_warm(story: Story) -> None:
     begun = [mark.split() for mark in story.run.lines("marks.txt") if mark.startswith("begin")]
     pids = {int(mark[1]): int(mark[2]) for mark in begun}
+    for attempt, loss in enumerate(story.losses, start=1):
+        if LOSSES[loss][0] == signal.SIGKILL:
+            assert story.lost[loss]["driver_pid"] == pids[attempt]
+            assert story.warm[loss] == {pids[attempt + 1]}
 
-    assert story.lost[loss]["driver_pid"] == pids[attempt]
-    assert story.warm[loss] == {pids[attempt + 1]}
 
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_nothing_of_an_attempt_goes_on_once_the_next_has_begun(story: Story, loss: str) -> None:
+def test_nothing_of_an_attempt_goes_on_once_the_next_has_begun(story: Story) -> None:
     """Neither its function, nor its Spark tasks, nor what it had forked."""
-    attempt = list(LOSSES).index(loss) + 1
     marks = story.run.lines("marks.txt")
-    begun = [mark for mark in marks if mark.startswith(f"begin {attempt + 1} ")]
-    later = marks[marks.index(begun[0]) :]
+    for attempt, _ in enumerate(story.losses, start=1):
+        begun = [mark for mark in marks if mark.startswith(f"begin {attempt + 1} ")]
+        later = marks[marks.index(begun[0]) :]
 
-    assert 1 == len(begun)
-    assert f"tick {attempt}" in marks
-    assert [] == [mark for mark in later if int(mark.split()[1]) <= attempt]
+        assert 1 == len(begun)
+        assert f"tick {attempt}" in marks
+        assert [] == [mark for mark in later if int(mark.split()[1]) <= attempt]
 
 
 def test_only_the_last_attempt_came_to_its_end(story: Story) -> None:
-    last = len(LOSSES) + 1
+    last = len(story.losses) + 1
     marks = story.run.lines("marks.txt")
 
     assert [f"end {last}"] == [mark.rpartition(" ")[0] for mark in marks if mark[:3] == "end"]
 
 
-def test_nothing_is_left(story: Story, ground: Path) -> None:
+def test_nothing_is_left(story: Story) -> None:
+    place = story.run.place
+
     assert {} == story.left
-    assert [] == stored(ground)
-    assert [] == list(_scratch(ground))
+    assert [] == stored(place)
+    assert [] == list(_scratch(place))
 
 
 def _drivers(run: Run, attempt: int) -> list[dict[str, Any]]:
@@ -169,5 +182,5 @@ def _seats(answer: Any) -> list[dict[str, Any]]:
     return [*taskmanager["slots"], *taskmanager["spare_drivers"]]
 
 
-def _scratch(ground: Path) -> list[Path]:
-    return list((ground / "tmp").rglob("*"))
+def _scratch(place: Path) -> list[Path]:
+    return list((place / "tmp").rglob("*"))

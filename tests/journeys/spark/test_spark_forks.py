@@ -8,9 +8,11 @@ from tests.journeys.spark.conftest import Begin
 
 pytestmark = pytest.mark.spark
 
+ALONE = ("--jobmanagers", "1", "--slots", "1", "-D", "taskmanager.spare-drivers=0")
+
 
 def test_a_forked_child_does_not_reach_the_jvm_and_its_parent_does(begin: Begin) -> None:
-    run = begin("forked.py")
+    run = begin("forked.py", options=ALONE)
     code = run.finish()
 
     assert code == 0, run.story()

@@ -15,7 +15,8 @@ from tests.journeys.spark.conftest import Begin, left_behind
 
 pytestmark = pytest.mark.spark
 
-KILLS = 3
+KILLS = 2
+ALONE = ("--slots", "1")
 NAMED = ("-D", "high-availability.cluster-id=flights", "--run-id", "monday")
 
 
@@ -32,8 +33,8 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(begin: Begin, ground: Path) -> Story:
-    """Run it: three kills, each when the standby has said that it is ready."""
-    run = begin("long_in_spark.py", options=NAMED)
+    """Run it: one kill after the other, each when the standby has said that it is ready."""
+    run = begin("long_in_spark.py", options=(*ALONE, *NAMED))
     story = Story(run)
     run.running("second job")
     run.grown("marks.txt", 10)

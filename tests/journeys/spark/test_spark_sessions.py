@@ -67,7 +67,7 @@ class Story:
 @pytest.fixture(scope="module")
 def story(begin: Begin, ground: Path) -> Story:
     """Run jobs one by one in one slot."""
-    run = begin("one_by_one.py", options=("--slots", "1"))
+    run = begin("one_by_one.py", options=("--jobmanagers", "1", "--slots", "1"))
     code = run.finish(WHOLE_S)
     assert 0 == code, run.story()
     seen = json.loads((ground / "seen.json").read_text())

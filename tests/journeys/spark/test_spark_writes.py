@@ -24,8 +24,14 @@ from tests.support.sights import names_in
 pytestmark = pytest.mark.spark
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=8s")
-KILLS = (1, 3)
-"""So often each job loses its driver to SIGKILL; then all of the driver is stopped."""
+KILLED, STOPPED = "killed", "stopped"
+LOSSES = (
+    ((KILLED,), (STOPPED,)),
+    ((KILLED, STOPPED),) * 2,
+    ((KILLED, KILLED, KILLED, STOPPED),) * 2,
+)
+"""How the driver of each job is lost, one attempt after the other: appends, then batches. A driver
+that is stopped wakes once the next attempt has begun."""
 
 LATE_S = 0.6
 """A write takes about so long: a kill comes at any moment of it."""
@@ -41,7 +47,7 @@ class Story:
     """What was seen of the run."""
 
     run: Run
-    kills: int
+    losses: tuple[tuple[str, ...], ...]
     moments: list[str] = field(default_factory=list)
     """What lay beside the target when the driver was killed."""
     sights: set[int] = field(default_factory=set)
@@ -50,26 +56,33 @@ class Story:
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module", params=quickly(KILLS, KILLS[:1]))
+@pytest.fixture(
+    scope="module",
+    params=quickly([(losses,) for losses in LOSSES], [(LOSSES[0],)]),
+    ids=lambda losses: f"{sum(map(len, losses))} losses",
+)
 def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Story:
-    """Kill the driver of each job in the middle of a write, and stop one past its timeout."""
+    """Kill the driver of a job in the middle of a write, and stop one past its timeout."""
     dice = random.Random(5)
-    kills: int = request.param
-    place = ground / str(kills)
+    losses: tuple[tuple[str, ...], ...] = request.param
+    place = ground / str(len(losses[0]))
     place.mkdir()
-    run = begin("writes.py", str(kills + 2), options=FEW, place=place)
-    story = Story(run, kills)
+    run = begin("writes.py", str(len(losses[0]) + 1), options=FEW, place=place)
+    story = Story(run, losses)
+    targets = (("appends", "appended"), ("batches", "batched"))
     with _looking(place / "appended", story.sights):
-        for job, target in (("appends", "appended"), ("batches", "batched")):
-            for attempt in range(1, kills + 2):
+        for (job, target), lost in zip(targets, losses, strict=True):
+            for attempt, how in enumerate(lost, start=1):
                 run.grown(f"{job}.txt", attempt)
                 slot = _slot(run, job, attempt)
                 (place / f"{job}-{attempt}.go").touch()
                 _in_a_write(run, place, target, place / f"{job}-{attempt}.held")
                 time.sleep(dice.uniform(0, LATE_S))  # A random moment, and no event.
                 story.moments += [path.name for path in place.glob(f".{target}.*")]
-                if attempt <= kills:
+                if how == KILLED:
                     os.kill(slot["driver_pid"], signal.SIGKILL)
+                    if attempt == len(lost):
+                        (place / f"{job}-{attempt + 1}.go").touch()
                     continue
                 zombie = [slot[key] for key in ("guardian_pid", "driver_pid", "jvm_pid")]
                 for pid in zombie:
@@ -127,9 +140,9 @@ def test_each_row_is_there_once(story: Story) -> None:
 
 
 def test_the_drivers_were_lost(story: Story) -> None:
-    attempts = [str(number) for number in range(1, story.kills + 3)]
+    attempts = [[str(number) for number in range(1, len(lost) + 2)] for lost in story.losses]
 
-    assert [attempts, attempts] == [story.run.lines(f"{job}.txt") for job in ("appends", "batches")]
+    assert attempts == [story.run.lines(f"{job}.txt") for job in ("appends", "batches")]
     assert story.moments
 
 
@@ -138,7 +151,7 @@ def test_what_was_published_is_not_computed_again(story: Story) -> None:
     again = [line.split()[1] for line in story.run.lines("kept.txt")]
 
     assert WRITES == len({step for _, step in steps})
-    assert len(again) <= WRITES + story.kills + 1
+    assert len(again) <= WRITES + len(story.losses[-1])
 
 
 def test_a_reader_never_sees_half_of_a_write(story: Story) -> None:

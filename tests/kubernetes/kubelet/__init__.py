@@ -17,6 +17,7 @@ Different:
   program that knows a mount path from elsewhere must look there itself. No root is needed.
 - When the kubelet ends, all its pods end with it, as if the node had lost its power. When it is
   stopped (SIGSTOP), they go on, as on a node that is cut off from the API server.
-- Not there: init containers, persistent volumes, ``exec``, resource limits, security contexts. A
-  pod with one of the first two does not start, and says why.
+- A persistent volume is a directory of this machine (``hostPath`` or ``local``).
+- Not there: ``exec``, containers that run beside the init containers, resource limits, security
+  contexts, volumes that need a driver. A pod that needs one of these volumes says so and waits.
 """

@@ -37,9 +37,9 @@ async def main(arguments: argparse.Namespace) -> None:
 
     def find(asked: Wanted) -> tuple[Path, Callable[[], bool]] | None:
         pod = node.find(asked.namespace, asked.pod)
-        if pod is None or asked.container not in pod.containers:
+        container = pod.find(asked.container) if pod is not None else None
+        if container is None:
             return None
-        container = pod.containers[asked.container]
         path = container.log(asked.previous)
         return path, lambda: container.writes_to(path)
 

@@ -17,6 +17,7 @@ from tests.kubernetes.kubelet.probes import Probe, executed, got
 from tests.kubernetes.kubelet.recipe import ConfigurationError, Recipe
 from tests.kubernetes.kubelet.server import Unreachable
 from tests.kubernetes.kubelet.status import ContainerState, now
+from tests.kubernetes.kubelet.volumes import publish
 from understudy.process import guardian
 
 Object = dict[str, Any]
@@ -128,7 +129,7 @@ class Container:
             self.log().write_text(f"{recipe.argv[0]}: {error}\n")
             return 127
         self._process = process
-        (self._directory / "pid").write_text(str(process.pid))
+        publish(self._directory / "pid", str(process.pid).encode())
         self.state.state = {"running": {"startedAt": now()}}
         self.state.ready = "readinessProbe" not in self.spec
         self._changed()

@@ -20,7 +20,7 @@ from tests.kubernetes.kubelet.recipe import (
     recipe,
 )
 from tests.kubernetes.kubelet.server import CORE, Server, Unreachable
-from tests.kubernetes.kubelet.status import now, pod_status
+from tests.kubernetes.kubelet.status import Facts, is_ready, now, pod_status
 from tests.kubernetes.kubelet.volumes import TOKEN_S, Volumes
 
 RETRY_S = 0.3
@@ -66,16 +66,26 @@ class Pod:
         self._tokens: dict[str, tuple[str, float]] = {}
         self.directory = host.directory / f"{self.namespace}_{self.name}_{self.uid}"
         self._volumes = Volumes(pod, self.directory)
-        place = Place(
-            address,
-            spec["restartPolicy"],
-            spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_S),
-            self.directory,
+        policy = spec["restartPolicy"]
+        grace_s = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_S)
+        place = Place(address, policy, grace_s, self.directory)
+        once = Place(
+            address, "Never" if policy == "Never" else "OnFailure", grace_s, self.directory
         )
-        self.containers = {
-            one["name"]: Container(one, place, self._prepare, self._changed.set)
-            for one in spec["containers"]
-        }
+        self._inits = [
+            Container(one, once, self._prepare, self._changed.set)
+            for one in spec.get("initContainers", [])
+        ]
+        self._containers = [
+            Container(one, place, self._prepare, self._changed.set) for one in spec["containers"]
+        ]
+        self._all = [*self._inits, *self._containers]
+        self._ready = False
+        self._ready_since = self._since
+
+    def find(self, container: str) -> Container | None:
+        """Return a container, or an init container, by name."""
+        return next((one for one in self._all if one.spec["name"] == container), None)
 
     def delete(self, grace_s: float) -> None:
         """Have it end within the grace; a second call may only shorten it."""
@@ -85,7 +95,7 @@ class Pod:
             self._stop_until = until
         elif until < self._stop_until:
             self._stop_until = until
-            for container in self.containers.values():
+            for container in self._all:
                 task = asyncio.create_task(container.kill())
                 task.add_done_callback(lambda _: self._changed.set())
 
@@ -102,7 +112,7 @@ class Pod:
                 self._changed.set()
             grace_s = await self._stop
             async with asyncio.TaskGroup() as group:
-                for container in self.containers.values():
+                for container in self._all:
                     group.create_task(container.stop(grace_s))
             await running
             self.over = True
@@ -111,17 +121,23 @@ class Pod:
         finally:
             for task in (reporting, refreshing, running):
                 task.cancel()
+            for container in self._all:
+                await container.kill()
 
     async def _run_containers(self) -> None:
         if self.over:  # before this kubelet began
             return
+        for init in self._inits:
+            await init.run()
+            if init.state.exit_code != 0:
+                return
         async with asyncio.TaskGroup() as group:
-            for container in self.containers.values():
+            for container in self._containers:
                 group.create_task(container.run())
 
     async def _prepare(self, container: Object) -> Recipe:
-        if self._pod["spec"].get("initContainers"):
-            raise ConfigurationError("this kubelet has no init containers")
+        if "restartPolicy" in container:
+            raise ConfigurationError("this kubelet has no restart policy of a single container")
         data, around = await self._write(container)
         image = self._host.images.get(container.get("image", ""), Image())
         return recipe(container, image, around, lambda kind, name: data.get((kind, name)))
@@ -135,7 +151,9 @@ class Pod:
                 data[kind, name] = found
         for wanted in self._volumes.tokens():
             await self._renew(wanted)
-        around = self._surroundings(self._volumes.mounts(container))
+        for claim in self._volumes.claims():
+            self._volumes.bound[claim] = await self._bound(claim)
+        around = self._surroundings(container)
         tokens = {path: token for path, (token, _) in self._tokens.items()}
         self._volumes.write(around, lambda kind, name: data.get((kind, name)), tokens)
         return data, around
@@ -157,10 +175,24 @@ class Pod:
         renewed = asked + TOKEN_RENEWED * lifetime_s
         self._tokens[wanted["path"]] = (given["status"]["token"], renewed)
 
-    def _surroundings(self, mounts: Mapping[str, str]) -> Surroundings:
-        root = self.directory / "root"
+    async def _bound(self, claim: str) -> Path:
+        """Return the directory of a claim's volume: one of this machine."""
+        place = f"{CORE}/namespaces/{self.namespace}/persistentvolumeclaims/{claim}"
+        name = (await self._host.server.get(place))["spec"].get("volumeName")
+        if not name:
+            raise ConfigurationError(f"persistentvolumeclaims/{claim} is not bound")
+        spec = (await self._host.server.get(f"{CORE}/persistentvolumes/{name}"))["spec"]
+        source = spec.get("hostPath") or spec.get("local")
+        if source is None:
+            raise ConfigurationError(f"persistentvolumes/{name} is no directory of this machine")
+        return Path(source["path"])
+
+    def _surroundings(self, container: Object) -> Surroundings:
+        """Link each mount path of a container below a root of its own to where its files are."""
+        mounts = self._volumes.mounts(container)
+        root = self.directory / container["name"] / "root"
         root.mkdir(parents=True, exist_ok=True)
-        for path, place in mounts.items():
+        for path, place in sorted(mounts.items()):
             link = root / path.lstrip("/")
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.is_symlink():
@@ -173,7 +205,7 @@ class Pod:
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_S)
-            for container in self.containers.values():
+            for container in self._containers:
                 # What is gone or cannot be had stays as it was.
                 with contextlib.suppress(Unreachable, ConfigurationError):
                     await self._write(container.spec)
@@ -203,8 +235,12 @@ class Pod:
         await self._host.server.patch(f"{self._path}/status", body)
 
     def _status(self) -> Object:
-        states = [container.state for container in self.containers.values()]
-        return pod_status(states, self.over, self._since, self.address, self._host.address)
+        inits = [one.state for one in self._inits]
+        containers = [one.state for one in self._containers]
+        if is_ready(containers, self.over) != self._ready:
+            self._ready, self._ready_since = not self._ready, now()
+        facts = Facts(self.address, self._host.address, self._since, self._ready_since, self.over)
+        return pod_status(inits, containers, facts)
 
     async def _remove(self) -> None:
         """Send how it ended, and remove the object; while the API server is away, try again."""

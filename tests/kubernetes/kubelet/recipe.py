@@ -68,7 +68,8 @@ class Surroundings:
     def relocated(self, text: str) -> str:
         """Return a text in which paths below mount paths are where their files are."""
         for mount in sorted(self.mounts, key=len, reverse=True):
-            pattern = rf"(?<![\w./-]){re.escape(mount.rstrip('/'))}(?![\w.-])"
+            # Not in the middle of another path, but after the scheme of a URL.
+            pattern = rf"(?<![\w.-])(?:(?<!/)|(?<=://)){re.escape(mount.rstrip('/'))}(?![\w.-])"
             text = self.mounts[mount].join(re.split(pattern, text))
         return text
 

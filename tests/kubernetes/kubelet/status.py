@@ -46,30 +46,54 @@ class ContainerState:
         }
 
 
-def phase(containers: Sequence[ContainerState], over: bool) -> str:
-    """Return the phase of a pod; ``over`` once no container will be started again."""
+@dataclass(frozen=True)
+class Facts:
+    """What a pod's status has beside its containers."""
+
+    address: str
+    host: str
+    since: str
+    ready_since: str
+    """When it became ready, or ceased to be."""
+    over: bool
+    """No container will be started again."""
+
+
+def is_ready(containers: Sequence[ContainerState], over: bool) -> bool:
+    """Return whether a pod is ready."""
+    return not over and all(one.ready for one in containers)
+
+
+def phase(states: Sequence[ContainerState], over: bool) -> str:
+    """Return the phase of a pod, made of the states of its containers and init containers."""
     if over:
-        return "Failed" if any(one.exit_code for one in containers) else "Succeeded"
-    started = all("waiting" not in one.state or one.restarts for one in containers)
+        return "Failed" if any(one.exit_code for one in states) else "Succeeded"
+    started = all("waiting" not in one.state or one.restarts for one in states)
     return "Running" if started else "Pending"
 
 
 def pod_status(
-    containers: Sequence[ContainerState], over: bool, since: str, address: str, host: str
+    inits: Sequence[ContainerState], containers: Sequence[ContainerState], facts: Facts
 ) -> Object:
     """Return the status of a pod."""
-    ready = not over and all(one.ready for one in containers)
-    conditions = {"PodScheduled": True, "Initialized": True, "ContainersReady": ready}
+    ready = is_ready(containers, facts.over)
+    conditions = {
+        "PodScheduled": (True, facts.since),
+        "Initialized": (all(one.exit_code == 0 for one in inits), facts.since),
+        "ContainersReady": (ready, facts.ready_since),
+        "Ready": (ready, facts.ready_since),
+    }
     return {
-        "phase": phase(containers, over),
+        "phase": phase([*inits, *containers], facts.over),
         "conditions": [
             {"type": kind, "status": str(holds), "lastTransitionTime": since}
-            for kind, holds in {**conditions, "Ready": ready}.items()
+            for kind, (holds, since) in conditions.items()
         ],
-        "podIP": address,
-        "podIPs": [{"ip": address}],
-        "hostIP": host,
-        "hostIPs": [{"ip": host}],
-        "startTime": since,
+        "podIP": facts.address,
+        "podIPs": [{"ip": facts.address}],
+        "hostIP": facts.host,
+        "hostIPs": [{"ip": facts.host}],
+        "startTime": facts.since,
+        "initContainerStatuses": [one.as_object() for one in inits],
         "containerStatuses": [one.as_object() for one in containers],
     }

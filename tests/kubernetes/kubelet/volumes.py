@@ -23,6 +23,8 @@ class Volumes:
             one["name"]: one for one in pod["spec"].get("volumes", [])
         }
         self.root = root
+        self.bound: dict[str, Path] = {}
+        """Where the volume of each claim is, once that is known."""
 
     def mounts(self, container: Object) -> dict[str, str]:
         """Return where the files of each mount path of a container are."""
@@ -33,6 +35,12 @@ class Volumes:
                 place = place / inner
             found[mount["mountPath"]] = str(place)
         return found
+
+    def claims(self) -> Iterator[str]:
+        """Return each persistent volume claim that a volume has."""
+        for volume in self._volumes.values():
+            if "persistentVolumeClaim" in volume:
+                yield volume["persistentVolumeClaim"]["claimName"]
 
     def tokens(self) -> Iterator[Object]:
         """Return each service account token that a volume has."""
@@ -55,6 +63,8 @@ class Volumes:
         if name not in self._volumes:
             raise ConfigurationError(f"there is no volume {name}")
         volume = self._volumes[name]
+        if "persistentVolumeClaim" in volume:
+            return self.bound[volume["persistentVolumeClaim"]["claimName"]]
         if "hostPath" in volume:
             return Path(volume["hostPath"]["path"])
         return self.root / "volumes" / name
@@ -70,12 +80,12 @@ class Volumes:
                 yield name, {"secret": {**secret, "name": secret["secretName"]}}
             elif {"configMap", "downwardAPI"} & set(volume):
                 yield name, volume
-            elif not {"emptyDir", "hostPath"} & set(volume):
+            elif not {"emptyDir", "hostPath", "persistentVolumeClaim"} & set(volume):
                 kind = ", ".join(set(volume) - {"name"})
                 raise ConfigurationError(f"this kubelet has no volumes of the kind {kind}")
 
 
-def publish(path: Path, data: bytes, mode: int) -> None:
+def publish(path: Path, data: bytes, mode: int = DEFAULT_MODE) -> None:
     """Replace a file, so that a reader sees the old or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")

@@ -28,6 +28,7 @@ from understudy.api.views import Json as JsonObject
 from understudy.cli.commands import completing
 from understudy.cli.commands.common import (
     DEFAULT_CLUSTER_ID,
+    SESSION_ID,
     ConfigDir,
     Json,
     Overrides,
@@ -139,7 +140,7 @@ def print_applications(applications: list[JsonObject]) -> None:
         counts = ", ".join(f"{count} {state}" for state, count in one["jobs"].items())
         table.add_row(
             one["id"][:12],
-            one["run-id"],
+            "" if one["run-id"] == one["id"] else one["run-id"],
             cell(one["name"]),
             one["status"],
             when(one["start-time"]) if one["start-time"] >= 0 else "",
@@ -158,13 +159,21 @@ def resumed_by(
     """Return the command that resumes an interrupted application, if this one is."""
     if application["status"] != INTERRUPTED:
         return {}
-    words = ["understudy", "run-application", "--resume", "--run-id", application["run-id"]]
+    if is_of_session(application, cluster_id):
+        words = ["understudy", "session", "start"]
+    else:
+        words = ["understudy", "run-application", "--resume", "--run-id", application["run-id"]]
     if config_dir:
         words += ["--config-dir", str(config_dir)]
-    settings = [f"{options.CLUSTER_ID.key}={cluster_id}"]
+    settings = [] if cluster_id == SESSION_ID else [f"{options.CLUSTER_ID.key}={cluster_id}"]
     settings += [one for one in overrides or () if not one.startswith(options.CLUSTER_ID.key)]
     words += [word for setting in settings for word in ("-D", setting)]
     return {"resume": shlex.join(masked_words(words))}
+
+
+def is_of_session(application: JsonObject, cluster_id: str) -> bool:
+    """Return whether an application was submitted to a session, as far as its ids tell."""
+    return cluster_id == SESSION_ID or application["run-id"] == application["id"]
 
 
 def _print_resume(application: JsonObject) -> None:

@@ -16,6 +16,7 @@ from understudy.cli.commands.ask import (
     application_named,
     application_or_job,
     find_one,
+    is_of_session,
     print_json,
     with_client,
 )
@@ -53,6 +54,11 @@ def cancel(
     if "jid" in found and status not in ENDED:
         _refuse_interrupted(configuration, cluster_id, found)
     if status == INTERRUPTED:
+        if is_of_session(found, cluster_id):
+            raise UnderstudyError(
+                f"no process of the session {cluster_id!r} runs: start it with `understudy session "
+                "start`, then cancel the application"
+            )
         _end(configuration, cluster_id, found["run-id"])
         status = "CANCELED"
     elif status not in ENDED:

@@ -39,6 +39,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "cleanup retry": ("understudy cleanup retry 3f1c",),
     "cleanup abandon": ("understudy cleanup abandon 3f1c",),
+    "run": (
+        "understudy run app.py an-argument",
+        "understudy run -d --run-id monday --py-files lib.zip app.py",
+        "understudy run --target https://host:8081 --token-file alice.token app.py",
+        "understudy run --target local app.py",
+    ),
     "session start": (
         "understudy session start",
         "understudy session start --taskmanagers 2 --slots 4",

@@ -30,6 +30,7 @@ MODULES = {
     "destroy": "destroy",
     "token": "token",
     "cleanup": "cleanup",
+    "run": "submit",
     "session": "session",
     "cluster": "standing_cluster",
     "zookeeper": "zookeeper",

@@ -135,7 +135,7 @@ class LocalCluster:
         self._ending = Ending()
         self._scratch = scratch_base(plan.configuration)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._logs = LogFiles(plan.configuration.log_dir, plan.configuration.get(options.LOG_MAX))
+        self._logs = LogFiles.of(plan.configuration)
         self._log_name = log_name(plan.run_id, application_id(plan.cluster_id, plan.run_id))
         self._rests: dict[tuple[str, int], str] = {}
         self._held: list[Event] = []

@@ -33,6 +33,7 @@ from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import LeaderRecord, RunId
 from understudy.process import channels
 from understudy.process.environments import Environments
+from understudy.process.limits import Limit
 from understudy.rpc.gateway import Network
 from understudy.rpc.messages import LinkMessage
 
@@ -74,6 +75,7 @@ async def _run_jobmanager(parts: Parts) -> int:
         configuration.get(options.MAIN_HEARTBEAT),
         Path(spec.scratch),
         main_changed,
+        Limit.of(parts.configuration, options.MAIN_MEMORY, options.MAIN_PROCESSES),
     )
     environments = environments_of(parts)
     manager = _job_manager(parts, me, mains, network, environments)

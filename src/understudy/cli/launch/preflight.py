@@ -11,12 +11,12 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.errors import ConfigurationError, UsageError
 from understudy.installing import install_command
+from understudy.process.limits import machine_bytes
 from understudy.spark import java, masters
 from understudy.spark.installed import pyspark_version
 
@@ -86,22 +86,6 @@ def _unreachable(places: list[tuple[str, int]], give_up_at: float) -> str:
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error) or "it does not answer"
     return why
-
-
-def machine_bytes() -> int:
-    """Return the memory of this machine, or of the control group that bounds us."""
-    total = 0
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemTotal:"):
-            total = int(line.split()[1]) << 10
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(limit).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            total = min(total, int(text))
-    return total
 
 
 def check_drivers_fit(configuration: Configuration, taskmanagers: int = 1) -> None:

@@ -88,8 +88,10 @@ def takes_spark_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def typed(**given: Any) -> None:
-        said = {flag.name: given.pop(flag.name) for flag in flags}
-        command(**given, said=_said({name: value for name, value in said.items() if value}))
+        if "said" not in given:  # Otherwise another command has taken the flags.
+            said = {flag.name: given.pop(flag.name) for flag in flags}
+            given["said"] = _said({name: value for name, value in said.items() if value})
+        command(**given)
 
     typed.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
     typed.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}

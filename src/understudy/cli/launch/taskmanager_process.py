@@ -25,6 +25,7 @@ from understudy.ha import own_directory
 from understudy.ha.retrieval import retrieve
 from understudy.model import LeaderRecord
 from understudy.process import channels
+from understudy.process.limits import Limit
 from understudy.rpc.gateway import Network
 from understudy.rpc.messages import LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
@@ -116,6 +117,7 @@ def _pool(configuration: Configuration, storage: str, scratch: Path, name: str) 
         configuration.get(options.REDACTED_KEYS),
         _class_data(configuration),
         name,
+        Limit.of(configuration, options.DRIVER_MEMORY, options.DRIVER_PROCESSES),
     )
 
 

@@ -111,7 +111,7 @@ def assemble(spec: WorkerSpec) -> Parts:
     guardian = GuardianLink.from_environment()
     if isinstance(services.backend, Releasable):
         services.backend.on_release(lambda what: guardian.release_by(what.argv, what.input))
-    logs = LogFiles(configuration.log_dir, configuration.get(options.LOG_MAX))
+    logs = LogFiles.of(configuration)
     # In a cluster of run-application, the launcher hears and posts all events.
     posts: Notifier | NoNotifier = NoNotifier()
     if spec.events is not None:

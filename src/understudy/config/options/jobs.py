@@ -21,6 +21,9 @@ from understudy.config.option import (
 PRIORITY_MAX = 1_000_000
 """Largest priority: more than anybody needs."""
 
+JOBS_LIMIT = 1_000_000
+"""Most jobs of an application, more than a leader can keep: a limit against mistyped numbers."""
+
 TERMINATE_ON_JOB_FAILURE = Option(
     "execution.terminate-application-on-any-job-terminated-exceptionally",
     BOOLEAN,
@@ -36,6 +39,12 @@ PRIORITY = Option(
     bounded(0, PRIORITY_MAX),
     "0",
     "Applications of higher priority get slots, and execute main, before others.",
+)
+JOBS_MAX = Option(
+    "application.max-jobs",
+    bounded(1, JOBS_LIMIT),
+    "10000",
+    "How many jobs an application may have; main gets a SubmissionError for the next one.",
 )
 UNREACHED_GRACE = Option(
     "execution.recovery.unreached-grace",

@@ -9,6 +9,7 @@ from understudy.config.option import (
     PERIOD,
     POSITIVE,
     SAME,
+    SIZE,
     TEXT,
     Option,
     bounded,
@@ -17,6 +18,9 @@ from understudy.config.option import (
 
 DRIVERS_MAX = 1_000
 """Most drivers of a TaskManager, more than any host can use: a limit against mistyped numbers."""
+
+PROCESSES_MAX = 4_000_000
+"""Most processes that Linux can have."""
 
 MAINS_LIMIT = 10_000
 """Most processes of main, more than any host can use: a limit against mistyped numbers."""
@@ -49,6 +53,20 @@ MAINS_MAX = Option(
     "50",
     "How many applications execute main at once, each in a process of its own; others wait.",
 )
+MAIN_MEMORY = Option(
+    "jobmanager.application-process.max-memory",
+    SIZE,
+    "4 gb",
+    "How much memory the process that runs main may use, with all processes that it starts. One "
+    "that uses more is killed, and its application fails: large data belong in jobs.",
+)
+MAIN_PROCESSES = Option(
+    "jobmanager.application-process.max-processes",
+    bounded(1, PROCESSES_MAX),
+    "1000",
+    "How many processes the process that runs main may have started at once; with more, all are "
+    "killed, and the application fails.",
+)
 ORPHAN_TIMEOUT = Option(
     "taskmanager.orphan-timeout",
     PERIOD,
@@ -79,6 +97,21 @@ DRIVER_START = Option(
     LONG_PERIOD,
     "3 min",
     "How long a driver may take until its SparkSession is warm.",
+)
+DRIVER_MEMORY = Option(
+    "taskmanager.driver.max-memory",
+    SIZE,
+    None,
+    "How much memory a driver may use: its Python, its JVM, and all processes that they start. One "
+    "that uses more is killed, and its job is restarted as after any loss of a driver. Unset: nine "
+    "tenths of the machine's memory.",
+    "taskmanager.memory.process.size there, divided among the slots",
+)
+DRIVER_PROCESSES = Option(
+    "taskmanager.driver.max-processes",
+    bounded(1, PROCESSES_MAX),
+    "1000",
+    "How many processes a driver may have started at once; with more, all are killed.",
 )
 CANCEL_GRACE = Option(
     "taskmanager.driver.cancel-grace",
@@ -165,9 +198,18 @@ LOG_DIR = Option(
 LOG_MAX = Option(
     "env.log.max",
     POSITIVE,
-    "10",
-    "The number of applications whose logs are kept; the oldest are removed.",
+    "100",
+    "The number of applications whose logs are kept; the oldest are removed. More than execute at "
+    "once, or a log is removed while its application prints.",
     "old log files of a process there",
+)
+LOG_MAX_SIZE = Option(
+    "env.log.max-size",
+    SIZE,
+    "64 mb",
+    "How large the log of an application may become; then it begins again, and the full one is "
+    "kept beside it until the next is full.",
+    "size of a log file in log4j's configuration there",
 )
 LOG_LEVEL = Option(
     "env.log.level",

@@ -259,7 +259,11 @@ class Jobs:
         self.sessions = SparkSessions()
         self._server = ForkServer.start(in_process, 5.0)
         self._server.watch(lambda: None, lambda: None)
-        conf = {"spark.master": "local[1]", "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+        conf = {
+            "spark.master": "local[1]",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        }
         self.sessions.start(
             Launch(defaults.session_conf(conf, str(scratch), "leaks"), str(scratch))
         )
