@@ -7,15 +7,13 @@ The pool handles processes and their channels, and puts what leaders must know i
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import os
 import socket
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,43 +37,12 @@ from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
+from understudy.taskmanager.driver_counts import LOST, DriverCounts, DriverEnd
 from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
-
-class DriverEnd(enum.Enum):
-    """Why a driver ended; the value is the metrics' label."""
-
-    UNWANTED = "unwanted"
-    """Its application is no longer served, another one needs its place, or the TaskManager ends."""
-    RETIRED = "retired"
-    """Its TaskManager ended it after an attempt, as unfit for the next."""
-    DIED = "died"
-    NEVER_WARM = "never_warm"
-    """It died, or was killed, before its Spark session was ready."""
-
-
-@dataclass
-class DriverCounts:
-    """The drivers of one TaskManager, and the attempts in them."""
-
-    starts: int = 0
-    """Processes started."""
-    start_failures: int = 0
-    """Processes that failed to start or to become warm."""
-    ends: Counter[DriverEnd] = field(default_factory=Counter)
-    attempts: int = 0
-    """Attempts given to a driver."""
-    attempt_ends: Counter[str] = field(default_factory=Counter)
-    """Ended attempts by status in lower case, or ``lost`` if their driver died."""
-
-
 WORDS_MAX = 50
 """Starting drivers whose last lines are kept."""
-
-LOST = "lost"
-"""Label of an attempt whose driver died."""
-
 
 UNWANTED = "its application is not served here any more"
 NEEDED = "another application needs its place"

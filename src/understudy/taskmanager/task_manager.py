@@ -27,7 +27,8 @@ from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage
-from understudy.taskmanager.driver_pool import CLOSING, DriverCounts, DriverPool, PoolSettings
+from understudy.taskmanager.driver_counts import DriverCounts
+from understudy.taskmanager.driver_pool import CLOSING, DriverPool, PoolSettings
 from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 

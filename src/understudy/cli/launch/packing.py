@@ -81,11 +81,9 @@ def request_of(
         },
         **configuration.passed_on("spark."),
         **found.conf,
-        **{
-            options.PYTHON_REQUIREMENTS.key: file.read().decode()
-            for file in requirements.given(spec.requirements, "")
-        },
     }
+    for file in requirements.given(spec.requirements, ""):
+        settings[options.PYTHON_REQUIREMENTS.key] = file.read().decode()
     body = {
         "entryClass": found.entry,
         "programArgsList": list(spec.args),
