@@ -23,6 +23,7 @@ from benchmarks import (
     report,
     starts,
     streaming,
+    submissions,
     takeover,
     writes,
 )
@@ -40,6 +41,7 @@ ALL: dict[str, Callable[[Effort], Chapter]] = {
     "nth-job": nth_job.run,
     "many-finished": many_finished.run,
     "streaming": streaming.run,
+    "submissions": submissions.run,
 }
 
 

@@ -249,7 +249,12 @@ def test_answers_that_nobody_reads_are_bounded_together(monkeypatch: pytest.Monk
     assert (200, LARGE_ANSWER) == after, "those who do not read are never sent away"
 
 
-def test_few_requests_are_answered_at_a_time_and_status_does_not_wait_for_them() -> None:
+def test_few_requests_are_answered_at_a_time_and_status_does_not_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "WAITING_MAX", 4)
+    answered = bounds.REQUESTS_MAX + bounds.WAITING_MAX
+
     async def story() -> list[int]:
         storage = asyncio.Event()
         begun = 0
@@ -273,11 +278,37 @@ def test_few_requests_are_answered_at_a_time_and_status_does_not_wait_for_them()
             told = await exchange(port, request("GET", "/ha/status", "Host: localhost"))
             while begun < bounds.REQUESTS_MAX:
                 await asyncio.sleep(0.01)
+            at_once = begun
             storage.set()
             found = [one.status for one in await asyncio.gather(*asking)]
-            return [*refused, told.status, found.count(200), begun]
+            return [*refused, told.status, found.count(200), at_once, begun]
 
-    assert [503, 200, bounds.REQUESTS_MAX, bounds.REQUESTS_MAX] == run(story())
+    assert [503, 200, answered, bounds.REQUESTS_MAX, answered] == run(story())
+
+
+def test_who_waits_too_long_for_a_turn_is_asked_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "WAIT_S", 0.1)
+
+    async def story() -> list[int]:
+        storage, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def waits(_: Request) -> Response:
+            begun.release()
+            await storage.wait()
+            return Response()
+
+        async with answering(Route("/waits", waits)) as port:
+            ask = request("GET", "/waits", "Host: localhost")
+            asking = [asyncio.create_task(exchange(port, ask)) for _ in range(bounds.REQUESTS_MAX)]
+            for _ in asking:
+                await begun.acquire()
+            late = await exchange(port, ask)
+            storage.set()
+            return [late.status, *{one.status for one in await asyncio.gather(*asking)}]
+
+    assert [503, 200] == run(story())
 
 
 def test_requests_begin_one_in_a_turn_of_the_loop() -> None:

@@ -88,6 +88,15 @@ def test_counts_latest_and_history_have_flinks_keys_and_the_newest_is_first() ->
     assert told["latest"]["failed"] is told["latest"]["savepoint"] is None
 
 
+def test_the_latest_is_the_completed_one_with_the_highest_number() -> None:
+    known = failed(body(batch(3), batch(4)), 1, batch(5))
+    told = checkpoints.latest(facts(known, batch(2)))
+
+    assert (4, {}) == (told["id"], told["tasks"])
+    with pytest.raises(NotFoundError, match="has no completed checkpoint"):
+        checkpoints.latest(facts(None))
+
+
 def test_a_write_that_is_not_published_yet_is_in_progress() -> None:
     note = encoded(WriteNote(state=WriteState.PREPARED, target="/out"))
     earlier, now = (

@@ -18,6 +18,7 @@ from tests.api.test_bounds import run
 from tests.api.test_metrics import manager
 from understudy.api import endpoint, forwarder, own_headers, server
 from understudy.clock import SystemClock
+from understudy.core.ids import is_hex32
 from understudy.model import Incarnation, LeaderRecord
 
 LEADER = "the-leader"
@@ -126,3 +127,17 @@ def test_an_answer_without_end_is_not_held(answer: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(forwarder, "FORWARD_S", 2.0)
 
     assert 503 == through_a_standby("/overview", answer).status_code
+
+
+@pytest.mark.parametrize("given", [{}, {own_headers.ID: "0123456789abcdef" * 2}])
+def test_the_leader_is_told_which_id_the_standby_has_chosen_for_what_is_submitted(
+    given: dict[str, str],
+) -> None:
+    async def told(request: Request) -> Response:
+        return JSONResponse(request.headers[own_headers.ID], headers={own_headers.GIVEN_BY: LEADER})
+
+    path = "/artifacts/0_etl.py/run-application"
+    answer = through_a_standby(path, told, method="POST", headers=given)
+
+    assert is_hex32(answer.json())
+    assert given.get(own_headers.ID, answer.json()) == answer.json()

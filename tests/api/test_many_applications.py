@@ -7,9 +7,11 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import pytest
 
 from tests.api.test_metrics import Manager, manager
 from tests.ha import ground
@@ -24,6 +26,7 @@ from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.job_manager import JobManager, LeadingTerm
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import Incarnation, LeaderRecord, RunId
+from understudy.process.reporter import log_name
 
 Json = dict[str, Any]
 
@@ -162,5 +165,74 @@ def test_one_that_cannot_be_read_is_listed_with_the_reason_beside_the_others() -
         assert [of("two")] == [one["id"] for one in status["attention"]]
         assert code in {404, 409}
         assert DAMAGED == durable.register._entries[stored["two"].key].value
+
+    run_virtual(main())
+
+
+def test_flinks_pages_find_what_they_ask_for_first() -> None:
+    async def main() -> None:
+        async with led(Durable(), {"execution.shutdown-on-application-finish": "false"}) as leader:
+            settings = await leader.get("/config")
+            overview = await leader.get("/overview")
+
+        assert {
+            "web-submit": True,
+            "web-cancel": True,
+            "web-rescale": False,
+            "web-history": False,
+        } == settings["features"]
+        assert settings["flink-version"] == overview["flink-version"]
+
+    run_virtual(main())
+
+
+def test_log_files_are_listed_of_an_application_and_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def in_place(function: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr("asyncio.to_thread", in_place)  # Virtual time knows no threads.
+
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one", "two")
+        async with led(durable, {"env.log.dir": str(tmp_path)}) as leader:
+            none = await leader.get("/jobmanager/logs")
+            for run, full in (("one", True), ("two", False)):
+                name = log_name(run, of(run))
+                (tmp_path / f"{name}.log").write_text("a line\n")
+                if full:
+                    (tmp_path / f"{name}.log.1").write_text("an older line\n")
+            own = (await leader.get(f"/applications/{of('one')}/logs"))["logs"]
+            every = (await leader.get("/jobmanager/logs"))["logs"]
+            answers = [
+                await leader.client.get(f"/applications/{of('one')}/logs/{name}")
+                for name in (own[0]["name"], own[1]["name"], "other.log")
+            ]
+            nobody = await leader.client.get("/taskmanagers/nobody/logs")
+
+        assert {"logs": []} == none
+        assert [7, 14] == [one["size"] for one in own]
+        assert 3 == len(every)
+        assert ["a line\n", "an older line\n"] == [one.text for one in answers[:2]]
+        assert [404, 404] == [answers[2].status_code, nobody.status_code]
+
+    run_virtual(main())
+
+
+def test_an_application_has_its_own_settings_above_those_of_the_cluster() -> None:
+    async def main() -> None:
+        settings = {
+            "execution.shutdown-on-application-finish": "false",
+            "restart-strategy.type": "none",
+        }
+        async with led(Durable(), settings) as leader:
+            mine = replace(FLIGHTS, configuration={"restart-strategy.type": "fixed-delay"})
+            await leader.dispatcher.submit(mine, RunId("one"))
+            found = await leader.client.get(f"/applications/{of('one')}/jobmanager/config")
+
+        shown = {one["key"]: one["value"] for one in found.json()}
+        assert {**settings, "restart-strategy.type": "fixed-delay"} == shown
 
     run_virtual(main())

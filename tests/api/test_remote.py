@@ -30,6 +30,8 @@ class JobManagers(RestSecurity):
 
     up: list[str] = field(default_factory=lambda: [A, B])
     asked: list[str] = field(default_factory=list)
+    electing: list[str] = field(default_factory=list)
+    """Paths at which the next answer is that nobody leads."""
     told: dict[str, str] = field(default_factory=dict)
     """Addresses that differ from what the cluster says."""
     dies_at: list[str] = field(default_factory=list)
@@ -49,6 +51,9 @@ class JobManagers(RestSecurity):
             self.dies_at.remove(request.url.path)
             self.up.remove(address)
             raise httpx.ReadError("reset")
+        if request.url.path in self.electing:
+            self.electing.remove(request.url.path)
+            return httpx.Response(503, json={"errors": ["an election"]})
         leads, *others = [
             {"rest": self.told.get(one, one), "id": f"jobmanager-{NAMES[one]}"} for one in self.up
         ]
@@ -178,3 +183,20 @@ def test_a_change_waits_for_a_jobmanager() -> None:
         return await client.post("/x")
 
     assert isinstance(tell(act, world), dict)
+
+
+def test_an_election_is_told_from_an_address_where_nobody_is() -> None:
+    """The command that submits waits for a leader then, and gives up otherwise."""
+
+    async def act(client: RemoteClient) -> bool:
+        with pytest.raises(NoLeaderError):
+            await client.get("/x")
+        return await client.is_alive()
+
+    assert tell(act, JobManagers(electing=["/x"] * 1_000))
+    assert not tell(act, JobManagers(up=[]))
+
+
+def test_problems_are_asked_for_where_the_address_is() -> None:
+    assert [] == tell(lambda client: client.attention(), JobManagers())
+    assert isinstance(tell(lambda client: client.attention(), JobManagers(up=[])), NoLeaderError)

@@ -42,7 +42,7 @@ class Cluster:
             raise NoLeaderError("nobody")
         return {"status": "RUNNING" if self.log_ else "FINISHED"}
 
-    async def lives(self) -> bool:
+    async def is_alive(self) -> bool:
         return self.lives_
 
     async def upload(self, file: Path) -> dict[str, Any]:

@@ -207,6 +207,14 @@ def test_a_failed_application_that_is_cancelled_too_has_failed() -> None:
     assert expected == actual
 
 
+def test_a_cancelled_application_that_cannot_continue_either_is_cancelled() -> None:
+    expected = concluded(CANCELED)
+
+    actual = last(Execute(), CancelRequested(), Broken(OOPS), STOPPED)
+
+    assert expected == actual
+
+
 # --- terminate-application-on-any-job-terminated-exceptionally ------------------------------------
 
 

@@ -101,3 +101,42 @@ def test_a_main_that_is_executed_again_waits_for_nobody() -> None:
         assert 1 == scene.mains.most
 
     run_virtual(main())
+
+
+def test_who_has_no_process_holds_up_nobody_and_waits_for_the_next_in_its_rank() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+
+        async def loops() -> None:
+            async with scene.queue.turn((0.0,)) as turn:
+                for number in range(3):
+                    await turn.take()
+                    scene.begun.append(f"loops {number}")
+                    await asyncio.sleep(1)
+                    turn.leave()
+                    await asyncio.sleep(5)
+
+        works = [asyncio.create_task(loops())]
+        works += [asyncio.create_task(scene.live(name, 9.0, 4.0)) for name in ("a", "b", "c")]
+        await asyncio.gather(*works)
+
+        assert ["loops 0", "a", "loops 1", "b", "loops 2", "c"] == scene.begun
+        assert 1 == scene.most
+
+    run_virtual(main())
+
+
+def test_who_gives_up_while_a_turn_is_granted_gives_it_back() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        first = asyncio.create_task(scene.live("first", 0.0))
+        second = asyncio.create_task(scene.live("second", 0.0))
+        await asyncio.sleep(0.5)
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        await asyncio.wait_for(scene.live("third", 0.0), 30)
+
+        assert "third" == scene.begun[-1]
+
+    run_virtual(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 from dataclasses import replace as replace_fields
 from typing import Any
@@ -18,6 +19,8 @@ from understudy.core.ids import application_id
 from understudy.errors import ConfigurationError, LeadershipLost, SubmissionError
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
+from understudy.ha.artifact_store import ReceivedFile
+from understudy.ha.format import digest
 from understudy.ha.registry import application_document, checkpoints_document, segment_document
 from understudy.jobmanager import dispatcher
 from understudy.jobmanager.dispatcher import Binding
@@ -483,3 +486,35 @@ def test_what_nothing_links_is_removed_after_the_leader_serves(damaged: bool) ->
         leading.cancel()
 
     run_virtual(main())
+
+
+def test_uploads_that_nobody_uses_are_removed_now_and_then() -> None:
+    async def main() -> None:
+        durable = Durable()
+        grant = Grant(durable, 2, Binding(None, ephemeral=False, submission=None, session=True))
+        leading = await led(grant)
+        body = b"x = 1"
+        received = ReceivedFile("etl.py", digest(body), len(body), io.BytesIO(body))
+        await grant.stores.artifacts.add(2, received, 1 << 20, -1e9)
+        before = len(await grant.stores.artifacts.listed(2))
+        await asyncio.sleep(2 * dispatcher.ARTIFACTS_SWEPT_S)
+        after = len(await grant.stores.artifacts.listed(2))
+
+        assert (1, 0) == (before, after)
+        leading.cancel()
+
+    run_virtual(main())
+
+
+def test_the_start_of_an_application_is_audited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "understudy.audit")
+
+    async def main() -> None:
+        grant = Grant(Durable(), 2, binding("one", FLIGHTS))
+        leading = await led(grant)
+        leading.cancel()
+
+    run_virtual(main())
+    (line,) = (one.getMessage() for one in caplog.records if one.name == "understudy.audit")
+
+    assert f'do="run-application" about={of("one")} status=202' in line

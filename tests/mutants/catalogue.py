@@ -15,6 +15,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
 from tests.mutants.redeployment import REDEPLOYMENT
 from tests.mutants.safety import SAFETY
+from tests.mutants.sessions import SESSIONS
 from tests.mutants.storage import STORAGE
 from tests.mutants.writes import SAFE_WRITES
 from tests.mutants.zookeeper import ZOOKEEPER
@@ -526,6 +527,7 @@ MUTANTS = (
     *SAFETY,
     *STORAGE,
     *ARTIFACTS,
+    *SESSIONS,
     *CRASHES,
     *ZOOKEEPER,
 )  # fmt: skip

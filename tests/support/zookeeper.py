@@ -10,12 +10,13 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.support.daemons import Daemon
 from tests.support.namespaces import Network
 from understudy.process import guardian
 from understudy.spark import zookeeper_server
@@ -55,7 +56,7 @@ the process."""
 _launcher.submit(int).result()  # Now: a thread starts on the present network host of its creator.
 
 
-class Server:
+class Server(Daemon):
     """A ZooKeeper server with its own data; killed with its parent process.
 
     ``prefix`` is put before the command line (another network namespace), ``configuration`` is
@@ -74,6 +75,7 @@ class Server:
         configuration: str = "",
         member: int | None = None,
     ) -> None:
+        super().__init__("ZooKeeper", directory / "log")
         self.directory = directory
         self.host = host
         self.port = port or free_port(host)
@@ -83,28 +85,11 @@ class Server:
         self._prefix = (*prefix,)
         self._fsync = fsync
         self._configuration = configuration
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def connect_string(self) -> str:
         """Return the connect string for clients."""
         return f"{self.host}:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        """Return the path of the log, which restarts append to."""
-        return self.directory / "log"
-
-    @property
-    def runs(self) -> bool:
-        """Return whether the process exists, frozen or not."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """Return the process id of the JVM."""
-        assert self._process is not None, "it does not run"
-        return self._process.pid
 
     def start(self, wait: bool = True) -> Server:
         """Start or restart the server on the same data and port; return when it serves.
@@ -151,9 +136,9 @@ class Server:
                 return found
             if self._process is None or self._process.poll() is not None:
                 self._process = None
-                raise AssertionError(f"ZooKeeper has ended:\n{self._last_lines()}")
+                raise AssertionError(f"ZooKeeper has ended:\n{self.last_lines()}")
             if time.monotonic() > until:
-                raise AssertionError(f"ZooKeeper does not serve:\n{self._last_lines()}")
+                raise AssertionError(f"ZooKeeper does not serve:\n{self.last_lines()}")
             time.sleep(POLL_S)
 
     def serving(self, timeout_s: float = ANSWER_S) -> Serving | None:
@@ -176,52 +161,16 @@ class Server:
         """Return the number of connected clients, without this request's connection."""
         return self._must_serve().connections - 1
 
-    def freeze(self) -> None:
-        """Stop the process (SIGSTOP); its connections stay open and silent."""
-        os.kill(self.pid, signal.SIGSTOP)
-        self._await_state(lambda state: state in "Tt")
-
-    def thaw(self) -> None:
-        """Continue the process (SIGCONT)."""
-        os.kill(self.pid, signal.SIGCONT)
-        self._await_state(lambda state: state not in "Tt")
-
-    def kill(self) -> None:
-        """Kill the process (SIGKILL), frozen or not; return when it is dead. Idempotent."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """Terminate the process (SIGTERM); return when it has ended. Idempotent."""
-        self._end(signal.SIGTERM)
-
     def __enter__(self) -> Server:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(number)
-        try:
-            self._process.wait(START_S)
-        finally:
-            self._process.kill()
-            self._process.wait(START_S)
-            self._process = None
-
     def _must_serve(self) -> Serving:
         found = self.serving()
         assert found is not None, f"{self.connect_string} does not serve"
         return found
-
-    def _await_state(self, wanted: Callable[[str], bool]) -> None:
-        stat = Path(f"/proc/{self.pid}/stat")
-        until = time.monotonic() + ANSWER_S
-        while not wanted(stat.read_text().rpartition(")")[2].split()[0]):
-            assert time.monotonic() < until, "the signal has no effect"
-            time.sleep(0.001)
 
     def _zoo_cfg(self, data: Path) -> str:
         return (
@@ -238,9 +187,6 @@ class Server:
             "snapCount=1000000\n"
             f"{self._configuration}"
         )
-
-    def _last_lines(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
 
 class Ensemble:

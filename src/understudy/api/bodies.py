@@ -443,104 +443,42 @@ class OperationStatus(Body, frozen=True):
     operation: Completion | UnsetType = UNSET
 
 
-# --- artifacts ------------------------------------------------------------------------------------
+# --- the cluster ----------------------------------------------------------------------------------
 
 
-class ArtifactFacts(Body, frozen=True):
-    """An uploaded artifact."""
+class Features(Body, frozen=True):
+    """What Flink's pages may offer."""
 
-    id: str
+    web_submit: bool
+    web_cancel: bool
+    web_rescale: bool
+    web_history: bool
+
+
+class PageSettings(Body, frozen=True):
+    """What Flink's pages ask for first."""
+
+    refresh_interval: int
+    timezone_name: str
+    timezone_offset: int
+    flink_version: str
+    """Our version."""
+    flink_revision: str
+    features: Features
+
+
+class LogFact(Body, frozen=True):
+    """A log file."""
+
     name: str
     size: int
-    digest: str
-    uploaded: int
-    used: int
-    """The last use; up to an hour old."""
+    mtime: int
 
 
-class ArtifactUpload(ArtifactFacts, frozen=True):
-    """The artifact that an upload has become; the last two keys are Flink's."""
+class LogList(Body, frozen=True):
+    """Log files, the latest first."""
 
-    filename: str
-    """Ends with the id, as in Flink."""
-    status: Literal["success"]
-
-
-class ArtifactList(Body, frozen=True):
-    """All uploaded artifacts, the latest first."""
-
-    artifacts: list[ArtifactFacts]
-
-
-class JarFile(Body, frozen=True):
-    """An uploaded artifact in Flink's shape."""
-
-    id: str
-    name: str
-    uploaded: int
-    entry: list[Any]
-
-
-class JarList(Body, frozen=True):
-    """All uploaded artifacts in Flink's shape."""
-
-    address: str
-    files: list[JarFile]
-
-
-# --- submitting -----------------------------------------------------------------------------------
-
-Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-
-
-class RunRequest(OwnBody, frozen=True, forbid_unknown_fields=True):
-    """What an application is to run, beside the artifact that the path names."""
-
-    applicationId: Hex32 | None = None  # noqa: N815 -- Flink's keys
-    """Id of the application, and its run id: the same request with the same id is the same
-    application."""
-    runId: str | None = None  # noqa: N815
-    """A name for the run, from which the application's id follows, instead of an id."""
-    entryClass: str | None = None  # noqa: N815
-    """A script in the artifact, a module, or ``module:function``."""
-    programArgs: str | None = None  # noqa: N815
-    """The arguments as a shell takes them."""
-    programArgsList: list[str] | None = None  # noqa: N815
-    parallelism: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Taken for Flink's clients; a Spark job has none."""
-    jobId: Hex32 | None = None  # noqa: N815
-    """Id of the first job."""
-    savepointPath: str | None = None  # noqa: N815
-    allowNonRestoredState: bool | None = None  # noqa: N815
-    claimMode: Literal["CLAIM", "NO_CLAIM"] | None = None  # noqa: N815
-    flinkConfiguration: dict[str, str] | None = None  # noqa: N815
-    """Settings of the application, and Spark's, which begin with ``spark.``."""
-    pyFiles: list[str] | None = None  # noqa: N815
-    """Ids of artifacts for Python's path: .py, .zip, .whl."""
-    files: list[str] | None = None
-    """Ids of artifacts that jobs find by their names."""
-    archives: list[str] | None = None
-    """Ids of artifacts that Spark unpacks, each with ``#`` and the directory's name, if wanted."""
-    runsAs: Literal["main", "job"] | None = None  # noqa: N815
-    """Whether the artifact's code submits jobs, or is one; without it, its sources say."""
-    cwd: str | None = None
-    """Directory in which it runs, on hosts where that is there."""
-
-
-class ApplicationSubmitted(Body, frozen=True):
-    """The application, which is durable."""
-
-    applicationid: str
-
-
-class JobSubmitted(OwnBody, frozen=True):
-    """The one job of an application."""
-
-    jobid: str
-    applicationId: str  # noqa: N815
-
-
-# --- the cluster ----------------------------------------------------------------------------------
+    logs: list[LogFact]
 
 
 class Overview(Body, frozen=True):
@@ -558,6 +496,9 @@ class Overview(Body, frozen=True):
     applications_cancelled: int
     applications_failed: int
     understudy_version: str
+    flink_version: str
+    """Ours, for Flink's clients."""
+    flink_commit: str
 
 
 class DriverDetail(OwnBody, frozen=True):

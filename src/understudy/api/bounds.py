@@ -25,6 +25,12 @@ BODY_S = 10.0
 REQUESTS_MAX = 16
 """Requests answered at a time: half of the threads that wait for storage stay for the process."""
 
+WAITING_MAX = 200
+"""Requests that wait for their turn, each with a body of at most `BODY_BYTES_MAX`."""
+
+WAIT_S = 5.0
+"""Longest wait for a turn: shorter than a standby waits for the leader's answer."""
+
 UNREAD_BYTES_MAX = 64 << 20
 """Most bytes that clients may leave unread: some logs, and lists of thousands of jobs."""
 
@@ -46,7 +52,7 @@ PIECE_S = 20.0
 FORM_BYTES = 65_536
 """What a form may have around its file."""
 
-_BUSY = f"{REQUESTS_MAX} requests are being answered already. Please try again."
+_BUSY = f"{REQUESTS_MAX} requests are being answered, and others wait. Please try again."
 _UNREAD = "Other clients have not read their answers yet. Please try again."
 _SLOW = f"The body did not arrive within {BODY_S:g} s."
 _LARGE = "The body is too large: at most {:,} bytes are read."
@@ -85,7 +91,8 @@ class Bounds:
         self._uploads = uploads
         self._upload_bytes_max = size_max + FORM_BYTES
         self._uploading = 0
-        self._answering = 0
+        self._answering = asyncio.Semaphore(REQUESTS_MAX)
+        self._waiting = 0
         self._unread = 0
         self._turn = asyncio.Lock()
 
@@ -122,16 +129,32 @@ class Bounds:
             return answers.error(408, _SLOW)
         if body is None:
             return answers.error(413, _LARGE.format(BODY_BYTES_MAX))
-        waits = scope["path"] not in NEVER_WAIT
-        if waits and self._answering >= REQUESTS_MAX:
+        if scope["path"] in NEVER_WAIT:
+            return await self._begun(scope, body, receive)
+        if not await self._has_turn():
             return answers.unavailable(_BUSY)
-        self._answering += waits
         try:
-            async with self._turn:
-                await asyncio.sleep(0)
-            return await _asked(self._app, scope, _Replayed(body, receive))
+            return await self._begun(scope, body, receive)
         finally:
-            self._answering -= waits
+            self._answering.release()
+
+    async def _has_turn(self) -> bool:
+        """Wait for a turn to be answered; return whether there is one, which is to be released."""
+        if self._answering.locked() and self._waiting >= WAITING_MAX:
+            return False
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await self._answering.acquire()
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting -= 1
+
+    async def _begun(self, scope: Scope, body: bytes, receive: Receive) -> BufferedResponse:
+        async with self._turn:
+            await asyncio.sleep(0)
+        return await _asked(self._app, scope, _Replayed(body, receive))
 
     async def _uploaded(self, scope: Scope, receive: Receive) -> BufferedResponse | Response:
         """Return the application's answer to an upload, or a refusal."""

@@ -111,6 +111,14 @@ def detail(facts: CheckpointFacts, number: int) -> Json:
     raise NotFoundError(f"Job {facts.job_id} has no checkpoint {number}: {_last(facts)}")
 
 
+def latest(facts: CheckpointFacts) -> Json:
+    """Return the latest completed checkpoint; raises `NotFoundError`."""
+    completed = [one for one in facts.history() if one["status"] == "COMPLETED"]
+    if not completed:
+        raise NotFoundError(f"Job {facts.job_id} has no completed checkpoint: {_last(facts)}")
+    return {**max(completed, key=lambda one: int(one["id"])), "tasks": {}}
+
+
 def configuration(
     retention: Retention, num_retained: int, directory: str, accept_found: bool
 ) -> Json:

@@ -81,7 +81,7 @@ class ClusterClient:
         self._services = services
         self._await_leader_s = await_leader_s
         self._notify = notify
-        self.lives = lives
+        self._lives = lives
         self._notified = False
         self._directory = Directory(services, SystemClock())
         self._security = security
@@ -280,6 +280,10 @@ class ClusterClient:
         except (OSError, TimeoutError):
             return None
 
+    async def is_alive(self) -> bool:
+        """Return whether a JobManager is known that may lead, though nobody does just now."""
+        return await self._lives() or bool(await self._line())
+
     async def _has_ended(self) -> bool:
         """Return whether all runs are finished, so that no leader is needed."""
         try:
@@ -329,7 +333,7 @@ class ClusterClient:
 
     async def _shown(self) -> Callable[[ApplicationFacts, View], Json]:
         """Return how to show an application: INTERRUPTED if it is unfinished and nobody lives."""
-        if await self.lives() or await self._line():
+        if await self.is_alive():
             return lambda facts, view: view(facts)
 
         def show(facts: ApplicationFacts, view: View) -> Json:

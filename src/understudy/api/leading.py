@@ -304,6 +304,15 @@ class Leading:
             await self._raise_damage()
             raise
 
+    async def configuration(self, found: ApplicationFacts | Tombstone) -> dict[str, str]:
+        """Return the settings that an application is executed with, secrets hidden.
+
+        One that was submitted to a running cluster has its own above those of the cluster. Raises
+        `NotFoundError` or `DataError` if they cannot be read.
+        """
+        own = await self.directory.configuration(found)
+        return {**self.settings.shown, **own} if self.settings.artifacts.are_taken else own
+
     async def _raise_damage(self) -> None:
         """Raise `DataError` if the registry is damaged, so that its applications are unknown."""
         if why := self.term.dispatcher.attention.get("registry"):

@@ -6,12 +6,14 @@ was restarted, an offset beyond its end means its beginning.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.api.own_headers import LOG_SIZE, NEXT_OFFSET
+from understudy.api.views import Json, milliseconds
 from understudy.config import options
 from understudy.errors import NotFoundError
 from understudy.process.reporter import CLUSTER
@@ -58,6 +60,17 @@ def read(path: Path, offset: int, *, ended: bool) -> Piece:
         os.close(descriptor)
     data = data[: data.rfind(b"\n") + 1] or data
     return Piece(data, start + len(data), size)
+
+
+def listed(path: Path) -> list[Json]:
+    """Return a log file and the full one that was set aside for it, as far as they are there."""
+    found = []
+    for one in (path, path.with_suffix(".log.1")):
+        with contextlib.suppress(OSError):
+            status = one.stat()
+            mtime = milliseconds(status.st_mtime)
+            found.append({"name": one.name, "size": status.st_size, "mtime": mtime})
+    return found
 
 
 def of_cluster(piece: Piece) -> Piece:

@@ -60,6 +60,7 @@ class RemoteClient(ClusterClient):
         self._refused = 0
         """Addresses that have refused a connection, one after the other."""
         self._refused_since = 0.0
+        self._has_answered = False
         self._learned_at = float("-inf")
 
     # --- where to ask -----------------------------------------------------------------------------
@@ -79,6 +80,10 @@ class RemoteClient(ClusterClient):
         self._known = {one: self._known[one] for one in (*others, first)}
         return self._refused < len(self._known) or now - self._refused_since < QUICK_S
 
+    async def is_alive(self) -> bool:
+        """Return whether a JobManager has answered, if only that nobody leads."""
+        return self._has_answered and not self._refused
+
     async def _has_ended(self) -> bool:
         return False
 
@@ -92,7 +97,7 @@ class RemoteClient(ClusterClient):
         except httpx.ConnectTimeout as error:  # A host that is gone refuses nothing.
             raise httpx.ConnectError(str(error)) from error
         self._check_giver(leader.rest, answer)
-        self._refused = 0
+        self._refused, self._has_answered = 0, True
         now = asyncio.get_running_loop().time()
         if answer.is_success and now - self._learned_at > LEARN_S:
             self._learned_at = now

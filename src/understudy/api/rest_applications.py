@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Literal
 
 from starlette.requests import Request
@@ -67,6 +68,17 @@ class ApplicationRoutes:
                 answers.TEXT,
                 query=(OFFSET,),
             ),
+            Operation(
+                *("GET", f"{one}/logs", self._logs),
+                "The log files of an application.",
+                bodies.LogList,
+            ),
+            Operation(
+                *("GET", f"{one}/logs/{{name}}", self._named_log),
+                "A piece of a log file of an application.",
+                answers.TEXT,
+                query=(OFFSET,),
+            ),
         ]
 
     async def _overview(self, request: Request) -> Response:
@@ -119,8 +131,23 @@ class ApplicationRoutes:
 
     async def _config(self, request: Request) -> Response:
         found = await self._leading.application(_id(request))
-        settings = await self._leading.directory.configuration(found)
+        settings = await self._leading.configuration(found)
         return self._leading.json(views.configuration(settings))
+
+    async def _logs(self, request: Request) -> Response:
+        found = await self._leading.application(_id(request))
+        path = log_of(self._leading, found)
+        return self._leading.json({"logs": await asyncio.to_thread(logs.listed, path)})
+
+    async def _named_log(self, request: Request) -> Response:
+        offset = answers.whole_number(request, "offset", 0)
+        found = await self._leading.application(_id(request))
+        path, name = log_of(self._leading, found), str(request.path_params["name"])
+        known = {path.name: path, f"{path.name}.1": path.with_name(f"{path.name}.1")}
+        if name not in known:
+            raise NotFoundError(f"the application has no log {name[:100]!r}")
+        piece = await asyncio.to_thread(logs.read, known[name], offset, ended=True)
+        return answers.as_text(piece.data, piece.headers)
 
     async def _log(self, request: Request) -> Response:
         offset = answers.whole_number(request, "offset", 0)
@@ -133,11 +160,15 @@ async def read_log(
     leading: Leading, found: views.ApplicationFacts | Tombstone, offset: int
 ) -> logs.Piece:
     """Read a piece of an application's log; raises `NotFoundError` if the log was removed."""
-    identity = found if isinstance(found, Tombstone) else found.body
-    files = leading.settings.log_files
-    path = files.path(log_name(identity.run_id, identity.application_id))
     ended = found.status.is_terminal
-    return await asyncio.to_thread(logs.read, path, offset, ended=ended)
+    return await asyncio.to_thread(logs.read, log_of(leading, found), offset, ended=ended)
+
+
+def log_of(leading: Leading, found: views.ApplicationFacts | Tombstone) -> Path:
+    """Return the place of an application's log on this host."""
+    identity = found if isinstance(found, Tombstone) else found.body
+    name = log_name(identity.run_id, identity.application_id)
+    return leading.settings.log_files.path(name)
 
 
 def _id(request: Request) -> str:

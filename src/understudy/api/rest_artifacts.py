@@ -16,7 +16,7 @@ from typing import BinaryIO
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, audit, bodies
+from understudy.api import answers, audit, bodies_submitting
 from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
 from understudy.api.multipart import OneFile, boundary_of
@@ -45,14 +45,16 @@ class ArtifactRoutes:
             Operation(
                 *("GET", "/artifacts", self._list),
                 "All uploaded artifacts, the latest first.",
-                bodies.ArtifactList,
+                bodies_submitting.ArtifactList,
             ),
-            Operation("GET", "/jars", self._jars, "The same in Flink's shape.", bodies.JarList),
+            Operation(
+                "GET", "/jars", self._jars, "The same in Flink's shape.", bodies_submitting.JarList
+            ),
             *(
                 Operation(
                     *("POST", f"{base}/upload", self._upload),
                     "Upload an artifact: .py, .zip, .whl or .tar.gz.",
-                    bodies.ArtifactUpload,
+                    bodies_submitting.ArtifactUpload,
                     takes_file=True,
                 )
                 for base in ("/artifacts", "/jars")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers, bodies, directory, logs, views
 from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
-from understudy.api.rest_applications import OFFSET, read_log
+from understudy.api.rest_applications import OFFSET, log_of, read_log
 from understudy.errors import NotFoundError
 from understudy.model import Tombstone
 from understudy.version import VERSION
 
 HA_STATUS = "/ha/status"
+
+REFRESH_MS = 3_000
+"""How often Flink's pages ask again; Flink's default."""
 
 
 class ClusterRoutes:
@@ -26,6 +31,22 @@ class ClusterRoutes:
         """Return method, path and handler of each."""
         return [
             Operation("GET", "/overview", self._overview, "The cluster.", bodies.Overview),
+            Operation(
+                *("GET", "/config", self._page_settings),
+                "What Flink's pages ask for first.",
+                bodies.PageSettings,
+            ),
+            Operation(
+                *("GET", "/jobmanager/logs", self._logs),
+                "The log files of the cluster: those of its applications hold the lines of all "
+                "its processes.",
+                bodies.LogList,
+            ),
+            Operation(
+                *("GET", "/taskmanagers/{taskmanager_id}/logs", self._taskmanager_logs),
+                "The log files that hold the lines of a TaskManager.",
+                bodies.LogList,
+            ),
             Operation(
                 *("GET", "/taskmanagers", self._taskmanagers),
                 "All TaskManagers, with their slots and drivers.",
@@ -58,8 +79,49 @@ class ClusterRoutes:
             {
                 **directory.overview(facts, tombstones.values(), slots, free, len(managers)),
                 "understudy-version": VERSION,
+                "flink-version": VERSION,
+                "flink-commit": "",
             }
         )
+
+    async def _page_settings(self, request: Request) -> Response:
+        features = {
+            "web-submit": self._leading.settings.artifacts.are_taken,
+            "web-cancel": True,
+            "web-rescale": False,
+            "web-history": False,
+        }
+        return self._leading.json(
+            {
+                "refresh-interval": REFRESH_MS,
+                "timezone-name": "UTC",
+                "timezone-offset": 0,
+                "flink-version": VERSION,
+                "flink-revision": "",
+                "features": features,
+            }
+        )
+
+    async def _logs(self, request: Request) -> Response:
+        return self._leading.json({"logs": await self._all_logs()})
+
+    async def _taskmanager_logs(self, request: Request) -> Response:
+        wanted = str(request.path_params["taskmanager_id"])
+        known = self._leading.term.resources.taskmanagers.values()
+        if not any(wanted in {one.registration.name, one.incarnation} for one in known):
+            raise NotFoundError(f"there is no TaskManager {wanted[:100]!r} here")
+        return self._leading.json({"logs": await self._all_logs()})
+
+    async def _all_logs(self) -> list[views.Json]:
+        facts, tombstones = await self._leading.facts()
+        known: list[views.ApplicationFacts | Tombstone] = [*facts, *tombstones.values()]
+        paths = [log_of(self._leading, one) for one in known]
+
+        def listed() -> list[views.Json]:
+            return [log for path in paths for log in logs.listed(path)]
+
+        found = await asyncio.to_thread(listed)
+        return sorted(found, key=lambda one: (one["mtime"], one["name"]), reverse=True)
 
     async def _config(self, request: Request) -> Response:
         return self._leading.json(views.configuration(self._leading.settings.shown))

@@ -117,7 +117,7 @@ class JobRoutes:
     async def _config(self, request: Request) -> Response:
         found = await self._leading.job(_id(request))
         of = found.tombstone if isinstance(found, BuriedJob) else found.facts
-        settings = await self._leading.directory.configuration(of)
+        settings = await self._leading.configuration(of)
         return self._leading.json(views.configuration(settings))
 
 
@@ -142,6 +142,11 @@ class CheckpointRoutes:
                 bodies.CheckpointConfig,
             ),
             Operation(
+                *("GET", f"{base}/details/latest", self._latest),
+                "The latest checkpoint of a job that was completed.",
+                bodies.CheckpointDetail,
+            ),
+            Operation(
                 *("GET", f"{base}/details/{{number}}", self._detail),
                 "One checkpoint of a job.",
                 bodies.CheckpointDetail,
@@ -150,6 +155,9 @@ class CheckpointRoutes:
 
     async def _statistics(self, request: Request) -> Response:
         return self._leading.json(checkpoints.statistics(await self._facts(request)))
+
+    async def _latest(self, request: Request) -> Response:
+        return self._leading.json(checkpoints.latest(await self._facts(request)))
 
     async def _detail(self, request: Request) -> Response:
         number = str(request.path_params["number"])

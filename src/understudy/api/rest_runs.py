@@ -17,9 +17,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, audit, bodies, own_headers, submissions
+from understudy.api import answers, audit, bodies_submitting, own_headers, submissions
 from understudy.api.answers import Operation, Query, Routes
-from understudy.api.bodies import RunRequest
+from understudy.api.bodies_submitting import RunRequest
 from understudy.api.leading import Leading
 from understudy.config import options
 from understudy.core.ids import application_id, is_hex32
@@ -65,7 +65,7 @@ class RunRoutes:
                 Operation(
                     *("POST", f"{base}/{{artifact_id}}/run-application", self._run_application),
                     "Run an application; with the same applicationId again, it is the same one.",
-                    bodies.ApplicationSubmitted,
+                    bodies_submitting.ApplicationSubmitted,
                     202,
                     RunRequest,
                     query,
@@ -73,7 +73,7 @@ class RunRoutes:
                 Operation(
                     *("POST", f"{base}/{{artifact_id}}/run", self._run),
                     "Run an application of exactly one job; the answer comes once it has that job.",
-                    bodies.JobSubmitted,
+                    bodies_submitting.JobSubmitted,
                     body=RunRequest,
                     query=query,
                 ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from understudy.api.bodies import RunRequest
+from understudy.api.bodies_submitting import RunRequest
 from understudy.config.brought import Brought, BroughtSettings
 from understudy.config.configuration import learn_secrets, quoted
 from understudy.config.options import PYTHON_REQUIREMENTS

@@ -47,7 +47,10 @@ WITHOUT_MEANING = {
     "cluster.services.shutdown-timeout": "guardians bound every shutdown",
     "execution.attached": "execute waits, execute_async does not",
     "execution.shutdown-on-attached-exit": "run-application always ends its cluster",
-    "execution.submit-failed-job-on-application-error": "errors of main are the application's own",
+    "execution.submit-failed-job-on-application-error": (
+        "a main that fails before any job leaves no job: the application is FAILED, and "
+        "/applications/:id/exceptions says why"
+    ),
     "execution.state-recovery.checkpoint-id-of-ignored-in-flight-data": _OWN_STATE,
     "execution.state-recovery.from-local": _OWN_STATE,
     "execution.state-recovery.without-channel-state.checkpoint-id": _OWN_STATE,

@@ -196,7 +196,7 @@ def step(
             state, commands = _main_returned(state, policy)
         case MainRaised() if state.main is Main.STOPPING:
             state = replace(state, main=Main.ENDED)  # It ended as requested.
-        case Broken():
+        case Broken() if not state.cancelled:
             state, commands = _fail(state, event.failure)
         case MainRaised():
             state = replace(state, main=Main.ENDED)

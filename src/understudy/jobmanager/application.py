@@ -97,7 +97,7 @@ class Application:
         self._services = services
         self._queue = queue
         self._turn: Turn | None = None
-        """Held while ``main`` may have a process."""
+        """Held while ``main`` has a process, and while it waits for its first one."""
         self.served = asyncio.Event()
         """Set once TaskManagers' reports of its attempts can be judged."""
         self._reporter = context.reporter

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -70,7 +71,13 @@ RECOVERY_S = 2.0
 """How long TaskManagers wait for slow storage of one application. What they report of attempts of
 an application that is not recovered by then is asked for again once it is."""
 
+ARTIFACTS_SWEPT_S = 600.0
+"""How often uploads are looked for that nobody uses: the first time not at the grant, which has
+more urgent work."""
+
 _log = logging.getLogger(__name__)
+_audit = logging.getLogger("understudy.audit")
+"""As of requests over REST (`api.audit`)."""
 
 
 @dataclass
@@ -263,6 +270,8 @@ class Dispatcher:
                 await publish()
                 background.append(asyncio.create_task(self._note_takeovers(recovered)))
                 background.append(asyncio.create_task(self._sweep_locks(recovered)))
+                if self._stays:
+                    background.append(asyncio.create_task(self._sweep_artifacts()))
                 background.append(asyncio.create_task(self._remove(leftovers, recovered)))
                 if ended:
                     await self._around.report_end(ended)
@@ -370,6 +379,22 @@ class Dispatcher:
                 return
             needed |= known
         await self._around.locks.sweep(frozenset(needed))
+
+    async def _sweep_artifacts(self) -> None:
+        """Remove uploads that nobody has used for long, now and then; see `ArtifactStore.sweep`."""
+        artifacts, clock = self._around.services.artifacts, self._around.clock
+        while True:
+            await asyncio.sleep(ARTIFACTS_SWEPT_S)
+            try:
+                term, unused_s = self._leadership.term, self._settings.artifact_ttl_s
+                swept = await artifacts.sweep(term, unused_s, clock.wall())
+            except (OSError, TimeoutError, DataError) as error:
+                _log.warning("artifacts that are not used stay for now: %s", error)
+            except LeadershipLost:
+                return  # Whoever renews the lease learns it, too.
+            else:
+                for artifact in swept:
+                    _log.info("removed artifact %s, which nobody has used for long", artifact)
 
     # --- the registry -----------------------------------------------------------------------------
 
@@ -489,6 +514,11 @@ class Dispatcher:
             "store an application", lambda: services.applications.put(term, record, directory)
         )
         _log.info("run %s of %s begins", run_id, submission.name)
+        if not submission.request:  # REST writes the line of a request.
+            _audit.info(
+                'who=uid-%d role=admin from=local do="run-application" about=%s status=202',
+                *(os.getuid(), record.application_id),
+            )
         link = RegistryLink(document=stored.key, run_id=run_id, request=record.request)
         identity = stored.body.application_id
         linked = LinkedApplication(identity, link, stored, self._context(), self._alone)

@@ -34,20 +34,27 @@ class MainQueue:
 
     @contextlib.asynccontextmanager
     async def turn(self, rank: Rank) -> AsyncIterator[Turn]:
-        """Wait for a turn, and hold it during the block."""
+        """Wait for a turn, and hold it during the block unless it is given back."""
+        turn = Turn(self, rank)
+        try:
+            await turn.wait()
+            yield turn
+        finally:
+            turn.leave()
+
+    async def enter(self, rank: Rank) -> None:
+        """Wait until one more process may start, and count it."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (rank, next(self._numbers), granted))
         self._grant()
-        turn = Turn(self)
         try:
             await granted
-            yield turn
-        finally:
+        except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                turn.started()
-                self._living -= 1
+                self.started()
+                self.leave()
             granted.cancel()
-            self._grant()
+            raise
 
     def _grant(self) -> None:
         while self._waiting and self._living < self._limit and self._starting < STARTING_MAX:
@@ -62,23 +69,43 @@ class MainQueue:
         self._starting -= 1
         self._grant()
 
+    def leave(self) -> None:
+        """Count a process no more."""
+        self._living -= 1
+        self._grant()
+
 
 class Turn:
-    """One application's turn."""
+    """One application's turn: while its ``main`` has a process, or waits for one."""
 
-    def __init__(self, queue: MainQueue) -> None:
+    def __init__(self, queue: MainQueue, rank: Rank) -> None:
         self._queue = queue
-        self._starts = True
+        self._rank = rank
+        self._held = False
+        self._starts = False
+
+    async def wait(self) -> None:
+        """Wait for the turn, unless it is held."""
+        if not self._held:
+            await self._queue.enter(self._rank)
+            self._held = self._starts = True
 
     async def take(self, python: str) -> MainProcess:
         """Return a process for ``main``; again after the loss of the last one."""
+        await self.wait()
         try:
             return await self._queue.mains.take(python)
         finally:
-            self.started()
+            self._started()
 
-    def started(self) -> None:
-        """Let others start: this one has, or never will; only the first call counts."""
+    def leave(self) -> None:
+        """Give the turn back: no process lives. Others may have theirs, before this one's next."""
+        if self._held:
+            self._started()
+            self._held = False
+            self._queue.leave()
+
+    def _started(self) -> None:
         if self._starts:
             self._starts = False
             self._queue.started()

@@ -63,6 +63,7 @@ class DispatcherSettings:
     terminate_on_job_failure: bool | None
     unreached_grace_s: float
     mains_max: int
+    artifact_ttl_s: float
     jobs_max: int
 
     @classmethod
@@ -80,6 +81,7 @@ class DispatcherSettings:
             configuration.find(options.TERMINATE_ON_JOB_FAILURE),
             configuration.get(options.UNREACHED_GRACE),
             configuration.get(options.MAINS_MAX),
+            configuration.get(options.ARTIFACT_TTL),
             configuration.get(options.JOBS_MAX),
         )
 

@@ -193,7 +193,7 @@ def info(
     configuration = configured(config_dir, overrides)
     cluster_id, found = find_one(configuration, wanted, _with_application)
     found |= resumed_by(found, cluster_id, overrides, config_dir)
-    told = asyncio.run(with_client(configuration, cluster_id, ClusterClient.attention))
+    told = asyncio.run(with_client(configuration, cluster_id, lambda client: client.attention()))
     about = {found["id"], found["run-id"], *(job["jid"] for job in found["jobs"])}
     about |= {"registry", "leader", "storage"}
     found["attention"] = [one for one in told if one["id"] in about]

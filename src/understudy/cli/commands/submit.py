@@ -247,7 +247,7 @@ class _Wanted:
         try:
             await client.get("/ha/status")
         except NoLeaderError as error:
-            if await client.lives():
+            if await client.is_alive():
                 return  # A leader is elected.
             where = f"at {self.target}"
             way_out = "see whether the address is right"

@@ -1,0 +1,1 @@
+"""A main without jobs: what an application costs beside what it does."""
