@@ -241,12 +241,14 @@ class Application:
             ground = await self._settings.lay_out()
         except EnvironmentFailed as error:
             self._starting = None
+            self._turn.leave()
             self.enqueue(life.MainRaised(self._failed_with(error)))
             return
         try:
             self._main = await self._turn.take(ground.python)
         except EnvironmentFailed as error:  # It may have been killed from outside.
             self._starting = None
+            self._turn.leave()
             self.enqueue(life.MainLost(self._failed_with(error), 0.0))
             return
         self._starting = None
