@@ -93,6 +93,7 @@ failure: $(READY)
 # containers. Where there is no Go to build it, these tests are skipped, and said to be.
 kubernetes: plane
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not long" tests/kubernetes
+	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "kubernetes and not long" tests/contract tests/ha
 
 # The control plane's executable: built once for this user and for these sources, in ten minutes of
 # processor time if nothing of it was ever built here, and kept in $XDG_CACHE_HOME/understudy/tests.
@@ -104,16 +105,20 @@ helm: $(READY)
 	$(BIN)/python -m tests.kubernetes.build helm
 
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
-# on ZooKeeper, and with all data on S3, those that can fail differently there.
+# on ZooKeeper, on a real API server of Kubernetes, and with all data on S3, those that can fail
+# differently there.
 ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py) \
 	-k "again_and_again or guardian_and_worker or deposed or leaves_ or single_processes or \
 	everything_of or while_somebody_leads or expired"
+ON_KUBERNETES := $(addprefix tests/journeys/test_,leader.py ending.py) \
+	-k "again_and_again or guardian_and_worker or deposed or leaves_"
 ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py) -k "without_a_name or guardian_and_worker"
 
 journeys: $(READY)
 	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
 		-m "not spark and not long"
 	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
+	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_KUBERNETES) --backend kubernetes -m "not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
 
 # ... and all of them on ZooKeeper.

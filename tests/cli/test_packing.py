@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from understudy.api.bodies import RunRequest
+from understudy.api.bodies_submitting import RunRequest
 from understudy.cli.launch.packing import CODE_NAME, Packed, packed, request_of
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import ApplicationSpec

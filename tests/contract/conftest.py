@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.kubernetes.control_plane import kubernetes
 from tests.support import zygote
 from tests.support.distributions import sqlite
 from tests.support.faulty_register import Faults, FaultyRegister
+from tests.support.kubernetes import fake_api, kubeconfig_for
 from tests.support.memory_storage import MemoryStorage
 from tests.support.s3 import BUCKET, moto
 from tests.support.zookeeper import Server, zookeeper
@@ -22,11 +24,12 @@ from understudy.config import options
 from understudy.ha.backends import open_register
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.backends.filesystem import FilesystemRegister
+from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.register import Register
 from understudy.ha.storage import BlockingStorage, FsspecStorage, LocalStorage
 
-__all__ = ["moto", "sqlite", "zookeeper"]
+__all__ = ["fake_api", "kubernetes", "moto", "sqlite", "zookeeper"]
 
 PATIENCE_S = 60.0
 """No wait here takes a second; after this time a test hangs."""
@@ -49,7 +52,17 @@ class Backend:
         asyncio.run(patiently())
 
 
-@pytest.fixture(params=["embedded", "filesystem", "zookeeper", "sqlite", "faulty"])
+@pytest.fixture(
+    params=[
+        "embedded",
+        "filesystem",
+        "zookeeper",
+        "kubernetes",
+        "fake-kubernetes",
+        "sqlite",
+        "faulty",
+    ]
+)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """Return each backend in turn, and the fake that other tests put in front of one."""
     if request.param == "zookeeper":
@@ -61,6 +74,10 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         }
         cluster = uuid.uuid4().hex
         return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))
+    if request.param.endswith("kubernetes"):
+        path, cluster = kubeconfig_for(request, request.param), uuid.uuid4().hex
+        settings = {options.HA_TYPE.key: "kubernetes", k8s.K8S_CONFIG_FILE.key: str(path)}
+        return Backend("kubernetes", lambda: open_register("kubernetes", cluster, settings))
     if request.param == "sqlite":
         # Only for this test: elsewhere in this process the backend is not installed.
         installed: Path = request.getfixturevalue("sqlite")

@@ -99,6 +99,9 @@ class Draw:
         return self.stage.network
 
 
+Kind = Callable[[Draw], Fault]
+
+
 def leader_from_quorum(draw: Draw) -> Fault:
     host = draw.leader.host
     others = [member for member in MEMBERS if member != host]
@@ -384,14 +387,14 @@ ANYWHERE = (
 )
 
 
-def kinds() -> list[Callable[[Draw], Fault]]:
+def kinds() -> tuple[Kind, ...]:
     """Return the kinds that are possible on this machine."""
-    found: list[Callable[[Draw], Fault]] = [*ANYWHERE]
+    found: list[Kind] = [*ANYWHERE]
     if namespaces.available():
         found += ON_A_NETWORK
     if not namespaces.no_resets():
         found.append(resets)
-    return found
+    return tuple(found)
 
 
 def left_out() -> list[str]:

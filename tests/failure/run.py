@@ -17,7 +17,7 @@ from tests.failure import faults
 from tests.failure.checker import Final, summary, violations
 from tests.failure.cluster import APART, PATIENCE_S, Stage, open_stage, until
 from tests.failure.contender import CLUSTER, TALLIES, Tally, open_cluster
-from tests.failure.faults import Draw, Fault
+from tests.failure.faults import Draw, Fault, Kind
 from tests.failure.history import events, now
 from tests.support.zookeeper import MEMBERS
 from understudy.ha.documents import Document
@@ -48,6 +48,8 @@ class Plan:
     limit_s: float = float("inf")
     """No further fault after so long."""
     session_s: float = SESSION_S
+    kinds: tuple[Kind, ...] = ()
+    """Those that are drawn from; empty for all that are possible here."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,13 @@ def run(plan: Plan, directory: Path) -> Verdict:
         stage.watch([*MEMBERS, *APART])
         assert stage.await_write(0.0, PATIENCE_S), f"nobody leads, see {directory}"
         began, left = time.monotonic(), plan.faults
-        bag: list[Any] = []
+        bag: list[Kind] = []
+        kinds = plan.kinds or faults.kinds()
         while left > 0 and time.monotonic() - began < plan.limit_s:
             count = min(left, chance.choice([1, 2]) if plan.pairs else 1)
             left -= count
             while len(bag) < count:  # Each kind once, before any comes again.
-                bag += chance.sample(faults.kinds(), len(faults.kinds()))
+                bag += chance.sample(kinds, len(kinds))
             drawn = [bag.pop(0) for _ in range(count)]
             story.append(_round(stage, chance, drawn, len(story) + 1))
             print(story[-1], flush=True)
@@ -84,7 +87,7 @@ def run(plan: Plan, directory: Path) -> Verdict:
     return Verdict(plan, story, violations(found, final), summary(found))
 
 
-def _round(stage: Stage, chance: random.Random, drawn: list[Any], number: int) -> str:
+def _round(stage: Stage, chance: random.Random, drawn: list[Kind], number: int) -> str:
     leader, serves = until(stage.leader, "nobody leads", stage.session_s + MARGIN_S)
     before, began = serves["term"], now()
     its: list[Fault] = [make(Draw(stage, leader, chance)) for make in drawn]

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ha.electorate import Electorate
+from tests.support.kubernetes import fake_api
 from tests.support.zookeeper import zookeeper
 
-__all__ = ["zookeeper"]
+__all__ = ["fake_api", "zookeeper"]
 
 
 @pytest.fixture

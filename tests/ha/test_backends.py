@@ -47,8 +47,11 @@ def test_a_backend_of_ours_is_opened_by_its_name(kind: str, tmp_path: object) ->
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("carrier-pigeon", "known here: NONE, filesystem, zookeeper, or module:name$"),
-        ("embedded", "several processes; choose NONE, filesystem, zookeeper, or module:name$"),
+        ("carrier-pigeon", "known here: NONE, filesystem, kubernetes, zookeeper, or module:name$"),
+        (
+            "embedded",
+            "several processes; choose NONE, filesystem, kubernetes, zookeeper, or module:name$",
+        ),
         ("understudy.ha.backends.embedded:BACKEND", "several processes; choose NONE"),
         ("no_such_module:factory", "no_such_module"),
         ("somebody_elses_backend:nothing", "nothing"),

@@ -110,7 +110,7 @@ def test_who_has_no_process_holds_up_nobody_and_waits_for_the_next_in_its_rank()
         async def loops() -> None:
             async with scene.queue.turn((0.0,)) as turn:
                 for number in range(3):
-                    await turn.take()
+                    await turn.take("python")
                     scene.begun.append(f"loops {number}")
                     await asyncio.sleep(1)
                     turn.leave()

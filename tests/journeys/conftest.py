@@ -11,10 +11,12 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run
+from tests.kubernetes.control_plane import kubernetes
+from tests.support.kubernetes import kubeconfig_for
 from tests.support.s3 import BUCKET, Moto, moto
 from tests.support.zookeeper import Server, zookeeper
 
-__all__ = ["moto", "zookeeper"]
+__all__ = ["kubernetes", "moto", "zookeeper"]
 
 Start = Callable[..., Run]
 
@@ -22,7 +24,7 @@ Start = Callable[..., Run]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--backend",
-        choices=["filesystem", "zookeeper"],
+        choices=["filesystem", "zookeeper", "kubernetes"],
         default="filesystem",
         help="What all journeys coordinate by, unless they say it themselves.",
     )
@@ -56,6 +58,8 @@ def backend(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.config.getoption("--backend") == "zookeeper":
         server: Server = request.getfixturevalue("zookeeper")
         harness.quorum = server.connect_string
+    if request.config.getoption("--backend") == "kubernetes":
+        harness.kubeconfig = str(kubeconfig_for(request, "kubernetes"))
     if request.config.getoption("--storage") == "s3":
         s3: Moto = request.getfixturevalue("moto")  # Found by the environment that it sets.
         harness.bucket = f"s3://{BUCKET}"

@@ -24,6 +24,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.support import kubernetes
 from understudy.config.configuration import Configuration, load_configuration
 from understudy.ha.storage import open_storage
 
@@ -263,6 +264,9 @@ class Run:
 quorum = ""
 """The ZooKeeper servers that all journeys use; empty for those of the default backend."""
 
+kubeconfig = ""
+"""The kubeconfig of the API server that all journeys use; empty for those of another backend."""
+
 bucket = ""
 """The URL below which all journeys keep their data; empty where that is a local directory."""
 
@@ -278,8 +282,8 @@ def lines(place: Path, name: str) -> list[str]:
 def environment(place: Path) -> dict[str, str]:
     """Return the environment of a command: its state lies in the test's place."""
     kept = {key: text for key, text in os.environ.items() if not key.startswith("UNDERSTUDY_")}
-    if quorum:
-        kept["UNDERSTUDY_CONF_DIR"] = str(configured_for_zookeeper(place))
+    if directory := _configured(place):
+        kept["UNDERSTUDY_CONF_DIR"] = str(directory)
     return {**kept, "XDG_STATE_HOME": str(place / "state"), "PYTHONUNBUFFERED": "1"}
 
 
@@ -303,10 +307,38 @@ def configured_for_zookeeper(place: Path) -> Path:
     return directory
 
 
+def _configured_for_kubernetes(place: Path) -> Path:
+    """Return a configuration directory with which commands use the API server."""
+    directory = configurations() / _part(place)
+    if not directory.exists():
+        kubernetes.create_namespace(kubeconfig, _namespace(place))
+        directory.mkdir(parents=True)
+        (directory / "config.yaml").write_text(
+            "high-availability.type: kubernetes\n"
+            f"kubernetes.config.file: {kubeconfig}\n"
+            f"kubernetes.namespace: {_namespace(place)}\n"
+            + (f"high-availability.storageDir: {storage(place)}\n" if bucket else "")
+        )
+    return directory
+
+
+def _configured(place: Path) -> Path | None:
+    """Return the configuration directory of the chosen backend; None if it needs none."""
+    if kubeconfig:
+        return _configured_for_kubernetes(place)
+    return configured_for_zookeeper(place) if quorum else None
+
+
+def _namespace(place: Path) -> str:
+    """Return the namespace in which a test has its clusters."""
+    return f"test-{_part(place)}"
+
+
 def configuration(place: Path, settings: Mapping[str, str]) -> Configuration:
     """Return what a command there would be configured with."""
-    directory = configured_for_zookeeper(place) if quorum else None
-    return load_configuration(directory, [f"{key}={text}" for key, text in settings.items()])
+    return load_configuration(
+        _configured(place), [f"{key}={text}" for key, text in settings.items()]
+    )
 
 
 def command(place: Path, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
@@ -346,6 +378,8 @@ def stored(place: Path) -> list[str]:
     found = {str(path.relative_to(local)) for path in local.rglob("*")}
     if bucket:
         found |= set(open_storage(storage(place)).sizes(""))
+    if kubeconfig:
+        found |= set(kubernetes.entries(kubeconfig, _namespace(place)))
     return sorted(found | set(_znodes(f"/{_part(place)}")))
 
 

@@ -254,7 +254,7 @@ def test_cancel_waits_for_the_next_leader(
     start: Start, place: Path, number: signal.Signals, whom: str
 ) -> None:
     """The launcher is stopped meanwhile: it would start another JobManager at once."""
-    run = start("three.py", options=NAMED)
+    run = start("three.py", options=[*NAMED, *harness.impatient()])
     ids = {"job": run.running("second job")["job_id"]}
     ids["application"] = run.of("application-status")[0]["application_id"]
     leader = run.leader()

@@ -14,6 +14,7 @@ import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run, command, stored
+from tests.support.sampling import quickly
 
 NOTE = """
 import os, signal, sys, time
@@ -59,6 +60,9 @@ MAINS = {
 }
 
 
+KEPT = ("exits hard", "fills its memory", "kills its guardian")
+
+
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Return a function that starts a run of a script that is given as text."""
@@ -75,7 +79,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         harness.end(run)
 
 
-@pytest.mark.parametrize("how", MAINS)
+@pytest.mark.parametrize("how", quickly(MAINS, KEPT))
 def test_a_main_that_always(
     begin: Callable[..., Run], tmp_path: Path, nothing_left: Callable[[], None], how: str
 ) -> None:

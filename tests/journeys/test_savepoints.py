@@ -52,16 +52,27 @@ def completed(run: Run, job: str, trigger: str) -> dict[str, Any]:
     return operation
 
 
-@pytest.fixture
-def kept(start: Start, place: Path) -> Path:
+@pytest.fixture(scope="module")
+def savepoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a savepoint of a job that had come to step 5, whose cluster has ended since."""
-    run = start("steps.py", "5", options=NAMED)
-    run.until_line("steps.txt", lambda line: line == "waits")
-    told = json.loads(command(place, "stop", "--savepoint", "counter", "kept", "--json").stdout)
-    assert 0 == run.finish(), run.story()
-    (place / "steps.txt").rename(place / "before.txt")
-    shutil.rmtree(place / "state")
+    place = tmp_path_factory.mktemp("savepoint")
+    script = str(harness.put_app(place, "steps.py"))
+    alone = ("--jobmanagers", "1", *harness.SESSION_LESS, *NAMED)
+    line = [*harness.COMMAND, "run-application", "--json", *alone, script, "5"]
+    run = Run(line, place, place / "stderr.log")
+    try:
+        run.until_line("steps.txt", lambda line: line == "waits")
+        told = json.loads(command(place, "stop", "--savepoint", "counter", "kept", "--json").stdout)
+        assert 0 == run.finish(), run.story()
+    finally:
+        harness.end(run)
     return Path(told["location"])
+
+
+@pytest.fixture
+def kept(place: Path, savepoint: Path) -> Path:
+    """Return a copy of the savepoint in a place without anything else."""
+    return Path(shutil.copytree(savepoint, place / "kept" / savepoint.name))
 
 
 def test_a_job_ends_with_a_savepoint_and_goes_on_from_it_in_another_cluster(

@@ -161,6 +161,7 @@ def test_a_frozen_server_is_stopped_too(place: Path) -> None:
     assert not pid.lives
 
 
+@pytest.mark.long  # Ensembles: tests/ha/test_ensembles.py.
 def test_three_members_are_a_quorum_and_serve_while_two_are_there(place: Path) -> None:
     ports = [free_port() for _ in range(9)]
     members = [

@@ -30,6 +30,7 @@ NONE = "NONE"
 OURS = {
     "filesystem": "understudy.ha.backends.filesystem:BACKEND",
     "zookeeper": "understudy.ha.backends.zookeeper:BACKEND",
+    "kubernetes": "understudy.ha.backends.kubernetes:BACKEND",
 }
 """Found without a look at every installed distribution, which takes each process 20 ms."""
 
@@ -88,6 +89,9 @@ class Backend:
     """
     session_s: Callable[[Configuration], float] | None = None
     """The timeout of the session that a leader holds; None: a leader renews a lease."""
+    lease: tuple[Option[float], Option[float], Option[float]] | None = None
+    """The backend's own options of lease duration, renew deadline and retry period; one that is
+    unset has the value of the common option."""
     patience: Callable[[Configuration], Patience] | None = None
     """None: the backend answers at once, or not at all."""
     place: Callable[[Configuration], Place] | None = None

@@ -73,11 +73,12 @@ class Timing(Struct, frozen=True):
         """Return the configured periods; raises `ConfigurationError` if they contradict."""
         if session_s := configuration.backend.session_s:
             return Timing.of_session(session_s(configuration))
-        return Timing(
-            configuration.get(options.LEASE_DURATION),
-            configuration.get(options.RENEW_DEADLINE),
-            configuration.get(options.RETRY_PERIOD),
-        )
+        common = (options.LEASE_DURATION, options.RENEW_DEADLINE, options.RETRY_PERIOD)
+        periods = [configuration.get(option) for option in common]
+        for number, option in enumerate(configuration.backend.lease or ()):
+            own = configuration.find(option)
+            periods[number] = periods[number] if own is None else own
+        return Timing(*periods)
 
 
 class HeldTerm(Struct, frozen=True):

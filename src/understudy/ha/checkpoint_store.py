@@ -16,7 +16,7 @@ from understudy.errors import DataError
 from understudy.ha.documents import Document
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.register import Register
-from understudy.ha.registry import CHECKPOINTS_PREFIX, checkpoints_document, nonce
+from understudy.ha.registry import CHECKPOINTS_PREFIX, checkpoints_document, part_key
 from understudy.model import ApplicationId, Checkpoints, JobId, Term
 
 _log = logging.getLogger(__name__)
@@ -73,9 +73,8 @@ class CheckpointStore:
             self.body = await self._document.update(term, change)
             return self.body
         body = change(self.body)
-        document = checkpoints_document(
-            self._register, f"{CHECKPOINTS_PREFIX}{nonce()}", self._application_id
-        )
+        key = part_key(CHECKPOINTS_PREFIX, self._plans.application_key)
+        document = checkpoints_document(self._register, key, self._application_id)
         await document.create(term, body)
         await self._plans.update(
             term, self.job_id, lambda entry: replace(entry, checkpoints=document.key)

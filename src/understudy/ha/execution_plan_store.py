@@ -21,7 +21,7 @@ from understudy.ha.application_store import StoredApplication
 from understudy.ha.documents import Document
 from understudy.ha.format import digest
 from understudy.ha.register import Register
-from understudy.ha.registry import SEGMENT_PREFIX, nonce, segment_document
+from understudy.ha.registry import SEGMENT_PREFIX, part_key, segment_document
 from understudy.ha.storage import Storage
 from understudy.model import JobEntry, JobId, Pointer, Segment, Term
 
@@ -44,6 +44,11 @@ class ExecutionPlanStore:
         self._notes: dict[str, list[tuple[JobId, Callable[[JobEntry], JobEntry]]]] = {}
         self._adding = asyncio.Lock()
         self.entries: dict[JobId, JobEntry] = {}
+
+    @property
+    def application_key(self) -> str:
+        """Return the register key of the application's document."""
+        return self._application.key
 
     async def claim(self, term: Term) -> dict[JobId, JobEntry]:
         """Shut out older terms from every segment; return all jobs in order of submission.
@@ -141,7 +146,7 @@ class ExecutionPlanStore:
                 raise NotFoundError(f"{last.key}: the document was deleted by somebody else")
             if len(body.jobs) < SEGMENT_JOBS_MAX:
                 return last
-        document = segment_document(self._register, f"{SEGMENT_PREFIX}{nonce()}")
+        document = segment_document(self._register, part_key(SEGMENT_PREFIX, self._application.key))
         body = Segment(application_id=self._application.body.application_id)
         await document.create(term, body)
         await self._application.update(

@@ -61,6 +61,14 @@ later runs have ended and lost their tombstones."""
 _log = logging.getLogger(__name__)
 
 
+def part_key(prefix: str, application: str) -> str:
+    """Return a new key for a document of an application; ``application``: its document's key.
+
+    The key has the application's nonce, so that a backend may keep all of one application together.
+    """
+    return f"{prefix}{application.removeprefix(APPLICATION_PREFIX)}-{nonce()}"
+
+
 def nonce() -> str:
     """Return a unique part for a new key."""
     return uuid.uuid4().hex[:16]

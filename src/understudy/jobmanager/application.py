@@ -20,7 +20,7 @@ from understudy.core import matching, recovery, values
 from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
-from understudy.errors import EnvironmentFailed, InvalidValueError
+from understudy.errors import EnvironmentFailed, InvalidValueError, ResultUnavailable
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
@@ -40,6 +40,7 @@ from understudy.model import (
     ApplicationResultEntry,
     ApplicationStatus,
     Failure,
+    JobId,
     JobStatus,
     Pointer,
 )
@@ -235,6 +236,10 @@ class Application:
     async def _start_main(self, body: ApplicationDocument) -> None:
         """Wait for a process, and let it execute ``main``; events are handled meanwhile."""
         assert self._turn is not None
+        if self.record.plan:
+            self._turn.leave()  # It needs no process.
+            await self._have_job(self.record.plan)
+            return
         if environments.brings_python(self.record.artifacts, self.record.profile.conf):
             self._turn.started()  # A build may take minutes, for which others do not wait.
         try:
@@ -267,6 +272,29 @@ class Application:
         return Failure(
             type=type(error).__name__, message=storable(str(error)), time=self.context.clock.wall()
         )
+
+    async def _have_job(self, plan: Pointer) -> None:
+        """Do what a ``main`` would that submits one job and returns once it has the result."""
+        job_id, name = JobId(self.record.first_job_id), self.record.job_name
+        submit = messages.Submit(request=0, job_id=job_id, name=name, occurrence=0, plan=plan)
+        await self.requests.submit(submit)
+        now = self.context.clock.wall()
+        try:
+            outcome = await self.requests.outcome(job_id)
+        except ResultUnavailable as error:
+            failure = Failure(type=type(error).__name__, message=str(error), time=now)
+            self.enqueue(life.MainRaised(replace(failure, job_id=job_id)))
+            return
+        finally:
+            self._starting = None
+        self.requests.result_delivered(job_id)
+        if outcome.status is JobStatus.FINISHED:
+            self.enqueue(self._returned())
+            return
+        unknown = Failure(type="JobFailed", message=f"job {name!r} has ended", time=now)
+        failure = replace(outcome.failure or unknown, job_id=job_id)
+        canceled = outcome.status is JobStatus.CANCELED
+        self.enqueue(life.MainRaised(failure, cancelled=canceled))
 
     def _stop_main(self) -> None:
         if self._main:

@@ -1,4 +1,4 @@
-"""Many jobs on few cores with default settings; idle drivers hold none; who waits says for whom."""
+"""Many jobs on few cores; idle drivers hold none; who waits says for whom."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ pytestmark = pytest.mark.spark
 
 WAVES = ((2,), (2, 4, 8))
 """So many jobs at once, one wave after the other."""
+
+FEW = ("--jobmanagers", "1", "-D", "taskmanager.spare-drivers=0")
+"""With one wave; what is set by default is for several."""
 
 NAMED = ("--name", "flights", "--run-id", "monday")
 CLUSTER_ID = ("-D", "high-availability.cluster-id=flights")
@@ -61,7 +64,8 @@ def story(
     place = ground / str(len(waves))
     place.mkdir()
     sizes = map(str, waves)
-    options = (*on(spark_cluster), *NAMED, *CLUSTER_ID)
+    few = FEW if len(waves) == 1 else ()
+    options = (*on(spark_cluster), *few, *NAMED, *CLUSTER_ID)
     before = {one.id for one in spark_cluster.state().completed}
     run = begin("waves_of_jobs.py", *sizes, options=options, place=place)
     run.grown("waves.txt", len(waves), WHOLE_S)

@@ -103,6 +103,7 @@ def test_the_same_script_runs_in_one_process(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.long  # Without Spark: tests/journeys/test_main.py.
 def test_a_plain_script_as_main_runs_again_from_the_start_and_never_twice_at_once(
     begin: Begin, ground: Path
 ) -> None:

@@ -14,10 +14,11 @@ from tests.journeys import harness
 from tests.journeys.harness import Event, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind, put
 from tests.support.feed import Feed
+from tests.support.sampling import quickly
 
 pytestmark = pytest.mark.spark
 
-LOST = (("jvm_pid",), ("driver_pid", "jvm_pid", "taskmanager"))
+LOST = ((), ("jvm_pid",), ("driver_pid", "jvm_pid", "taskmanager"))
 """What is killed, one after the other; at last Python and JVM of a driver are frozen."""
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=8s")
@@ -42,13 +43,13 @@ class Story:
 
 @pytest.fixture(
     scope="module",
-    params=[LOST[0], pytest.param(LOST[1], marks=pytest.mark.long)],
-    ids=" ".join,
+    params=quickly([(lost,) for lost in LOST], [(LOST[0],)]),
+    ids=lambda lost: f"{len(lost)} kills",
 )
 def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Iterator[Story]:
     """Lose the leader twice, then what is to be lost; freeze Python and JVM."""
     lost: tuple[str, ...] = request.param
-    place = ground / lost[0]
+    place = ground / str(len(lost))
     place.mkdir()
     run = begin("live.py", options=FEW, place=place)
     run.running("live")
@@ -142,6 +143,7 @@ def test_nothing_is_left(story: Story) -> None:
     assert ({}, []) == (story.left, stored(story.run.place))
 
 
+@pytest.mark.long  # `test_spark_cached` has a stream in one process, too.
 def test_a_streaming_job_runs_in_one_process(tmp_path: Path) -> None:
     script = put(tmp_path, "live.py")
     feed = Feed(tmp_path, files=10)

@@ -68,7 +68,8 @@ _log = logging.getLogger(__name__)
 
 def shared_settings(configuration: Configuration) -> dict[str, str]:
     """Return the settings that a leader publishes and joining processes compare."""
-    return {option.key: _said(configuration, option) for option in (*SHARED, options.SESSION)}
+    shared = (*_shared(configuration), options.SESSION)
+    return {option.key: _said(configuration, option) for option in shared}
 
 
 def refuse_session(configuration: Configuration) -> None:
@@ -194,7 +195,7 @@ async def patiently(configuration: Configuration, ask: Callable[[], Awaitable[T]
 
 
 def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord) -> None:
-    for option in SHARED:
+    for option in _shared(configuration):
         theirs = leader.settings.get(option.key)
         if theirs is None:
             continue
@@ -208,6 +209,10 @@ def _compare(configuration: Configuration, cluster_id: str, leader: LeaderRecord
                 f"{leader.host}): give it that value, or choose another "
                 f"{options.CLUSTER_ID.key}"
             )
+
+
+def _shared(configuration: Configuration) -> tuple[Option[Any], ...]:
+    return (*SHARED, *(configuration.backend.lease or ()))
 
 
 def _refuse_other_kind(configuration: Configuration, cluster_id: str, leader: LeaderRecord) -> None:

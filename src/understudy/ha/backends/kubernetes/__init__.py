@@ -1,0 +1,44 @@
+"""The Kubernetes backend: a register of ConfigMaps and a Lease in one namespace.
+
+Needs neither an operator nor a definition of its own: the API server is the coordination system.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.config.backends import Backend, Patience
+from understudy.config.option import Option
+from understudy.ha.backends.kubernetes import checks, options
+
+if TYPE_CHECKING:
+    from understudy.config import Configuration
+
+__all__ = ["BACKEND"]
+
+PAUSE_MAX_S = 5.0
+
+_OWN_RETRIES = "requests are retried until the deadline of their caller"
+
+
+def _patience(configuration: Configuration) -> Patience:
+    return Patience(
+        bound_s=configuration.get(options.K8S_CONNECTION_TIMEOUT),
+        key=options.K8S_CONNECTION_TIMEOUT.key,
+        pause_max_s=PAUSE_MAX_S,
+    )
+
+
+BACKEND = Backend(
+    register="understudy.ha.backends.kubernetes.register:open_register",
+    options=tuple(value for value in vars(options).values() if isinstance(value, Option)),
+    without_meaning={
+        "kubernetes.transactional-operation.initial-retry-delay": _OWN_RETRIES,
+        "kubernetes.transactional-operation.max-retries": _OWN_RETRIES,
+        "kubernetes.transactional-operation.max-retry-delay": _OWN_RETRIES,
+    },
+    check=checks.check,
+    lease=(options.K8S_LEASE_DURATION, options.K8S_RENEW_DEADLINE, options.K8S_RETRY_PERIOD),
+    patience=_patience,
+    example={options.K8S_NAMESPACE.key: "NAMESPACE"},
+)

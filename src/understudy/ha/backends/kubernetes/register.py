@@ -1,0 +1,506 @@
+"""A register in ConfigMaps and a Lease of one namespace, for JobManagers on several hosts.
+
+``<cluster>-cluster-config-map`` has the entries of the cluster, ``<cluster>-<nonce>-config-map``
+those of one application, and the Lease ``<cluster>-leader`` the leader's record. Each write is a
+merge patch that names the ``resourceVersion`` which it replaces: the API server compares and swaps.
+A ConfigMap has several entries, so its ``resourceVersion`` is the fence of a write, and each entry
+has a version of its own (`objects`): where another entry has changed meanwhile, the write is sent
+again over the new ``resourceVersion``.
+
+No object has an owner reference: they outlive the Deployment. The process that deletes the last
+entry of an object deletes the object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import sys
+import uuid
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from understudy.clock import SystemClock
+from understudy.config import Configuration
+from understudy.config import options as common
+from understudy.errors import CorruptDataError, TooLargeError
+from understudy.ha.backends.kubernetes import objects, options, rights
+from understudy.ha.backends.kubernetes import release as kubernetes_release
+from understudy.ha.backends.kubernetes.access import Access, find_access
+from understudy.ha.backends.kubernetes.client import (
+    ApiRequest,
+    Client,
+    Json,
+    Lane,
+    RequestLimits,
+    Traffic,
+)
+from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, Resource
+from understudy.ha.backends.kubernetes.leader_view import view_of
+from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
+from understudy.ha.backends.kubernetes.objects import (
+    PREFIX,
+    ConfigMapLayout,
+    Layout,
+    LeaseLayout,
+    Slot,
+    Stored,
+)
+from understudy.ha.backends.kubernetes.refusals import Contested, NotThere
+from understudy.ha.backends.kubernetes.watch import Watch
+from understudy.ha.register import Conflict, Entry, Release
+
+LEADER = "leader"
+"""The key of the leader's record."""
+
+RACES_MAX = 1_000
+"""Each lost race means that another writer won; nobody loses so many in a row."""
+
+TYPE, HA, PART = "understudy", "high-availability", "high-availability-part"
+"""Values of the labels ``type`` and ``configmap-type``."""
+
+CLUSTER_ID, RUN_ID, OF, OVER = (
+    f"{PREFIX}/cluster-id",
+    f"{PREFIX}/run-id",
+    f"{PREFIX}/of",
+    f"{PREFIX}/over",
+)
+"""Labels and annotations of ours. ``of`` and ``over``: the object, and the ``resourceVersion`` of
+it, that a part was written for."""
+
+RENEWAL_SHARE = 0.5
+"""A renewal may take half of the renew deadline, so that a leader can try twice."""
+
+COMMON_S = 5.0
+"""Limit of any other request: half of the default renew deadline."""
+
+_log = logging.getLogger(__name__)
+
+
+def open_register(cluster_id: str, settings: Mapping[str, str]) -> KubernetesRegister:
+    """Open the register of one cluster in the namespace that the settings name."""
+    configuration = Configuration(settings)
+    access = find_access(
+        configuration.find(options.K8S_CONFIG_FILE),
+        configuration.find(options.K8S_CONTEXT),
+        configuration.find(options.K8S_NAMESPACE),
+    )
+    deadline_s = configuration.find(options.K8S_RENEW_DEADLINE)
+    if deadline_s is None:
+        deadline_s = configuration.get(common.RENEW_DEADLINE)
+    return KubernetesRegister(
+        cluster_id,
+        access,
+        name=configuration.find(options.K8S_CLUSTER_ID) or object_name(cluster_id),
+        lock=configuration.get(options.K8S_LOCK),
+        limits=RequestLimits(COMMON_S, min(COMMON_S, deadline_s * RENEWAL_SHARE)),
+    )
+
+
+@dataclass(frozen=True)
+class _ObjectPlace:
+    """The object that an entry lies in."""
+
+    layout: Layout
+    name: str
+
+    @property
+    def kind(self) -> Resource:
+        return self.layout.kind
+
+
+@dataclass
+class _Here:
+    """What belongs to one event loop."""
+
+    client: Client
+    watches: dict[str, Watch] = field(default_factory=dict)
+    turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """By object: writes of one process to one object take turns, as each needs the version that
+    the one before it made."""
+
+
+class KubernetesRegister:
+    """A register of the objects of one cluster; see the module's docstring."""
+
+    def __init__(
+        self, cluster_id: str, access: Access, *, name: str, lock: str, limits: RequestLimits
+    ) -> None:
+        """``name``: what the names of all objects begin with."""
+        self._cluster_id = cluster_id
+        self._access = access
+        self._name = name
+        self._limits = limits
+        self._in_lease = lock == options.LEASE
+        cluster = f"{name}-cluster-config-map"
+        shown = "" if self._in_lease else LEADER
+        self._cluster = _ObjectPlace(ConfigMapLayout(shown), cluster)
+        self._leader = (
+            _ObjectPlace(LeaseLayout(), f"{name}-leader") if self._in_lease else self._cluster
+        )
+        self._counts = Traffic()
+        self._conflicts = 0
+        self._missing: list[str] = []
+        """Rights that we lacked when we asked last."""
+        self._known: dict[str, Stored] = {}
+        """Objects as seen last, without values, by name."""
+        self._here: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._clock = SystemClock()
+        self._notify: Callable[[Release], None] | None = None
+        self._held = ""
+        """The holder in the leader's record that this process has written last."""
+
+    # --- the register ----------------------------------------------------------------------------
+
+    async def load(self, key: str) -> Entry | None:
+        """Read the object, at the API server's latest version, and the entry in it."""
+        place = self._place(key)
+        lost = ""
+        for _ in range(RACES_MAX):
+            stored = await self._fetch(place)
+            slot = stored.slots.get(key) if stored else None
+            if slot is None:
+                return None
+            value = slot.value
+            if slot.part:
+                value = await self._part(slot.part)
+            if value is not None:
+                return Entry(value, slot.version, self._where(place))
+            if lost == slot.version:
+                raise CorruptDataError(
+                    f"register entry {key}: ConfigMap {slot.part}, its value, is gone"
+                )
+            lost = slot.version
+        raise OSError(errno.EBUSY, f"{key}: no stable version in {RACES_MAX} looks")
+
+    async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """Patch, create or delete the object, over the version in which the entry is expected."""
+        place = self._place(key)
+        # A renewal waits for no other write of this process.
+        turn = contextlib.nullcontext() if key == LEADER else self._turn(place)
+        async with turn:
+            version = await self._swap(place, key, value, expected)
+        if key == LEADER:
+            self._note_holder(value)
+        return version
+
+    async def keys(self, prefix: str) -> list[str]:
+        """List the objects of the cluster; parts that nothing refers to are removed."""
+        here = self._here_now()
+        parts, _ = await here.client.list(
+            CONFIG_MAP, self._labelled(**{"configmap-type": PART}), metadata_only=True
+        )
+        found, _ = await here.client.list(CONFIG_MAP, self._labelled(**{"configmap-type": HA}))
+        stored = [self._cluster.layout.read(one, self._where_is(one)) for one in found]
+        if self._in_lease and (lease := await self._fetch(self._leader)):
+            stored.append(lease)
+        await self._remove_orphans(parts, {one.name: one for one in stored})
+        return sorted(key for one in stored for key in one.slots if key.startswith(prefix))
+
+    async def changes(self, key: str) -> AsyncIterator[None]:
+        """Wake by a watch of the object's kind, which all followers in this process share."""
+        place = self._place(key)
+        with self._watch(place).following(place.name) as bell:
+            while True:
+                bell.clear()
+                yield
+                await bell.wait()
+
+    # --- what else the house may ask -------------------------------------------------------------
+
+    async def prove(self) -> None:
+        """Ask for our rights, and for a write that the server only tries."""
+        client = self._here_now().client
+        self._missing = await rights.missing(client, lease=self._in_lease)
+        if self._missing:
+            raise PermissionError(errno.EACCES, rights.sentence(self._access, self._missing))
+        trial = {
+            **self._manifest(self._cluster, f"{self._name}-proof-{uuid.uuid4().hex[:12]}"),
+            "data": {},
+        }
+        await client.send(ApiRequest("create", CONFIG_MAP, query={"dryRun": "All"}, body=trial))
+
+    async def clusters(self) -> list[str]:
+        """Return the clusters that have ConfigMaps in the namespace."""
+        query = {"labelSelector": f"type={TYPE},configmap-type={HA}"}
+        found, _ = await self._here_now().client.list(CONFIG_MAP, query, metadata_only=True)
+        return sorted({_annotation(one, CLUSTER_ID) for one in found} - {""})
+
+    def status(self) -> dict[str, object]:
+        """Return the state of the requests and watches as known here, without a request."""
+        counts = self._counts
+        watches = [watch for here in self._here.values() for watch in here.watches.values()]
+        return {
+            "server": self._access.server,
+            "namespace": self._access.namespace,
+            "leader_in": f"{self._leader.kind.name} {self._leader.name}",
+            "config_map": self._cluster.name,
+            "problem": counts.problem,
+            "missing_rights": self._missing,
+            "answer_age_seconds": _ago(self._clock.now(), counts.answered_at),
+            "requests_total": counts.requests,
+            "retries_total": counts.retries,
+            "throttled_total": counts.throttled,
+            "failures_total": counts.failures,
+            "conflicts_total": self._conflicts,
+            "watch_lists_total": sum(watch.lists for watch in watches),
+            "watch_events_total": sum(watch.events for watch in watches),
+        }
+
+    def on_release(self, notify: Callable[[Release], None]) -> None:
+        """Notify of a program that empties the leader's record, whenever this process leads."""
+        self._notify = notify
+
+    def release(self) -> None:
+        """Do nothing: a leader that ends has emptied its record."""
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _fetch(self, place: _ObjectPlace) -> Stored | None:
+        found = await self._here_now().client.get(place.kind, place.name)
+        if found is None:
+            self._known.pop(place.name, None)
+            return None
+        stored = place.layout.read(found, self._where(place))
+        self._known[place.name] = stored.without_values()
+        return stored
+
+    async def _part(self, name: str) -> bytes | None:
+        found = await self._here_now().client.get(CONFIG_MAP, name)
+        if found is None:
+            return None
+        return objects.part_value(found, f"ConfigMap {self._access.namespace}/{name}")
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def _swap(
+        self, place: _ObjectPlace, key: str, value: bytes | None, expected: str | None
+    ) -> str:
+        stored = self._known.get(place.name)
+        fresh = False
+        for _ in range(RACES_MAX):
+            if stored is None:
+                stored, fresh = await self._fetch(place), True
+            slot = stored.slots.get(key) if stored else None
+            if (slot.version if slot else None) != expected:
+                if fresh:
+                    found = slot.version if slot else None
+                    raise Conflict(f"{key}: expected version {expected}, found {found}")
+                stored = None
+                continue
+            if value is None and expected is None:
+                if fresh:
+                    return objects.new_version(b"")
+                stored = None
+                continue
+            # What was seen is worth nothing once the outcome of a write is unknown.
+            self._known.pop(place.name, None)
+            try:
+                return await self._write(place, stored, key, value)
+            except (Contested, NotThere) as error:
+                if stored is None and isinstance(error, NotThere):
+                    raise  # There is no such namespace.
+                self._conflicts += 1
+                stored, fresh = None, False
+        raise OSError(errno.EBUSY, f"{key}: not written in {RACES_MAX} tries")
+
+    async def _write(
+        self, place: _ObjectPlace, stored: Stored | None, key: str, value: bytes | None
+    ) -> str:
+        """Write one entry over an object as it was seen, and return the entry's version."""
+        before = dict(stored.slots) if stored else {}
+        replaced = before.pop(key, None)
+        if value is None:
+            assert stored is not None
+            slots, version = before, objects.new_version(b"")
+        else:
+            version = objects.new_version(value)
+            slots = {**before, key: await self._slot(place, stored, key, value, version)}
+        lane = Lane.RENEWAL if key == LEADER else Lane.COMMON
+        request = self._request(place, stored, slots, key)
+        answer = await self._here_now().client.send(request, lane)
+        if slots:
+            assert answer is not None
+            metadata = answer["metadata"]
+            self._known[place.name] = Stored(
+                place.name, metadata["uid"], metadata["resourceVersion"], slots
+            ).without_values()
+        if replaced and replaced.part:
+            await self._delete_part(replaced.part)
+        return version
+
+    async def _slot(
+        self, place: _ObjectPlace, stored: Stored | None, key: str, value: bytes, version: str
+    ) -> Slot:
+        """Return the new entry; its value goes into a part if the object would be too full."""
+        slot = Slot(version, len(value), value)
+        others = {name: one for name, one in stored.slots.items() if name != key} if stored else {}
+        size = replace(stored, slots={**others, key: slot}).size if stored else len(value)
+        if size <= place.layout.full_bytes:
+            return slot
+        name = f"{self._name}-part-{uuid.uuid4().hex[:16]}"
+        in_part = Slot(version, 0, part=name)
+        listed = len(objects.entries_text({**others, key: in_part}))
+        if listed > place.layout.full_bytes or len(value) > objects.CONFIG_MAP_BYTES_MAX:
+            raise TooLargeError(
+                f"{key}: {len(value)} bytes do not fit into {self._where(place)}; nothing was "
+                "written"
+            )
+        manifest = self._manifest(self._cluster, name)
+        metadata = manifest["metadata"]
+        metadata["labels"]["configmap-type"] = PART
+        metadata["annotations"] |= {
+            OF: place.name,
+            OVER: stored.resource_version if stored else "",
+        }
+        body = {**manifest, **objects.part_manifest(value)}
+        await self._here_now().client.send(
+            ApiRequest("create", CONFIG_MAP, body=body, metadata_only=True)
+        )
+        return in_part
+
+    def _request(
+        self, place: _ObjectPlace, stored: Stored | None, slots: Mapping[str, Slot], key: str
+    ) -> ApiRequest:
+        """Return the request that brings one object from what was seen to these entries."""
+        if not slots:
+            assert stored is not None
+            fence = {"uid": stored.uid, "resourceVersion": stored.resource_version}
+            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": fence}
+            return ApiRequest("delete", place.kind, place.name, body=body)
+        change = place.layout.fields(slots, key, self._clock.wall())
+        change = objects.merged(change, {"metadata": _run_of(slots.get(key))})
+        if stored is None:
+            body = objects.without_nulls(objects.merged(self._manifest(place, place.name), change))
+            return ApiRequest("create", place.kind, body=body, metadata_only=True)
+        fence = {"uid": stored.uid, "resourceVersion": stored.resource_version}
+        body = objects.merged(change, {"metadata": fence})
+        return ApiRequest("patch", place.kind, place.name, body=body, metadata_only=True)
+
+    def _manifest(self, place: _ObjectPlace, name: str) -> Json:
+        labels = {"app": self._name, "type": TYPE, "configmap-type": HA}
+        return {
+            "apiVersion": place.kind.api_version,
+            "kind": place.kind.name,
+            "metadata": {
+                "name": name,
+                "labels": labels,
+                "annotations": {CLUSTER_ID: self._cluster_id},
+            },
+        }
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    async def _remove_orphans(self, parts: list[Json], stored: Mapping[str, Stored]) -> None:
+        """Remove parts of writes that can no longer happen, or whose value was replaced.
+
+        ``parts`` were listed before the objects. A part is written for one ``resourceVersion``:
+        once the object has another one and does not name the part, no write will name it.
+        """
+        used = {slot.part for one in stored.values() for slot in one.slots.values()}
+        for part in parts:
+            name, over = part["metadata"]["name"], _annotation(part, OVER)
+            of = stored.get(_annotation(part, OF))
+            if name not in used and over != (of.resource_version if of else ""):
+                await self._delete_part(name)
+
+    async def _delete_part(self, name: str) -> None:
+        """Delete a part, or leave that to the next listing."""
+        try:
+            await self._here_now().client.send(ApiRequest("delete", CONFIG_MAP, name))
+        except NotThere:
+            return
+        except OSError as error:
+            _log.info("ConfigMap %s stays until the next takeover: %s", name, error)
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def _place(self, key: str) -> _ObjectPlace:
+        if key == LEADER:
+            return self._leader
+        application = application_of(key)
+        if application is None:
+            return self._cluster
+        return _ObjectPlace(self._cluster.layout, f"{self._name}-{application}-config-map")
+
+    def _where(self, place: _ObjectPlace) -> str:
+        return f"{place.kind.name} {self._access.namespace}/{place.name}"
+
+    def _where_is(self, found: Json) -> str:
+        return f"ConfigMap {self._access.namespace}/{found['metadata']['name']}"
+
+    def _labelled(self, **labels: str) -> dict[str, str]:
+        chosen = {"app": self._name, "type": TYPE, **labels}
+        return {"labelSelector": ",".join(f"{name}={value}" for name, value in chosen.items())}
+
+    def _here_now(self) -> _Here:
+        loop = asyncio.get_running_loop()
+        if loop not in self._here:
+            self._here[loop] = _Here(Client(self._access, self._limits, self._counts))
+        return self._here[loop]
+
+    def _turn(self, place: _ObjectPlace) -> asyncio.Lock:
+        return self._here_now().turns.setdefault(place.name, asyncio.Lock())
+
+    def _watch(self, place: _ObjectPlace) -> Watch:
+        """Return the watch that has a place's object: one of the Lease, and one of all the rest."""
+        here = self._here_now()
+        if place.kind.plural not in here.watches:
+            query = (
+                self._labelled(**{"configmap-type": HA})
+                if place.kind is CONFIG_MAP
+                else {"fieldSelector": f"metadata.name={place.name}"}
+            )
+            here.watches[place.kind.plural] = Watch(here.client, place.kind, query)
+        return here.watches[place.kind.plural]
+
+    # --- the death of this process ---------------------------------------------------------------
+
+    def _note_holder(self, value: bytes | None) -> None:
+        """Tell the guardian what to empty if this process dies while it leads."""
+        holder = view_of(value, 0.0).holder
+        if self._notify is None or holder == self._held:
+            return
+        self._held = holder
+        if not holder:
+            return
+        what = {
+            "server": self._access.server,
+            "path": self._leader.kind.path(self._access.namespace, self._leader.name),
+            "in_lease": self._in_lease,
+            "holder": holder,
+            "token": self._access.read_token() if self._access.read_token else "",
+            "authority": self._access.authority,
+            "certificate": self._access.certificate,
+            "verify": self._access.verify,
+            "server_name": self._access.server_name,
+        }
+        argv = (sys.executable, "-I", "-S", kubernetes_release.__file__)
+        self._notify(Release(argv, json.dumps(what)))
+
+
+def _run_of(slot: Slot | None) -> Json:
+    """Return the label or annotation that names the run of an application's document."""
+    try:
+        run: Any = json.loads(slot.value or b"")["body"]["body"]["run_id"] if slot else None
+    except (ValueError, TypeError, KeyError):
+        run = None
+    if not isinstance(run, str):
+        return {}
+    label = as_label(run)
+    return {"labels": {RUN_ID: label}} if label else {"annotations": {RUN_ID: run}}
+
+
+def _annotation(found: Json, name: str) -> str:
+    return str(((found.get("metadata") or {}).get("annotations") or {}).get(name, ""))
+
+
+def _ago(now: float, at: float | None) -> float | None:
+    return None if at is None else round(now - at, 3)

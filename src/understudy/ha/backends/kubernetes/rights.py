@@ -1,0 +1,59 @@
+"""The rights that a JobManager needs, asked for before it serves.
+
+Without a right to write the Lease, an election would fail silently at the first renewal. So each
+right is asked for at the start (SelfSubjectAccessReview), and a missing one is named with the rule
+to add to the Role.
+"""
+
+from __future__ import annotations
+
+from understudy.ha.backends.kubernetes.access import Access
+from understudy.ha.backends.kubernetes.client import ApiRequest, Client
+from understudy.ha.backends.kubernetes.kinds import ACCESS_REVIEW, CONFIG_MAP, LEASE, Resource
+from understudy.ha.backends.kubernetes.refusals import Forbidden, rule
+
+VERBS = ("get", "list", "watch", "create", "patch", "delete")
+
+
+def needed(*, lease: bool) -> list[tuple[str, Resource]]:
+    """Return the verbs on kinds that the backend uses."""
+    kinds = (CONFIG_MAP, LEASE) if lease else (CONFIG_MAP,)
+    return [(verb, kind) for kind in kinds for verb in VERBS]
+
+
+async def missing(client: Client, *, lease: bool) -> list[str]:
+    """Return the rights that we lack, as rules of a Role; raises as `Client.send` does."""
+    lacking: dict[Resource, list[str]] = {}
+    for verb, kind in needed(lease=lease):
+        if not await _allowed(client, verb, kind):
+            lacking.setdefault(kind, []).append(verb)
+    return [rule(kind, *verbs) for kind, verbs in lacking.items()]
+
+
+def sentence(access: Access, rules: list[str]) -> str:
+    """Return what people must add, as one sentence."""
+    return (
+        f"our account at {access.server} lacks rights in namespace {access.namespace}: add to its "
+        f"Role: {'; '.join(rules)}"
+    )
+
+
+async def _allowed(client: Client, verb: str, kind: Resource) -> bool:
+    asked = {
+        "namespace": client.access.namespace,
+        "verb": verb,
+        "group": kind.group,
+        "resource": kind.plural,
+    }
+    body = {
+        "apiVersion": ACCESS_REVIEW.api_version,
+        "kind": ACCESS_REVIEW.name,
+        "spec": {"resourceAttributes": asked},
+    }
+    try:
+        answer = await client.send(ApiRequest("create", ACCESS_REVIEW, body=body))
+    except Forbidden as error:
+        if error.status == 401:
+            raise
+        return True  # Who may not ask learns it from the first request itself.
+    return bool((answer or {}).get("status", {}).get("allowed"))

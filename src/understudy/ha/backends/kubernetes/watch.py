@@ -1,0 +1,124 @@
+"""One watch for all followers in a process of objects of one kind: list, then watch, for ever.
+
+What other clients get wrong is done here: a version that is too old (410) leads to a new list, and
+so do watches that close early again and again, as some servers do in place of 410; a watch that is
+alive and silent is dropped after the time in which the server must have sent a bookmark. After each
+list all followers are woken, so that no change is missed between two watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Iterator, Mapping
+
+from understudy.ha.backends.kubernetes.client import Client, Json
+from understudy.ha.backends.kubernetes.kinds import Resource
+from understudy.ha.backends.kubernetes.refusals import Outdated
+
+EARLY_S = 5.0
+"""A watch that ends sooner, without an event, has closed early; servers end one after minutes."""
+
+EARLY_MAX = 2
+"""After so many early closes in a row the version is not trusted: list again."""
+
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
+"""Pauses after failures; each is stretched at random by up to a half."""
+
+_log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Wakes followers of objects by name; runs while there is one."""
+
+    def __init__(self, client: Client, kind: Resource, query: Mapping[str, str]) -> None:
+        self._client = client
+        self._kind = kind
+        self._query = query
+        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._version = ""
+        """Where the next watch begins; empty: list first."""
+        self.lists = 0
+        self.events = 0
+
+    @contextlib.contextmanager
+    def following(self, name: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set at each change of the object, and whenever one may be missed.
+
+        The block's caller clears it.
+        """
+        bell = asyncio.Event()
+        self._bells.setdefault(name, set()).add(bell)
+        if self._task is None:
+            self._version = ""
+            self._task = asyncio.ensure_future(self._run())
+        try:
+            yield bell
+        finally:
+            self._bells[name].discard(bell)
+            if not self._bells[name]:
+                del self._bells[name]
+            if not self._bells:
+                self._task.cancel()
+                self._task = None
+
+    async def _run(self) -> None:
+        failures, early, reported = 0, 0, ""
+        loop = asyncio.get_running_loop()
+        while True:
+            began, before = loop.time(), self.events
+            try:
+                if not self._version:
+                    await self._list()
+                    early = 0
+                await self._watch()
+            except Outdated:
+                self._version = ""
+                failures += 1  # A list of a server that lags behind may be too old again.
+            except (OSError, TimeoutError) as error:
+                self._version = ""
+                failures += 1
+                if reported != str(error):
+                    reported = str(error)
+                    _log.warning("%s are not watched: %s", self._kind.plural, reported)
+                self._ring_all()  # The followers must learn that no server can be asked now.
+            else:
+                is_early = loop.time() - began < EARLY_S
+                early = early + 1 if is_early and self.events == before else 0
+                if early >= EARLY_MAX:
+                    self._version = ""
+                failures = early
+            if self.events != before:
+                failures, reported = min(failures, 1), ""
+            await asyncio.sleep(_pause_s(failures))
+
+    async def _list(self) -> None:
+        _, version = await self._client.list(self._kind, self._query, metadata_only=True)
+        self.lists += 1
+        self._version = version
+        self._ring_all()
+
+    async def _watch(self) -> None:
+        async for kind, found in self._client.watch(self._kind, self._query, self._version):
+            metadata: Json = found.get("metadata") or {}
+            self._version = str(metadata.get("resourceVersion") or self._version)
+            if kind == "BOOKMARK":
+                continue
+            self.events += 1
+            for bell in self._bells.get(str(metadata.get("name", "")), ()):
+                bell.set()
+
+    def _ring_all(self) -> None:
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.set()
+
+
+def _pause_s(failures: int) -> float:
+    if not failures:
+        return 0.0
+    pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** (failures - 1))
+    return pause_s * random.uniform(1.0, 1.5)  # noqa: S311 -- no secret

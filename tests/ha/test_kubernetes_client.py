@@ -1,0 +1,472 @@
+"""The client of the Kubernetes API, and its watch, before a server with exact faults."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi
+from tests.support.kubernetes import access_to, run, until
+from understudy.ha.backends.kubernetes import client as clients
+from understudy.ha.backends.kubernetes import watch as watches
+from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
+from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
+from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Forbidden, Invalid
+from understudy.ha.backends.kubernetes.watch import Watch
+
+NAME = "flights"
+QUICK = RequestLimits(common_s=0.3, renewal_s=0.3, inactivity_s=0.3)
+
+
+def client_of(
+    api: FakeApi, limits: RequestLimits | None = None, read_token: Callable[[], str] = lambda: TOKEN
+) -> Client:
+    return Client(access_to(api, read_token), limits or RequestLimits(), Traffic())
+
+
+def creating(name: str = NAME, **data: str) -> ApiRequest:
+    body = {"metadata": {"name": name, "labels": {"app": "flights"}}, "data": data}
+    return ApiRequest("create", CONFIG_MAP, body={"apiVersion": "v1", "kind": "ConfigMap", **body})
+
+
+def patching(version: str | None = None, **data: str) -> ApiRequest:
+    fence = {"metadata": {"resourceVersion": version}} if version else {}
+    return ApiRequest("patch", CONFIG_MAP, NAME, body={**fence, "data": data})
+
+
+def test_a_server_that_asks_for_patience_gets_it(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api)
+        await client.send(creating(a="1"))
+        fake_api.fail(method="PATCH", status=429, headers={"retry-after": "1"})
+        began = time.monotonic()
+
+        await client.send(patching(a="2"))
+
+        assert time.monotonic() - began >= 1.0
+        assert (1, 2) == (client.counts.throttled, fake_api.count("PATCH"))
+        assert {"a": "2"} == fake_api.object("configmaps", NAME)["data"]
+
+    run(main())
+
+
+def test_patience_ends_with_the_limit_of_the_request(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api, QUICK)
+        fake_api.fail(status=429, headers={"retry-after": "60"}, times=100)
+        began = time.monotonic()
+
+        with pytest.raises(TimeoutError, match=r"silent for 0\.3 s"):
+            await client.send(creating())
+
+        assert time.monotonic() - began < 5
+        assert 1 == fake_api.count("POST")
+
+    run(main())
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_read_is_repeated_after_an_error_of_the_server(fake_api: FakeApi, status: int) -> None:
+    async def main() -> None:
+        client = client_of(fake_api)
+        await client.send(creating(a="1"))
+        fake_api.fail(method="GET", status=status, times=2)
+
+        found = await client.get(CONFIG_MAP, NAME)
+
+        assert found is not None
+        assert {"a": "1"} == found["data"]
+        assert 2 == client.counts.retries
+
+    run(main())
+
+
+def test_a_read_is_not_repeated_for_ever(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        fake_api.fail(method="GET", status=500, reason="InternalError", times=100)
+
+        with pytest.raises(ApiRefusal, match="answers 500 to get configmaps 'flights'"):
+            await client_of(fake_api).get(CONFIG_MAP, NAME)
+
+        assert clients.READS_MAX == fake_api.count("GET")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "fault", [{"status": 500}, {"status": 504}, {"lose_request": True}, {"lose_answer": True}]
+)
+def test_a_write_with_an_unknown_outcome_is_not_repeated(
+    fake_api: FakeApi, fault: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        client = client_of(fake_api)
+        await client.send(creating(a="1"))
+        fake_api.fail(method="PATCH", **fault)
+
+        with pytest.raises(OSError, match=r"API server"):
+            await client.send(patching(a="2"))
+
+        assert 1 == fake_api.count("PATCH")
+
+    run(main())
+
+
+@pytest.mark.parametrize("status", [200, 502])
+def test_a_page_of_a_proxy_is_no_answer(fake_api: FakeApi, status: int) -> None:
+    async def main() -> None:
+        page = b"<html><h1>Please log in</h1></html>"
+        fake_api.fail(method="POST", status=status, body=page)
+
+        with pytest.raises(ApiRefusal, match=r"something between us and it answers.*Please log in"):
+            await client_of(fake_api).send(creating())
+
+    run(main())
+
+
+def test_an_absent_object_is_none(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        assert await client_of(fake_api).get(CONFIG_MAP, NAME) is None
+
+    run(main())
+
+
+def test_a_stale_version_is_contested(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api)
+        created = await client.send(creating(a="1"))
+        assert created is not None
+        version = created["metadata"]["resourceVersion"]
+        await client.send(patching(version, a="2"))
+
+        with pytest.raises(Contested):
+            await client.send(patching(version, a="3"))
+
+        with pytest.raises(Contested):
+            await client.send(creating())
+
+    run(main())
+
+
+def test_what_kubernetes_does_not_accept_is_not_retried(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        with pytest.raises(Invalid, match="Too long"):
+            await client_of(fake_api).send(creating(a="x" * (1 << 20) + "x"))
+
+        assert 1 == fake_api.count("POST")
+
+    run(main())
+
+
+def test_a_refused_token_is_read_again(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        tokens = iter(["old", TOKEN])
+        client = client_of(fake_api, read_token=lambda: next(tokens))
+
+        await client.send(creating())
+
+        assert ["Bearer old", f"Bearer {TOKEN}"] == [
+            one.headers["authorization"] for one in fake_api.asked
+        ]
+
+    run(main())
+
+
+def test_a_token_that_stays_refused_is_named(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api, read_token=lambda: "old")
+
+        with pytest.raises(Forbidden, match=r"does not know us.*renew the token"):
+            await client.send(creating())
+
+        assert 2 == fake_api.count("POST")
+
+    run(main())
+
+
+def test_an_old_token_is_read_again(fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(clients, "TOKEN_AGE_S", 0.0)
+        read: list[str] = []
+        fake_api.tokens |= {"t1", "t2"}
+
+        def read_token() -> str:
+            read.append(f"t{len(read) + 1}")
+            return read[-1]
+
+        client = client_of(fake_api, read_token=read_token)
+        await client.send(creating())
+        await client.get(CONFIG_MAP, NAME)
+
+        assert ["Bearer t1", "Bearer t2"] == [
+            one.headers["authorization"] for one in fake_api.asked
+        ]
+
+    run(main())
+
+
+def test_a_token_that_cannot_be_read_for_a_moment_is_kept(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(clients, "TOKEN_AGE_S", 0.0)
+        answers = [TOKEN]
+
+        def read_token() -> str:
+            if not answers:
+                raise FileNotFoundError("the kubelet is replacing it")
+            return answers.pop()
+
+        client = client_of(fake_api, read_token=read_token)
+        await client.send(creating())
+
+        assert await client.get(CONFIG_MAP, NAME) is not None
+
+    run(main())
+
+
+def test_a_frozen_server_costs_the_limit_and_is_told(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api, QUICK)
+        fake_api.freeze()
+
+        with pytest.raises(TimeoutError, match=fake_api.url):
+            await client.send(creating())
+
+        assert "silent" in client.counts.problem
+        fake_api.thaw()
+
+    run(main())
+
+
+def test_a_restarted_server_is_found_again(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api)
+        await client.send(creating())
+        fake_api.stop()
+        with pytest.raises(OSError, match="cannot be asked"):
+            await client.send(patching(a="1"))
+        fake_api.start()
+
+        assert await client.get(CONFIG_MAP, NAME) is not None
+
+    run(main())
+
+
+def test_a_list_is_read_in_pages(fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(clients, "PAGE_OBJECTS", 2)
+        client = client_of(fake_api)
+        for number in range(5):
+            await client.send(creating(f"flights-{number}"))
+        fake_api.fail(method="GET", path="continue", status=410, reason="Expired")
+
+        found, version = await client.list(CONFIG_MAP, {"labelSelector": "app=flights"})
+
+        assert [f"flights-{n}" for n in range(5)] == [one["metadata"]["name"] for one in found]
+        assert version.isdecimal()
+        # One page, which was too old for the next; then three of a new snapshot.
+        assert 5 == fake_api.count("GET")
+
+    run(main())
+
+
+def test_no_proxy_of_the_environment_is_used(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+
+        assert await client_of(fake_api).get(CONFIG_MAP, NAME) is None
+
+    run(main())
+
+
+# --- watches --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def followed(api: FakeApi, limits: RequestLimits | None = None) -> AsyncIterator[Follower]:
+    """Follow one ConfigMap; the watch runs on return."""
+    client = client_of(api, limits)
+    await client.send(creating(a="1"))
+    watch = Watch(client, CONFIG_MAP, {"labelSelector": "app=flights"})
+    with watch.following(NAME) as bell:
+        follower = Follower(client, watch, bell)
+        await follower.woken()
+        await until(lambda: api.count("GET", "'watch': 'true'") > 0)
+        yield follower
+
+
+class Follower:
+    """One follower of a watch."""
+
+    def __init__(self, client: Client, watch: Watch, bell: asyncio.Event) -> None:
+        self.client, self.watch, self.bell = client, watch, bell
+        self._number = 1
+
+    async def woken(self) -> None:
+        await self.bell.wait()
+        self.bell.clear()
+
+    async def change(self) -> None:
+        self._number += 1
+        await self.client.send(patching(a=str(self._number)))
+
+
+def test_a_change_wakes_and_nothing_is_listed(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+            for _ in range(3):
+                await follower.change()
+                await follower.woken()
+
+            assert (1, 3) == (follower.watch.lists, follower.watch.events)
+
+    run(main())
+
+
+def test_a_change_of_another_object_does_not_wake(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+            await follower.client.send(creating("orders"))
+            await until(lambda: follower.watch.events == 1)
+
+            assert not follower.bell.is_set()
+
+    run(main())
+
+
+def test_a_deletion_wakes(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+            fake_api.remove("configmaps", NAME)
+
+            await follower.woken()
+
+    run(main())
+
+
+def test_a_version_that_is_too_old_leads_to_a_new_list(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+            fake_api.watches_end_after = 1
+            await follower.change()
+            await follower.woken()
+            fake_api.compact()
+            fake_api.change("configmaps", NAME, lambda one: one["data"].update(a="x"))
+            fake_api.watches_end_after = None
+            fake_api.compact()
+
+            await until(lambda: follower.watch.lists >= 2)
+            await follower.woken()
+            await follower.change()
+            await follower.woken()
+
+    run(main())
+
+
+def test_watches_that_close_early_again_and_again_lead_to_a_new_list(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+            fake_api.watches_end_after = 0
+            fake_api.end_watches()
+            lists = follower.watch.lists
+
+            await until(lambda: follower.watch.lists > lists + 1)
+            follower.bell.clear()
+            fake_api.watches_end_after = None
+            await follower.change()
+            await follower.woken()
+
+    run(main())
+
+
+def test_a_silent_watch_is_dropped_and_a_missed_change_found(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api, RequestLimits(inactivity_s=0.3)) as follower:
+            fake_api.silent = True
+            await follower.change()
+
+            await until(lambda: follower.watch.lists >= 2)
+            await follower.woken()
+
+            assert 0 == follower.watch.events
+
+    run(main())
+
+
+def test_bookmarks_keep_an_idle_watch_and_its_version_fresh(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        fake_api.bookmark_s = 0.05
+        async with followed(fake_api, RequestLimits(inactivity_s=1.0)) as follower:
+            await follower.client.send(
+                ApiRequest(
+                    "create",
+                    CONFIG_MAP,
+                    body={"metadata": {"name": "foreign"}, "data": {}},
+                )
+            )
+            await asyncio.sleep(0.3)
+            fake_api.compact()  # All but the version of the last bookmarks.
+            fake_api.end_watches()
+            await until(lambda: fake_api.count("GET", "'watch': 'true'") >= 2)
+            await follower.change()
+            await follower.woken()
+
+    run(main())
+
+
+def test_a_server_that_was_away_is_watched_again(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+            fake_api.stop()
+            await follower.woken()  # So that the follower learns that nobody can be asked.
+            fake_api.start()
+            lists = follower.watch.lists
+
+            await until(lambda: follower.watch.lists > lists)
+            await follower.change()
+            await follower.woken()
+
+    run(main())
+
+
+def test_all_followers_share_one_watch_which_ends_with_the_last(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+            with follower.watch.following(NAME) as other, follower.watch.following("orders"):
+                await follower.change()
+                await follower.woken()
+                await other.wait()
+
+            assert 1 == fake_api.count("GET", "'watch': 'true'")
+        await until(lambda: not [w for w in fake_api._open if getattr(w, "watches", False)])
+
+    run(main())
+
+
+def test_a_watch_without_the_right_says_so_and_tries_again(
+    fake_api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        fake_api.denied = {("watch", "configmaps")}
+        watch = Watch(client_of(fake_api), CONFIG_MAP, {})
+        with watch.following(NAME):
+            await until(lambda: "we may not watch configmaps" in caplog.text)
+            fake_api.denied = set()
+            before = fake_api.count("GET", "'watch': 'true'")
+            await until(lambda: fake_api.count("GET", "'watch': 'true'") > before)
+
+    run(main())
+
+
+def test_the_limits_of_pauses() -> None:
+    assert 0.0 == watches._pause_s(0)
+    assert all(0.1 <= watches._pause_s(n) <= 1.5 * watches.PAUSE_MAX_S for n in range(1, 50))
+    assert NAMESPACE

@@ -1,0 +1,520 @@
+"""The register in Kubernetes: what its objects are, and what becomes of them in others' hands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.fake import FakeApi
+from tests.support.kubernetes import register_on, run
+from understudy.errors import Conflict, CorruptDataError
+from understudy.ha.backends.kubernetes import objects
+from understudy.ha.backends.kubernetes import options as k8s
+from understudy.ha.backends.kubernetes.client import RequestLimits
+from understudy.ha.backends.kubernetes.leader_view import ANNOTATION
+from understudy.ha.backends.kubernetes.names import data_key, object_name, register_key
+from understudy.ha.register import Release
+from understudy.ha.retrieval import encode_leader
+from understudy.model import Incarnation, LeaderRecord
+
+CLUSTER = "flights-cluster-config-map"
+NONCE = "0123456789abcdef"
+APPLICATION = f"flights-{NONCE}-config-map"
+RECORD = LeaderRecord(
+    holder=Incarnation("a" * 32),
+    term=7,
+    session="5b7e",
+    name="jobmanager-1",
+    host="höst",
+    since=1_700_000_000.0,
+    rest="http://127.0.0.1:1",
+    rpc="unix:/x",
+)
+
+
+def test_a_value_is_text_that_people_read_beside_a_version(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        await register_on(fake_api).swap("registry", b'{"format": "registry"}', None)
+
+        data = fake_api.object("configmaps", CLUSTER)["data"]
+
+        assert '{"format": "registry"}' == data["registry"]
+        assert ["registry"] == list(json.loads(data["_entries"]))
+
+    run(main())
+
+
+def test_objects_have_flinks_labels_and_no_owner(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        await register_on(fake_api).swap("registry", b"{}", None)
+
+        metadata = fake_api.object("configmaps", CLUSTER)["metadata"]
+
+        assert {
+            "app": "flights",
+            "type": "understudy",
+            "configmap-type": "high-availability",
+        } == metadata["labels"]
+        assert {"understudy/cluster-id": "flights"} == metadata["annotations"]
+        assert "ownerReferences" not in metadata
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("run_id", "where"), [("nightly-2026", "labels"), ("-not.a.label-", "annotations")]
+)
+def test_an_applications_map_names_its_run(fake_api: FakeApi, run_id: str, where: str) -> None:
+    async def main() -> None:
+        document = {"format": "application", "body": {"term": 1, "body": {"run_id": run_id}}}
+        value = json.dumps(document).encode()
+        await register_on(fake_api).swap(f"application-{NONCE}", value, None)
+
+        metadata = fake_api.object("configmaps", APPLICATION)["metadata"]
+
+        assert run_id == metadata[where]["understudy/run-id"]
+
+    run(main())
+
+
+def test_an_application_has_one_map_with_all_its_jobs(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        keys = [
+            f"application-{NONCE}",
+            f"jobs-{NONCE}-1",
+            f"jobs-{NONCE}-2",
+            f"checkpoints-{NONCE}-1",
+        ]
+        versions = {key: await register.swap(key, b"{}", None) for key in ["registry", *keys]}
+
+        assert [APPLICATION, CLUSTER] == fake_api.names("configmaps")
+
+        for key in keys:
+            await register.swap(key, None, versions[key])
+
+        assert [CLUSTER] == fake_api.names("configmaps")
+
+        await register.swap("registry", None, versions["registry"])
+
+        assert [] == fake_api.names("configmaps")
+
+    run(main())
+
+
+def test_a_write_of_another_entry_of_the_map_does_no_harm(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register, other = register_on(fake_api), register_on(fake_api)
+        first = await register.swap("registry", b"1", None)
+        await other.swap("artifacts", b"1", None)
+
+        second = await register.swap("registry", b"2", first)
+        await register.swap("registry", b"3", second)
+
+        assert [b"3", b"1"] == [
+            entry.value for key in ("registry", "artifacts") if (entry := await other.load(key))
+        ]
+
+    run(main())
+
+
+def test_writers_of_one_process_do_not_disturb_each_other(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        await register.swap("registry", b"", None)
+        before = fake_api.count("GET")
+
+        await asyncio.gather(*(register.swap(f"key-{n}", b"{}", None) for n in range(20)))
+
+        assert 21 == len(await register.keys(""))
+        assert fake_api.count("GET") - before < 25
+
+    run(main())
+
+
+def test_a_leaders_write_takes_one_request(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"0", None)
+        before = len(fake_api.asked)
+
+        for number in range(5):
+            version = await register.swap("registry", b"%d" % number, version)
+
+        assert ["PATCH"] * 5 == [one.method for one in fake_api.asked[before:]]
+
+    run(main())
+
+
+def test_a_person_who_edits_a_value_is_noticed_and_not_overwritten(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"ours", None)
+        fake_api.change("configmaps", CLUSTER, lambda one: one["data"].update(registry="theirs"))
+
+        with pytest.raises(Conflict):
+            await register.swap("registry", b"ours again", version)
+
+        entry = await register.load("registry")
+        assert entry is not None
+        assert b"theirs" == entry.value
+        assert f"ConfigMap {register.status()['namespace']}/{CLUSTER}" == entry.place
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda one: one["data"].pop("registry"), "registry is gone"),
+        (lambda one: one["data"].update(_entries="{"), "_entries is damaged"),
+        (lambda one: one["data"].update(_entries="[1]"), "_entries is damaged"),
+    ],
+)
+def test_what_a_person_damaged_is_named_and_left(fake_api: FakeApi, damage: Any, said: str) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"ours", None)
+        fake_api.change("configmaps", CLUSTER, damage)
+        left = fake_api.object("configmaps", CLUSTER)
+
+        for work in (register.load("registry"), register.swap("registry", b"x", version)):
+            with pytest.raises(CorruptDataError, match=f"ConfigMap .*{CLUSTER}.*{said}"):
+                await work
+
+        assert left == fake_api.object("configmaps", CLUSTER)
+
+    run(main())
+
+
+def test_a_map_that_a_person_deleted_is_absent(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"ours", None)
+        fake_api.remove("configmaps", CLUSTER)
+
+        with pytest.raises(Conflict):
+            await register.swap("registry", b"x", version)
+
+        assert await register.load("registry") is None
+
+    run(main())
+
+
+def test_an_entry_that_a_person_added_is_no_key(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        await register.swap("registry", b"", None)
+        fake_api.change("configmaps", CLUSTER, lambda one: one["data"].update(notes="mine"))
+
+        assert ["registry"] == await register.keys("")
+
+    run(main())
+
+
+def test_values_are_split_before_the_map_is_too_large(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register, other = register_on(fake_api), register_on(fake_api)
+        large = b"x" * 600_000
+        first = await register.swap("registry", large, None)
+        version = await register.swap("artifacts", large, None)
+
+        assert 2 == len(fake_api.names("configmaps"))
+        assert large == getattr(await other.load("artifacts"), "value", None)
+        assert ["artifacts", "registry"] == await other.keys("")
+
+        version = await register.swap("artifacts", large + b"2", version)
+
+        assert 2 == len(fake_api.names("configmaps"))
+        assert large + b"2" == getattr(await other.load("artifacts"), "value", None)
+
+        await register.swap("artifacts", b"small", version)
+
+        assert [CLUSTER] == fake_api.names("configmaps")
+
+        await register.swap("registry", None, first)
+        assert ["artifacts"] == await other.keys("")
+
+    run(main())
+
+
+def test_a_part_whose_write_was_lost_is_removed_and_one_under_way_is_not(
+    fake_api: FakeApi,
+) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        await register.swap("registry", b"x" * 600_000, None)
+        fake_api.fail(method="PATCH", lose_request=True)
+        with pytest.raises(OSError, match="cannot be asked"):
+            await register.swap("artifacts", b"x" * 600_000, None)
+
+        await register.keys("")
+        assert 2 == len(fake_api.names("configmaps"))  # The write may still arrive.
+
+        await register.swap("small", b"", None)
+        await register.keys("")
+
+        assert [CLUSTER] == fake_api.names("configmaps")
+
+    run(main())
+
+
+def test_a_part_that_a_person_deleted_is_named(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        await register.swap("registry", b"x" * 600_000, None)
+        await register.swap("artifacts", b"x" * 600_000, None)
+        (part,) = set(fake_api.names("configmaps")) - {CLUSTER}
+        fake_api.remove("configmaps", part)
+
+        with pytest.raises(CorruptDataError, match=f"artifacts: ConfigMap {part}, its value"):
+            await register.load("artifacts")
+
+    run(main())
+
+
+def test_a_lost_answer_is_unknown_and_settled_by_reading(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"1", None)
+        fake_api.fail(method="PATCH", lose_answer=True)
+        with pytest.raises(OSError, match="cannot be asked"):
+            await register.swap("registry", b"2", version)
+
+        with pytest.raises(Conflict):
+            await register.swap("registry", b"2", version)
+
+        entry = await register.load("registry")
+        assert entry is not None
+        assert b"2" == entry.value
+
+    run(main())
+
+
+def test_the_leader_is_in_a_lease_that_others_can_read(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        await register_on(fake_api).swap("leader", encode_leader(RECORD), None)
+
+        spec = fake_api.object("leases", "flights-leader")["spec"]
+
+        assert f"jobmanager-1_{'a' * 32}" == spec["holderIdentity"]
+        assert (15, 7) == (spec["leaseDurationSeconds"], spec["leaseTransitions"])
+        assert "2023-11-14T22:13:20.000000Z" == spec["acquireTime"]
+        assert [] == fake_api.names("configmaps")
+
+    run(main())
+
+
+def test_the_leader_can_be_in_the_map_with_the_annotation_of_flip_144(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api, lock=k8s.CONFIG_MAP)
+        await register.swap("registry", b"{}", None)
+        await register.swap("leader", encode_leader(RECORD), None)
+
+        found = fake_api.object("configmaps", CLUSTER)
+        shown = json.loads(found["metadata"]["annotations"][ANNOTATION])
+
+        assert f"jobmanager-1_{'a' * 32}" == shown["holderIdentity"]
+        assert (15, 7) == (shown["leaseDurationSeconds"], shown["leaderTransitions"])
+        assert {"leader", "registry", "_entries"} == set(found["data"])
+        assert [] == fake_api.names("leases")
+
+    run(main())
+
+
+@pytest.mark.parametrize("lock", [k8s.LEASE, k8s.CONFIG_MAP])
+def test_the_guardian_empties_the_record_of_a_dead_leader(fake_api: FakeApi, lock: str) -> None:
+    async def main() -> None:
+        register, standby = register_on(fake_api, lock=lock), register_on(fake_api, lock=lock)
+        programs: list[Release] = []
+        register.on_release(programs.append)
+        version = await register.swap("leader", encode_leader(RECORD), None)
+        await register.swap("leader", encode_leader(RECORD), version)
+
+        assert 1 == len(programs)
+        done = await asyncio.to_thread(_execute, programs[0])
+
+        assert (0, "") == (done.returncode, done.stderr)
+        vacant = LeaderRecord(holder=Incarnation(""), term=7, session="5b7e")
+        entry = await standby.load("leader")
+        assert entry is not None
+        assert encode_leader(vacant) == entry.value
+        if lock == k8s.LEASE:
+            assert "" == fake_api.object("leases", "flights-leader")["spec"]["holderIdentity"]
+
+    run(main())
+
+
+def test_the_guardian_leaves_the_record_of_a_later_leader(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register, standby = register_on(fake_api), register_on(fake_api)
+        programs: list[Release] = []
+        register.on_release(programs.append)
+        version = await register.swap("leader", encode_leader(RECORD), None)
+        later = encode_leader(LeaderRecord(holder=Incarnation("b"), term=8, session=""))
+        await standby.swap("leader", later, version)
+
+        done = await asyncio.to_thread(_execute, programs[0])
+
+        assert 0 == done.returncode
+        entry = await standby.load("leader")
+        assert entry is not None
+        assert later == entry.value
+
+    run(main())
+
+
+def test_what_a_release_needs_is_not_shown(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        programs: list[Release] = []
+        register.on_release(programs.append)
+        await register.swap("leader", encode_leader(RECORD), None)
+
+        assert "fake-token" in programs[0].input
+        assert "fake-token" not in repr(programs[0])
+
+    run(main())
+
+
+def test_missing_rights_are_named_with_the_rule_to_add(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        fake_api.denied = {("create", "leases"), ("patch", "leases"), ("watch", "configmaps")}
+
+        with pytest.raises(PermissionError) as refused:
+            await register.prove()
+
+        said = str(refused.value)
+        assert 'apiGroups: [""], resources: ["configmaps"], verbs: ["watch"]' in said
+        assert (
+            'apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "patch"]'
+            in said
+        )
+        assert 2 == len(register.status()["missing_rights"])  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_a_right_that_is_revoked_later_is_named_too(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"1", None)
+        fake_api.denied = {("patch", "configmaps")}
+
+        with pytest.raises(PermissionError, match=r'may not patch configmaps.*verbs: \["patch"\]'):
+            await register.swap("registry", b"2", version)
+
+        fake_api.denied = set()
+        await register.swap("registry", b"2", version)
+
+    run(main())
+
+
+def test_the_proof_leaves_nothing(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        await register_on(fake_api).prove()
+
+        assert {} == fake_api.objects
+
+    run(main())
+
+
+def test_the_clusters_of_a_namespace_are_listed(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        for name in ("flights", "orders"):
+            register = register_on(fake_api, name)
+            await register.swap("registry", b"", None)
+            await register.swap(f"application-{NONCE}", b"", None)
+
+        assert ["flights", "orders"] == await register_on(fake_api, "default").clusters()
+
+    run(main())
+
+
+def test_two_clusters_of_a_namespace_do_not_see_each_other(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        one, other = register_on(fake_api, "one"), register_on(fake_api, "other")
+        await one.swap("registry", b"1", None)
+
+        assert await other.load("registry") is None
+        assert [] == await other.keys("")
+
+    run(main())
+
+
+def test_a_renewal_waits_for_no_other_request(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api, limits=RequestLimits(common_s=20.0))
+        version = await register.swap("leader", b"1", None)
+        fake_api.fail(path="configmaps", delay_s=15.0, times=100)
+        others = [asyncio.create_task(register.load(f"key-{n}")) for n in range(20)]
+        await asyncio.sleep(0)
+        began = time.monotonic()
+
+        await register.swap("leader", b"2", version)
+
+        assert time.monotonic() - began < 5.0
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_missing_namespace_is_said_at_once(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        fake_api.fail(method="POST", status=404, reason="NotFound", times=2)
+
+        with pytest.raises(OSError, match="404 to create configmaps in namespace flights"):
+            await register_on(fake_api).swap("registry", b"", None)
+
+        assert 1 == fake_api.count("POST")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "key", ["registry", "a.b", "..", "with space", "a_b", "_5F", "Größe", "%2E"]
+)
+def test_keys_are_legal_and_reversible(key: str) -> None:
+    assert key == register_key(data_key(key))
+    assert set(data_key(key)) <= set("-_") | set(map(chr, range(48, 58))) | {
+        *map(chr, range(65, 91)),
+        *map(chr, range(97, 123)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name"),
+    [
+        ("flights", "flights"),
+        ("run-1", "run-1"),
+        ("Flights_2.0", "flights-2-0-ba46b9df"),
+        ("x" * 46, f"{'x' * 32}-1e18a76d"),
+    ],
+)
+def test_a_cluster_id_becomes_a_legal_name(cluster: str, name: str) -> None:
+    made = object_name(cluster)
+
+    assert k8s.is_legal(made)
+    assert name.rpartition("-")[0] == made.rpartition("-")[0] if name != cluster else name == made
+
+
+def test_a_merge_patch_of_nothing_is_the_object() -> None:
+    assert {"data": {"a": "1"}} == objects.without_nulls(
+        {"data": {"a": "1", "b": None}, "binaryData": {"b": None}}
+    )
+
+
+def _execute(release: Release) -> subprocess.CompletedProcess[str]:
+    assert sys.executable == release.argv[0]
+    return subprocess.run(
+        release.argv, input=release.input, capture_output=True, text=True, timeout=30, check=False
+    )
