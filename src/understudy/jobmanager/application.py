@@ -131,6 +131,11 @@ class Application:
         return self._state.failure if self._state.ended is None else self._failure
 
     @property
+    def waits(self) -> str:
+        """Return why it waits to execute ``main``; empty if it does not."""
+        return self._turn.waits if self._turn else ""
+
+    @property
     def has_recorded(self) -> bool:
         """Return whether a job has recorded checkpoints, which a cancellation would remove."""
         return any(entry.checkpoints for entry in self.jobs.entries.values())
@@ -174,7 +179,8 @@ class Application:
             return
         body = self.stored.body
         rank = recovery.rank(self.context.priority, body.created_at, self.jobs.entries.values())
-        async with self._queue.turn(rank) as self._turn:
+        self._turn = self._queue.turn(rank)
+        async with self._turn:
             self.enqueue(life.Execute())
             await asyncio.Future()
 
