@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import tarfile
 import zipfile
@@ -554,3 +555,59 @@ def test_the_first_job_s_id_of_another_application_is_refused() -> None:
     answer = told(story)
 
     assert (409, "submission") == (answer.status_code, answer.json()["code"])
+
+
+# --- a job without main ---------------------------------------------------------------------------
+
+PLAN = b'{"format":1,"name":"load","versions":{}}\npickled'
+
+
+async def plan(leader: Led, **said: Any) -> httpx.Response:
+    """Ask for a job without ``main``."""
+    body = {"plan": base64.b64encode(PLAN).decode(), "jobId": ID, **said}
+    return await leader.client.post("/jobs", json=body)
+
+
+def test_a_plan_alone_is_an_application_of_one_job_whose_id_is_the_same() -> None:
+    async def main() -> None:
+        durable = Durable()
+        async with led(durable, STAYS) as leader:
+            answers = [await plan(leader), await plan(leader)]
+            await asyncio.sleep(1)
+            before = await leader.get(f"/jobs/{ID}")
+        async with led(durable, STAYS, 3) as leader:
+            answers.append(await plan(leader))
+            other = await plan(leader, flinkConfiguration={"restart-strategy.type": "none"})
+            after = await leader.get(f"/jobs/{ID}")
+            cancelled = await leader.client.patch(f"/jobs/{ID}?mode=cancel")
+            await asyncio.sleep(5)
+            late = await plan(leader)
+            left = (await leader.get("/applications/overview"))["applications"]
+
+        assert {(202, f"/jobs/{ID}")} == {
+            (one.status_code, one.json()["jobUrl"]) for one in answers
+        }
+        assert (ID, "load", "CREATED") == (
+            before["application-id"],
+            before["name"],
+            before["state"],
+        )
+        assert (ID, "load") == (after["jid"], after["name"])
+        assert (409, 202) == (other.status_code, cancelled.status_code)
+        assert (409, "CANCELED") == (late.status_code, late.json()["status"])
+        assert [(ID, "CANCELED", {"CANCELED": 1})] == [
+            (one["id"], one["status"], one["jobs"]) for one in left
+        ]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "said", [{"plan": "?"}, {"plan": "AAAA"}, {"jobId": "one"}, {"more": 1}, {"pyFiles": ["a.exe"]}]
+)
+def test_what_is_no_plan_is_refused(said: Json) -> None:
+    async def story(leader: Led) -> Any:
+        answer = await plan(leader, **said)
+        return answer.status_code, len(leader.dispatcher.applications)
+
+    assert (404 if "pyFiles" in said else 400, 0) == told(story)

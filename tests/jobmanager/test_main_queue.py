@@ -140,3 +140,24 @@ def test_who_gives_up_while_a_turn_is_granted_gives_it_back() -> None:
         assert "third" == scene.begun[-1]
 
     run_virtual(main())
+
+
+def test_who_waits_is_told_for_what_and_at_which_place() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        works = [asyncio.create_task(scene.live("first", 0.0))]
+        await asyncio.sleep(0.5)
+        turns = [scene.queue.turn((rank,)) for rank in (2.0, 1.0)]
+        works += [asyncio.create_task(turn.wait()) for turn in turns]
+        await asyncio.sleep(0.5)
+        told = [turn.waits for turn in turns]
+        await asyncio.sleep(20)
+
+        live = "waits to execute main: 1 of 1 processes of main live"
+        option = "(jobmanager.application-process.max)"
+        assert [f"{live} {option} (place {place} of 2)" for place in (2, 1)] == told
+        assert "" == turns[1].waits
+        for work in works:
+            work.cancel()
+
+    run_virtual(main())

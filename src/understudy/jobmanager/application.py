@@ -20,7 +20,7 @@ from understudy.core import matching, recovery, values
 from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
-from understudy.errors import InvalidValueError
+from understudy.errors import InvalidValueError, ResultUnavailable
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
@@ -40,6 +40,7 @@ from understudy.model import (
     ApplicationResultEntry,
     ApplicationStatus,
     Failure,
+    JobId,
     JobStatus,
     Pointer,
 )
@@ -128,6 +129,11 @@ class Application:
         return self._state.failure if self._state.ended is None else self._failure
 
     @property
+    def waits(self) -> str:
+        """Return why it waits to execute ``main``; empty if it does not."""
+        return self._turn.waits if self._turn else ""
+
+    @property
     def has_recorded(self) -> bool:
         """Return whether a job has recorded checkpoints, which a cancellation would remove."""
         return any(entry.checkpoints for entry in self.jobs.entries.values())
@@ -171,7 +177,8 @@ class Application:
             return
         body = self.stored.body
         rank = recovery.rank(self.context.priority, body.created_at, self.jobs.entries.values())
-        async with self._queue.turn(rank) as self._turn:
+        self._turn = self._queue.turn(rank)
+        async with self._turn:
             self.enqueue(life.Execute())
             await asyncio.Future()
 
@@ -233,6 +240,10 @@ class Application:
     async def _start_main(self, body: ApplicationDocument) -> None:
         """Wait for a process, and let it execute ``main``; events are handled meanwhile."""
         assert self._turn is not None
+        if self.record.plan:
+            self._turn.leave()  # It needs no process.
+            await self._have_job(self.record.plan)
+            return
         root = await self._settings.lay_out()
         self._main = await self._turn.take()
         self._starting = None
@@ -245,6 +256,29 @@ class Application:
         self._main.link.send(order, self.context.term)
         _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
         self._spawn(self._attend_main(self._main, assignment, began))
+
+    async def _have_job(self, plan: Pointer) -> None:
+        """Do what a ``main`` would that submits one job and returns once it has the result."""
+        job_id, name = JobId(self.record.first_job_id), self.record.job_name
+        submit = messages.Submit(request=0, job_id=job_id, name=name, occurrence=0, plan=plan)
+        await self.requests.submit(submit)
+        now = self.context.clock.wall()
+        try:
+            outcome = await self.requests.outcome(job_id)
+        except ResultUnavailable as error:
+            failure = Failure(type=type(error).__name__, message=str(error), time=now)
+            self.enqueue(life.MainRaised(replace(failure, job_id=job_id)))
+            return
+        finally:
+            self._starting = None
+        self.requests.result_delivered(job_id)
+        if outcome.status is JobStatus.FINISHED:
+            self.enqueue(self._returned())
+            return
+        unknown = Failure(type="JobFailed", message=f"job {name!r} has ended", time=now)
+        failure = replace(outcome.failure or unknown, job_id=job_id)
+        canceled = outcome.status is JobStatus.CANCELED
+        self.enqueue(life.MainRaised(failure, cancelled=canceled))
 
     def _stop_main(self) -> None:
         if self._main:

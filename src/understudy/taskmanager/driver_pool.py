@@ -481,8 +481,9 @@ class DriverPool:
                 case messages.Executors() as executors:
                     self._note_executors(one, executors)
                 case messages.Entered() as entered if one.deploy:
-                    one.spark = entered.spark
-                    self.report_drivers()
+                    if one.spark != entered.spark:  # As it is with each attempt on a cluster.
+                        one.spark = entered.spark
+                        self.report_drivers()
                     self._outbox.send(
                         messages.AttemptRunning(
                             job_id=one.deploy.job_id, attempt=one.deploy.attempt

@@ -14,10 +14,11 @@ from tests.journeys import harness
 from tests.journeys.harness import Event, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind, put
 from tests.support.feed import Feed
+from tests.support.sampling import quickly
 
 pytestmark = pytest.mark.spark
 
-LOST = ((), ("jvm_pid", "driver_pid", "jvm_pid", "taskmanager"))
+LOST = ((), ("jvm_pid",), ("driver_pid", "jvm_pid", "taskmanager"))
 """What is killed, one after the other; at last Python and JVM of a driver are frozen."""
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=8s")
@@ -42,7 +43,7 @@ class Story:
 
 @pytest.fixture(
     scope="module",
-    params=[LOST[0], pytest.param(LOST[1], marks=pytest.mark.long)],
+    params=quickly([(lost,) for lost in LOST], [(LOST[0],)]),
     ids=lambda lost: f"{len(lost)} kills",
 )
 def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Iterator[Story]:

@@ -93,7 +93,8 @@ def assemble(spec: WorkerSpec) -> Parts:
     else:
         # Closing stops the heartbeats to the guardian, which tolerates that for a lease at most.
         posts = notifier(configuration, _log.warning, Timing.of(configuration).lease_s / 3)
-        tell = _to_console_and(posts)
+        # The log of a session's process would grow with what all applications print.
+        tell = _to_console_and(posts, prints=not configuration.get(options.SESSION))
         if spec.ready is not None:
             tell = telling_ready(spec.ready, tell)
     return Parts(
@@ -109,8 +110,12 @@ def assemble(spec: WorkerSpec) -> Parts:
     )
 
 
-def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
+def _to_console_and(
+    posts: Notifier | NoNotifier, *, prints: bool = True
+) -> Callable[[Event], None]:
     """Return an event sink that prints to the console and posts to ``notify.url``.
+
+    ``prints``: also what applications print, which is in their own logs in any case.
 
     A terminal shows what `understudy run-application` shows; a log file has each event's fields.
     """
@@ -119,6 +124,8 @@ def _to_console_and(posts: Notifier | NoNotifier) -> Callable[[Event], None]:
     in_terminal = is_terminal(sys.stderr)
 
     def tell(event: Event) -> None:
+        if event["event"] == "output" and not prints:
+            return
         if not in_terminal:
             to_console(event)
         elif words := describe_own(event):
