@@ -53,7 +53,7 @@ async def following(register: Register, key: str) -> AsyncIterator[Follower]:
 
 
 class Follower:
-    """Keeps the value of a key at each wake-up: the one that was sent along, else the loaded one."""
+    """Keeps the value of a key at each wake-up: the one that came with it, or the loaded one."""
 
     def __init__(self) -> None:
         self._seen: asyncio.Queue[bytes | None] = asyncio.Queue()

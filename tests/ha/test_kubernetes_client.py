@@ -17,7 +17,7 @@ from understudy.ha.backends.kubernetes import watch as watches
 from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
 from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Forbidden, Invalid
-from understudy.ha.backends.kubernetes.watch import Bell, Change, Watch
+from understudy.ha.backends.kubernetes.watch import Change, ChangeBell, Watch
 
 NAME = "flights"
 QUICK = RequestLimits(common_s=0.3, renewal_s=0.3, inactivity_s=0.3)
@@ -306,7 +306,7 @@ async def followed(api: FakeApi, limits: RequestLimits | None = None) -> AsyncIt
 class Follower:
     """One follower of a watch."""
 
-    def __init__(self, client: Client, watch: Watch, bell: Bell) -> None:
+    def __init__(self, client: Client, watch: Watch, bell: ChangeBell) -> None:
         self.client, self.watch, self.bell = client, watch, bell
         self._number = 1
 

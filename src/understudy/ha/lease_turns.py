@@ -15,7 +15,7 @@ from understudy.clock import Clock
 from understudy.core import lease
 from understudy.core.lease import Timing
 from understudy.ha.register import Pushed, Register
-from understudy.ha.retrieval import News, wake_at_changes
+from understudy.ha.retrieval import WakeUps, wake_at_changes
 from understudy.ha.turns import Deaths, Denied
 from understudy.model import Incarnation, LeaderRecord
 
@@ -43,7 +43,7 @@ class LeaseTurns:
         self._deaths = deaths
         self._jitter = jitter
         self._dead: set[Incarnation] = set()
-        self._news = News()
+        self._news = WakeUps()
         self._pushed: Pushed | None = None
         self._watched = Incarnation("")
         self._watching: asyncio.Task[None] | None = None

@@ -44,7 +44,7 @@ async def retrieve(
     """
     last: tuple[str, ...] | bool | None = False
     answered_at, failures = clock.now(), 0
-    news = News()
+    news = WakeUps()
     following = asyncio.ensure_future(wake_at_changes(register, clock, news))
     following.add_done_callback(lambda _: news.ring(None))
     try:
@@ -92,7 +92,7 @@ def decode_leader(entry: Entry) -> LeaderRecord:
     return _format.load(entry.value, source)
 
 
-class News:
+class WakeUps:
     """The wake-ups of one follower, and the entry that came with the last one, if one did."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[Pu
             await asyncio.sleep(RETRY_BACKOFF.pause_s(failures))
 
 
-async def wake_at_changes(register: Register, clock: Clock, news: News) -> None:
+async def wake_at_changes(register: Register, clock: Clock, news: WakeUps) -> None:
     """Ring whenever the leader's record may have changed; never returns."""
     async for pushed in _patient_changes(register, clock):
         news.ring(pushed)

@@ -41,7 +41,7 @@ class Change:
     is_gone: bool
 
 
-class Bell:
+class ChangeBell:
     """Wakes one follower; has the object that came with the last change."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Watch:
         self._client = client
         self._kind = kind
         self._query = query
-        self._bells: set[Bell] = set()
+        self._bells: set[ChangeBell] = set()
         self._task: asyncio.Task[None] | None = None
         self._version = ""
         """Where the next watch begins; empty: list first."""
@@ -75,9 +75,9 @@ class Watch:
         self.events = 0
 
     @contextlib.contextmanager
-    def following(self) -> Iterator[Bell]:
+    def following(self) -> Iterator[ChangeBell]:
         """Yield a bell that rings at each change, and whenever one may have been missed."""
-        bell = Bell()
+        bell = ChangeBell()
         self._bells.add(bell)
         if self._task is None:
             self._version = ""
