@@ -194,6 +194,10 @@ class ApplicationRecord(Record, frozen=True):
     """The application was not converted: it runs whole as one job."""
     single_job: bool = False
     """``main`` has to submit exactly one job."""
+    plan: Pointer | None = None
+    """The plan of the one job of an application without ``main``; that job's id is the same."""
+    job_name: str = ""
+    """The name of that job."""
     uploads: tuple[str, ...] = ()
     """Ids of the uploaded artifacts that it was submitted with."""
     request: str = ""

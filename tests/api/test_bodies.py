@@ -113,6 +113,7 @@ def seen(entry: JobEntry, live: JobLive | None = None, **more: Any) -> Applicati
 APPLICATIONS = {
     "stored": seen(JOB),
     "intended": seen(replace(JOB, intent=INTENT)),
+    "waiting": seen(JOB, waits="waits to execute main: others start first (place 1 of 2)"),
     "led": seen(JOB, RUNS, reached=frozenset({JOB.job_id}), failure=WHY),
     "ended": seen(ENDED, failure=WHY),
 }

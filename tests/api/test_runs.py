@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import tarfile
 import zipfile
@@ -20,9 +21,11 @@ from tests.support.virtual_time import run_virtual
 from understudy.core.ids import application_id
 from understudy.errors import SubmissionError
 from understudy.ha.artifact_store import ReceivedFile
+from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.jobmanager import one_job
 from understudy.model import ApplicationId, ApplicationRecord, Artifact, JobId, Pointer
+from understudy.process import requirements
 from understudy.rpc.messages import Submit
 
 STAYS = {"execution.shutdown-on-application-finish": "false"}
@@ -125,6 +128,26 @@ def test_an_application_is_durable_once_it_is_answered() -> None:
         assert not stored.as_job
 
     run_virtual(main())
+
+
+def test_an_application_brings_its_requirements_or_has_the_clusters() -> None:
+    """The text is stored with the application: no host needs a file."""
+
+    async def story(leader: Led) -> list[bytes]:
+        artifact = await upload(leader, "etl.py", CONVERTED)
+        found = []
+        for one, text in ((ID, "cherry<2"), (OTHER, "")):
+            settings = {"python.requirements": text} if text else {}
+            await run(leader, artifact, {"applicationId": one, "flinkConfiguration": settings})
+            stored = await record(leader, one)
+            directory = leader.dispatcher.applications[one]._stored.body.directory  # type: ignore[index, union-attr]
+            services = leader.manager.around.services
+            blobs = BlobStore(services.storage.blocking, services.locations.cluster, directory)
+            (wanted,) = [item for item in stored.artifacts if item.name == requirements.PLACE]
+            found.append(blobs.get(wanted))
+        return found
+
+    assert [b"cherry<2", b"plum"] == told(story, **{"python.requirements": "plum"})
 
 
 def test_the_same_request_again_is_the_same_application_also_for_the_next_leader() -> None:
@@ -501,6 +524,7 @@ LINK.type, LINK.linkname = tarfile.SYMTYPE, "other.py"
         ("etl.py", PLAIN, {"flinkConfiguration": {"rest.prot": "1"}}, "unknown option"),
         ("etl.py", PLAIN, {"flinkConfiguration": {"spark.master": "locl"}}, "no such master"),
         ("etl.py", PLAIN, {"flinkConfiguration": {"spark.app.name": "\n"}}, "printable"),
+        ("etl.py", PLAIN, {"flinkConfiguration": {"python.requirements": "-r a"}}, "line 1: -r a"),
         ("etl.py", PLAIN, {"pyFiles": ["0_a.zip"]}, "there is no artifact '0_a.zip' here"),
         ("etl.py", b"def:\n", {}, "correct the script"),
         ("code.zip", zipped(etl=PLAIN), {}, "entryClass is missing"),
@@ -554,3 +578,59 @@ def test_the_first_job_s_id_of_another_application_is_refused() -> None:
     answer = told(story)
 
     assert (409, "submission") == (answer.status_code, answer.json()["code"])
+
+
+# --- a job without main ---------------------------------------------------------------------------
+
+PLAN = b'{"format":1,"name":"load","versions":{}}\npickled'
+
+
+async def plan(leader: Led, **said: Any) -> httpx.Response:
+    """Ask for a job without ``main``."""
+    body = {"plan": base64.b64encode(PLAN).decode(), "jobId": ID, **said}
+    return await leader.client.post("/jobs", json=body)
+
+
+def test_a_plan_alone_is_an_application_of_one_job_whose_id_is_the_same() -> None:
+    async def main() -> None:
+        durable = Durable()
+        async with led(durable, STAYS) as leader:
+            answers = [await plan(leader), await plan(leader)]
+            await asyncio.sleep(1)
+            before = await leader.get(f"/jobs/{ID}")
+        async with led(durable, STAYS, 3) as leader:
+            answers.append(await plan(leader))
+            other = await plan(leader, flinkConfiguration={"restart-strategy.type": "none"})
+            after = await leader.get(f"/jobs/{ID}")
+            cancelled = await leader.client.patch(f"/jobs/{ID}?mode=cancel")
+            await asyncio.sleep(5)
+            late = await plan(leader)
+            left = (await leader.get("/applications/overview"))["applications"]
+
+        assert {(202, f"/jobs/{ID}")} == {
+            (one.status_code, one.json()["jobUrl"]) for one in answers
+        }
+        assert (ID, "load", "CREATED") == (
+            before["application-id"],
+            before["name"],
+            before["state"],
+        )
+        assert (ID, "load") == (after["jid"], after["name"])
+        assert (409, 202) == (other.status_code, cancelled.status_code)
+        assert (409, "CANCELED") == (late.status_code, late.json()["status"])
+        assert [(ID, "CANCELED", {"CANCELED": 1})] == [
+            (one["id"], one["status"], one["jobs"]) for one in left
+        ]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "said", [{"plan": "?"}, {"plan": "AAAA"}, {"jobId": "one"}, {"more": 1}, {"pyFiles": ["a.exe"]}]
+)
+def test_what_is_no_plan_is_refused(said: Json) -> None:
+    async def story(leader: Led) -> Any:
+        answer = await plan(leader, **said)
+        return answer.status_code, len(leader.dispatcher.applications)
+
+    assert (404 if "pyFiles" in said else 400, 0) == told(story)

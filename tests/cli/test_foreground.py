@@ -54,3 +54,16 @@ def test_a_terminal_shows_sentences_and_a_log_the_events(
     else:
         assert ["[main] hello"] == shown
         assert "leader id=jobmanager-1 pid=7 rest=http://h:1 term=3" in logged
+
+
+def test_the_log_of_a_session_does_not_grow_with_what_applications_print(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen(is_terminal=False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    tell = _to_console_and(NoNotifier(), prints=False)
+
+    for event in EVENTS:
+        tell(event)
+
+    assert "hello" not in screen.getvalue()

@@ -20,7 +20,7 @@ from understudy.cli.launch.remote_log import print_log
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.submitting import Typed, application_spec
 from understudy.config import Configuration
-from understudy.errors import AlreadyEndedError, NoLeaderError, UsageError
+from understudy.errors import AlreadyEndedError, NoLeaderError, UnderstudyError, UsageError
 
 OWN = "a" * 32
 
@@ -193,3 +193,22 @@ def test_a_remote_log_is_printed_until_the_application_has_ended(
 
     assert "t [main] one\nt [main] two\n" == grown
     assert "t [main] one\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("application", "words"),
+    [
+        ("", f"not known whether the application was submitted: `understudy info {OWN}`"),
+        (OWN, f"continues without this command: `understudy logs -f {OWN}`"),
+    ],
+)
+def test_without_a_leader_it_says_what_is_known_of_the_application(
+    application: str, words: str
+) -> None:
+    with (
+        pytest.raises(UnderstudyError, match="nobody leads") as refused,
+        submit._known_of(_Submitted(OWN, application)),
+    ):
+        raise NoLeaderError("nobody leads")
+
+    assert words in str(refused.value)

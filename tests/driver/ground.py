@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from understudy.clock import SystemClock
+from understudy.core.handover import Handover
 from understudy.driver.query_location import batch_digest
 from understudy.driver.streaming import StreamKeeper
 from understudy.ha.storage import LocalStorage
@@ -30,6 +31,25 @@ from understudy.spark.query_log import BatchFiles, SeenQuery
 QUERY = "3f0ae1e8-5f6c-4f12-8b7d-6f4f0f4b2f11"
 OTHER = "aaaaaaaa-5f6c-4f12-8b7d-6f4f0f4b2f11"
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1502872590006,"conf":{}}'
+
+HANDOVER = Handover(
+    port=1,
+    secret="s",
+    jvm_pid=2,
+    context="o1",
+    session="o2",
+    java_conf="o3",
+    conf={"spark.master": "local[1]"},
+    environment={"A": "b"},
+    path=("/a",),
+    includes=("x",),
+    worker_environment={},
+    temporary="/tmp/t",
+    encrypted=False,
+    group="g",
+    label="l",
+    per_attempt=True,
+)
 
 
 def write_query(place: Path, query_id: str = QUERY) -> None:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.driver.ground import HANDOVER
 from tests.support.memory_storage import MemoryStorage
 from understudy.clock import SystemClock
+from understudy.core.handover import Handover
 from understudy.driver.attempt import Attempt, is_retryable
 from understudy.driver.driver import JobProcess
-from understudy.driver.job_line import Beat, GiveUp, LineMessage, line_over
+from understudy.driver.job_line import Attach, Beat, GetReady, GiveUp, LineMessage, line_over
 from understudy.driver.job_session import NoJobSession
+from understudy.driver.rehearsal import Rehearsal
 from understudy.errors import (
     CheckpointError,
     CorruptDataError,
@@ -74,12 +80,12 @@ class Forgetful(MemoryStorage):
 class Scene:
     """The process of a job without a process, and who is at the other end of its line."""
 
-    def __init__(self, storage: MemoryStorage) -> None:
+    def __init__(self, storage: MemoryStorage, session: NoJobSession | None = None) -> None:
         self.storage = storage
         mine, theirs = socket.socketpair()
         self.peer = line_over(theirs, "driver")
         line = line_over(mine, "job")
-        self.process = JobProcess(line, NoJobSession(), storage, SystemClock())
+        self.process = JobProcess(line, session or NoJobSession(), storage, SystemClock())
 
     def run(
         self,
@@ -191,7 +197,7 @@ def test_an_attempt_that_is_given_up_before_it_is_begun_has_failed_for_that() ->
     scene = Scene(MemoryStorage())
     scene.peer.send(GiveUp(job_id=JobId("job"), attempt=1, reason="no executors after 7 s"))
     scene.peer.send(RunAttempt(deploy=scene.deploy(lambda _: 7), term=1))
-    scene.process.run(scene.process._await_order())
+    scene.process.run(scene.process.await_order())
     ended = scene.told()
 
     assert (ended.status, ended.retryable) == (JobStatus.FAILED, False)
@@ -337,3 +343,56 @@ def test_what_an_attempt_has_decided_it_says_before_it_stores_that(
     scene.run(lambda _: 7)
 
     assert ["Entered", "Decided", STAGED, "AttemptEnded"] == done
+
+
+# --- before the job comes -------------------------------------------------------------------------
+
+
+class Noting(NoJobSession):
+    """Notes what a process attaches by, and when."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.done: list[object] = []
+        self._fault = fault
+
+    def get_ready(self, handover: Handover) -> None:
+        self.done.append(("ready", handover))
+        if self._fault:
+            raise self._fault
+
+    def open(self, handover: Handover | None) -> None:
+        self.done.append(("open", handover))
+
+
+@pytest.mark.parametrize("fault", [None, OSError("the JVM does not answer")])
+def test_a_process_attaches_before_its_job_comes_or_with_it(fault: Exception | None) -> None:
+    session = Noting(fault)
+    scene = Scene(MemoryStorage(), session)
+    whose = replace(HANDOVER, group="job")
+    scene.peer.send(GetReady(handover=HANDOVER))
+    scene.peer.send(Attach(handover=whose))
+    scene.peer.send(RunAttempt(deploy=scene.deploy(lambda _: 7), term=1))
+    scene.process.run(scene.process.await_order())
+
+    assert [("ready", HANDOVER), ("open", whose)] == session.done
+    assert JobStatus.FINISHED is scene.told().status
+
+
+def test_a_rehearsal_is_an_attempt_that_finishes_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended: list[messages.AttemptEnded] = []
+    stage = Attempt.stage
+
+    def noted(attempt: Attempt) -> messages.AttemptEnded:
+        ended.append(stage(attempt))
+        return ended[-1]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Attempt, "stage", noted)
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    Rehearsal().run()
+
+    assert {JobStatus.FINISHED} == {one.status for one in ended}
+    assert [] == os.listdir(tmp_path)
+    assert before == (threading.active_count(), len(os.listdir("/proc/self/fd")))

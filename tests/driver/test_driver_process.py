@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.driver.ground import HANDOVER
 from understudy.clock import SystemClock
+from understudy.core.handover import Handover
 from understudy.driver import driver_process, fork_server
 from understudy.driver.attempt import Attempt
 from understudy.driver.driver_process import DriverProcess
 from understudy.driver.driver_session import NoSession
 from understudy.driver.fork_server import Child
-from understudy.driver.job_line import Decided, GiveUp, line_over
+from understudy.driver.job_line import Decided, GetReady, GiveUp, line_over
 from understudy.ha.storage import open_storage
 from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Pointer, RunId
 from understudy.process import channels
@@ -76,7 +78,7 @@ def driver_over(end: socket.socket, session: NoSession, **settings: Any) -> Driv
         scratch="",
         **given,
     )
-    server: Any = type("Server", (), {"pid": 0})()
+    server: Any = type("Server", (), {"pid": 0, "fork": lambda _: Stuck()})()
     pulse = Pulse(GuardianLink(None), SystemClock(), 30.0)
     return DriverProcess(link, session, server, pulse, start)
 
@@ -130,6 +132,34 @@ def test_processes_that_a_job_has_left_retire_its_driver(
     monkeypatch.setattr(driver_process, "left_behind", lambda apart: ["it left child processes"])
 
     assert ["it left child processes"] == reasons(NoSession(), reuse)
+
+
+# --- the process of the next job ------------------------------------------------------------------
+
+
+class Standing(NoSession):
+    """A session whose SparkContext serves all jobs."""
+
+    def standing(self) -> Handover | None:  # type: ignore[override]
+        return HANDOVER
+
+
+@pytest.mark.parametrize(
+    ("session", "expected"), [(Standing(), [GetReady(handover=HANDOVER)]), (NoSession(), [])]
+)
+def test_the_process_of_the_next_job_attaches_while_it_waits(
+    session: NoSession, expected: list[GetReady]
+) -> None:
+    mine, theirs = socket.socketpair()
+    child = Stuck()
+    with mine, theirs:
+        driver = driver_over(mine, session)
+        driver._server.fork = lambda: child  # type: ignore[method-assign]
+        driver._fork()
+        child.line.shutdown(socket.SHUT_WR)
+        told = [one.message for one in iter(child.peer.receive, None)]
+
+    assert expected == told
 
 
 # --- the timeout of a job -------------------------------------------------------------------------

@@ -8,8 +8,16 @@ import socket
 import msgspec
 import pytest
 
-from understudy.core.handover import Handover
-from understudy.driver.job_line import Attach, Beat, Decided, GiveUp, LineMessage, line_over
+from tests.driver.ground import HANDOVER
+from understudy.driver.job_line import (
+    Attach,
+    Beat,
+    Decided,
+    GetReady,
+    GiveUp,
+    LineMessage,
+    line_over,
+)
 from understudy.errors import UsageError
 from understudy.model import (
     ApplicationId,
@@ -45,27 +53,10 @@ DEPLOY = messages.Deploy(
     result_size_max=1,
     restored=(KEPT,),
 )
-HANDOVER = Handover(
-    port=1,
-    secret="s",
-    jvm_pid=2,
-    context="o1",
-    session="o2",
-    java_conf="o3",
-    conf={"spark.master": "local[1]"},
-    environment={"A": "b"},
-    path=("/a",),
-    includes=("x",),
-    worker_environment={},
-    temporary="/tmp/t",
-    encrypted=False,
-    group="g",
-    label="l",
-    per_attempt=True,
-)
 
 SAID: tuple[LineMessage, ...] = (
     Attach(handover=HANDOVER),
+    GetReady(handover=HANDOVER),
     messages.RunAttempt(deploy=DEPLOY, term=3),
     messages.Interrupt(job_id=JOB, attempt=2),
     GiveUp(job_id=JOB, attempt=2, reason="no executors"),

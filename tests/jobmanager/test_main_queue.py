@@ -16,7 +16,7 @@ class Mains:
         self.starting = 0
         self.most = 0
 
-    async def take(self) -> str:
+    async def take(self, python: str) -> str:
         """See `MainProcesses.take`."""
         self.starting += 1
         self.most = max(self.most, self.starting)
@@ -42,7 +42,7 @@ class Scene:
             self.begun.append(name)
             self.living += 1
             self.most = max(self.most, self.living)
-            await turn.take()
+            await turn.take("python")
             await asyncio.sleep(lasts_s)
             self.living -= 1
 
@@ -94,8 +94,8 @@ def test_a_main_that_is_executed_again_waits_for_nobody() -> None:
         scene = Scene(1)
         asked = asyncio.create_task(scene.live("waits", 0.0))
         async with scene.queue.turn((0.0,)) as turn:
-            await turn.take()
-            await turn.take()
+            await turn.take("python")
+            await turn.take("python")
         asked.cancel()
 
         assert 1 == scene.mains.most
@@ -110,7 +110,7 @@ def test_who_has_no_process_holds_up_nobody_and_waits_for_the_next_in_its_rank()
         async def loops() -> None:
             async with scene.queue.turn((0.0,)) as turn:
                 for number in range(3):
-                    await turn.take()
+                    await turn.take("python")
                     scene.begun.append(f"loops {number}")
                     await asyncio.sleep(1)
                     turn.leave()
@@ -138,5 +138,26 @@ def test_who_gives_up_while_a_turn_is_granted_gives_it_back() -> None:
         await asyncio.wait_for(scene.live("third", 0.0), 30)
 
         assert "third" == scene.begun[-1]
+
+    run_virtual(main())
+
+
+def test_who_waits_is_told_for_what_and_at_which_place() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        works = [asyncio.create_task(scene.live("first", 0.0))]
+        await asyncio.sleep(0.5)
+        turns = [scene.queue.turn((rank,)) for rank in (2.0, 1.0)]
+        works += [asyncio.create_task(turn.wait()) for turn in turns]
+        await asyncio.sleep(0.5)
+        told = [turn.waits for turn in turns]
+        await asyncio.sleep(20)
+
+        live = "waits to execute main: 1 of 1 processes of main live"
+        option = "(jobmanager.application-process.max)"
+        assert [f"{live} {option} (place {place} of 2)" for place in (2, 1)] == told
+        assert "" == turns[1].waits
+        for work in works:
+            work.cancel()
 
     run_virtual(main())

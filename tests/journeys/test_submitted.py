@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -18,9 +19,11 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import SESSION_LESS, command, lines
 from tests.journeys.members import until
+from understudy.process.plans import encode_plan
 
 OPTIONS = (*SESSION_LESS, *harness.impatient())
 ID = "0123456789abcdef" * 2
+OTHER = "f" * 32
 
 
 @pytest.fixture
@@ -76,3 +79,30 @@ def test_what_was_uploaded_to_a_leader_that_is_killed_runs_under_the_next(sessio
     assert 409 == needed.status_code
     assert ["first 1", "long 1", "third 1"] == lines(place, "jobs.txt")
     assert (409, "FINISHED") == (late.status_code, late.json()["status"])
+
+
+def test_one_job_of_an_artifact_and_a_plan_alone_run_under_their_ids(session: Path) -> None:
+    place = session
+    until(lambda: bool(status(place)["leader"]))
+    rest = status(place)["leader"]["rest"]
+    form = {"file": ("note.py", b"open('noted.txt', 'w').write('once')\n")}
+    artifact = httpx.post(f"{rest}/artifacts/upload", files=form).json()["id"]
+    said = {"applicationId": ID, "cwd": str(place)}
+    one = ask(rest, f"/artifacts/{artifact}/run", json=said)
+    plan = base64.b64encode(encode_plan("answer", lambda _: 42, (), {})).decode()
+    alone = ask(rest, "/jobs", json={"plan": plan, "jobId": OTHER})
+    result = f"{rest}/jobs/{OTHER}/execution-result"
+    until(lambda: httpx.get(result).json()["status"]["id"] == "COMPLETED")
+    found = httpx.get(result).json()["job-execution-result"]
+    until(lambda: httpx.get(f"{rest}/applications/{ID}").json()["status"] == "FINISHED")
+    until(lambda: httpx.get(f"{rest}/applications/{OTHER}").json()["status"] == "FINISHED")
+    (job,) = httpx.get(f"{rest}/applications/{ID}").json()["jobs"]
+
+    assert (200, ID, job["jid"]) == (
+        one.status_code,
+        one.json()["applicationId"],
+        one.json()["jobid"],
+    )
+    assert ["once"] == lines(place, "noted.txt")
+    assert (202, f"/jobs/{OTHER}") == (alone.status_code, alone.json()["jobUrl"])
+    assert ("SUCCEEDED", 42) == (found["application-status"], found["value"])

@@ -469,7 +469,7 @@ MUTANTS = (
     # --- cleaning up
     _mutant(
         "staged outcomes stay", 5, CLEANUP,
-        "for path in (*staged, result.source.path):",
+        "for path in dict.fromkeys((*staged, result.source.path)):",
         "for path in (result.source.path,):",
         "tests/jobmanager/test_cleanup.py", "tests/jobmanager/test_cleanup_tasks.py",
     ),

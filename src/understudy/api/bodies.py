@@ -274,6 +274,8 @@ class ApplicationCommon(Body, frozen=True, kw_only=True):
     """Paths in storage that could not be cleaned up."""
     problem: str | UnsetType = UNSET
     """Why the application cannot be read."""
+    waits: str | UnsetType = UNSET
+    """Why ``main`` waits to be executed, and its place in the queue."""
 
 
 class ApplicationOverview(ApplicationCommon, frozen=True, kw_only=True):

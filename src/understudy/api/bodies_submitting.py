@@ -103,3 +103,20 @@ class JobSubmitted(OwnBody, frozen=True):
 
     jobid: str
     applicationId: str  # noqa: N815
+
+
+class PlanRequest(OwnBody, frozen=True, forbid_unknown_fields=True):
+    """A job without ``main``."""
+
+    plan: str
+    """The job's plan in base64, as `understudy.process.plans.encode_plan` makes it."""
+    jobId: Hex32 | None = None  # noqa: N815
+    """Id of the job and of its application; with it, the request may be repeated."""
+    flinkConfiguration: dict[str, str] | None = None  # noqa: N815
+    pyFiles: list[str] | None = None  # noqa: N815
+
+
+class PlanSubmitted(OwnBody, frozen=True):
+    """The job, which is durable."""
+
+    jobUrl: str  # noqa: N815

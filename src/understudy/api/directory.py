@@ -106,6 +106,7 @@ class Directory:
             failure=application.failure,
             timestamps=application.timestamps,
             record=application.record,
+            waits=application.waits,
         )
 
     def ending(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from understudy.api import answers, audit, bodies_submitting, own_headers, submissions
 from understudy.api.answers import Operation, Query, Routes
-from understudy.api.bodies_submitting import RunRequest
+from understudy.api.bodies_submitting import PlanRequest, RunRequest
 from understudy.api.leading import Leading
 from understudy.config import options
 from understudy.core.ids import application_id, is_hex32
@@ -59,6 +59,14 @@ class RunRoutes:
         """Return method, path and handler of each."""
         query = tuple(Query(key, f"As {name} in the body.") for key, name in IN_QUERY.items())
         return [
+            Operation(
+                *("POST", "/jobs", self._run_plan),
+                "Run a job without main; with the same jobId again, it is the same one.",
+                bodies_submitting.PlanSubmitted,
+                202,
+                PlanRequest,
+            )
+        ] + [
             operation
             for base in ("/artifacts", "/jars")
             for operation in (
@@ -106,6 +114,28 @@ class RunRoutes:
             )
         return self._leading.json({"jobid": job, "applicationId": application})
 
+    async def _run_plan(self, request: Request) -> Response:
+        if refusal := self._refusal():
+            return refusal
+        try:
+            body = msgspec.json.decode(await request.body(), type=PlanRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"the request is not understood: {error}") from None
+        job = body.jobId or minted(request)
+        audit.about(request, job)
+        term, digest = self._leading.term, submissions.digest_of("", body)
+        try:
+            if not term.dispatcher.is_submitted(RunId(job), digest):
+                named = RunRequest(pyFiles=body.pyFiles)
+                async with self._held(submissions.named_by(named)) as found:
+                    uploads = submissions.uploads_of(None, named, found)
+                    brought = self._leading.settings.brought
+                    submission = submissions.plan_submission(brought, uploads, body, job, digest)
+                    await term.dispatcher.submit(submission, RunId(job))
+        except SubmissionError as error:
+            return _refused(error)
+        return self._leading.json({"jobUrl": f"/jobs/{job}"}, 202)
+
     async def _no_job_yet(self, request: Request, linked: LinkedApplication) -> Response:
         """Answer without a job; an application that cannot be asked for again is cancelled."""
         why = f"Application {linked.application_id} has no job after {JOB_S:g} s"
@@ -134,11 +164,8 @@ class RunRoutes:
         if refusal is None:
             try:
                 await self._submit(run_id, artifact, body, single_job=single_job)
-            except AlreadyEndedError as error:
-                more = {"applicationid": error.application_id, "status": error.status}
-                refusal = answers.error(HTTPStatus.CONFLICT, str(error), error.code, more)
             except SubmissionError as error:
-                refusal = answers.refused(HTTPStatus.CONFLICT, error)
+                refusal = _refused(error)
         return application, refusal
 
     def _refusal(self) -> Response | None:
@@ -158,17 +185,15 @@ class RunRoutes:
         request = submissions.digest_of(artifact, body, single_job=single_job)
         if dispatcher.is_submitted(run_id, request):
             return
-        async with self._held(artifact, body) as found:
+        async with self._held((artifact, *submissions.named_by(body))) as found:
             submission = await self._submission(artifact, body, found, request)
             submission = replace(submission, single_job=single_job)
             await dispatcher.submit(submission, run_id)
 
     @contextlib.asynccontextmanager
-    async def _held(
-        self, artifact: str, body: RunRequest
-    ) -> AsyncIterator[Mapping[str, UploadedArtifact]]:
+    async def _held(self, named: Iterable[str]) -> AsyncIterator[Mapping[str, UploadedArtifact]]:
         """Keep all artifacts that a request names, until the application needs them itself."""
-        names = dict.fromkeys((artifact, *submissions.named_by(body)))
+        names = dict.fromkeys(named)
         if len(names) > ARTIFACTS_MAX:
             raise UsageError(f"more than {ARTIFACTS_MAX} artifacts are named: pack some of them")
         around, term = self._leading.manager.around, self._leading.term.number
@@ -194,6 +219,14 @@ class RunRoutes:
             body,
             request,
         )
+
+
+def _refused(error: SubmissionError) -> Response:
+    """Return the refusal of a submission; of one under a used id, with what has ended."""
+    if not isinstance(error, AlreadyEndedError):
+        return answers.refused(HTTPStatus.CONFLICT, error)
+    more = {"applicationid": error.application_id, "status": error.status}
+    return answers.error(HTTPStatus.CONFLICT, str(error), error.code, more)
 
 
 def minted(request: Request) -> str:

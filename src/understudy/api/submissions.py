@@ -6,29 +6,33 @@ point, the settings, the savepoint, the archives.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import io
 import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from understudy.api.bodies_submitting import RunRequest
+from understudy.api.bodies_submitting import PlanRequest, RunRequest
 from understudy.config.brought import Brought, BroughtSettings
 from understudy.config.configuration import learn_secrets, quoted
+from understudy.config.options import PYTHON_REQUIREMENTS
 from understudy.core import ids
 from understudy.core.converted import builder_settings, imports_understudy, module_name
-from understudy.core.matching import is_application_name
-from understudy.errors import CheckpointError, ConfigurationError, UsageError
+from understudy.core.matching import check_name, is_application_name
+from understudy.errors import CheckpointError, ConfigurationError, JobNameError, UsageError
 from understudy.ha import savepoints
 from understudy.ha.format import digest
 from understudy.ha.storage import BlockingStorage
 from understudy.jobmanager import retained
 from understudy.jobmanager.submission import Submission
 from understudy.model import MODULE, Artifact, StartFrom, UploadedArtifact
-from understudy.process import archives, code
+from understudy.process import archives, code, requirements
+from understudy.process.code import SourceFile
 from understudy.process.given_files import FILE_SETTINGS
 from understudy.spark.masters import problem_of, refuse_others
 
@@ -40,7 +44,8 @@ LOOKED_INTO_BYTES_MAX = archives.CODE_BYTES_MAX
 class Uploads:
     """The uploaded artifacts that a request names."""
 
-    main: UploadedArtifact
+    main: UploadedArtifact | None
+    """What the path names; None for a job without ``main``."""
     py_files: tuple[UploadedArtifact, ...]
     files: tuple[UploadedArtifact, ...]
     archives: tuple[tuple[UploadedArtifact, str], ...]
@@ -50,7 +55,8 @@ class Uploads:
     def ids(self) -> tuple[str, ...]:
         """Return the ids of all, each once."""
         packed = (one for one, _ in self.archives)
-        found = (self.main, *self.py_files, *self.files, *packed)
+        main = (self.main,) if self.main else ()
+        found = (*main, *self.py_files, *self.files, *packed)
         return tuple(dict.fromkeys(one.artifact_id for one in found))
 
 
@@ -84,9 +90,11 @@ def run_id_of(body: RunRequest, minted: str) -> str:
     return body.applicationId or body.runId or minted
 
 
-def digest_of(artifact_id: str, body: RunRequest, *, single_job: bool) -> str:
+def digest_of(artifact_id: str, body: RunRequest | PlanRequest, *, single_job: bool = False) -> str:
     """Return what tells one request from another: the same for a repeated one."""
-    said = msgspec.structs.replace(body, applicationId=None, runId=None)
+    said = body
+    if isinstance(body, RunRequest):
+        said = msgspec.structs.replace(body, applicationId=None, runId=None)
     given = {key: value for key, value in msgspec.to_builtins(said).items() if value is not None}
     encoded = msgspec.json.encode([artifact_id, given, single_job], order="sorted")
     return digest(encoded).removeprefix("sha256:")[:16]
@@ -101,7 +109,7 @@ def named_by(body: RunRequest) -> Iterable[str]:
 
 
 def uploads_of(
-    main: UploadedArtifact, body: RunRequest, found: Mapping[str, UploadedArtifact]
+    main: UploadedArtifact | None, body: RunRequest, found: Mapping[str, UploadedArtifact]
 ) -> Uploads:
     """Return the artifacts in their roles. Raises `UsageError` for one that does not fit its."""
     packed = []
@@ -138,6 +146,7 @@ def submission_of(
     brought = accepted.checked(body.flinkConfiguration or {})
     conf = dict(brought.conf)
     sources, is_complete = _sources(storage, uploads)
+    assert uploads.main is not None
     entry = _entry(uploads.main, body.entryClass or "", sources, is_complete=is_complete)
     as_job = not imports_understudy(entry.module, sources)
     if body.runsAs:
@@ -148,20 +157,14 @@ def submission_of(
     title = conf.get("spark.app.name") or entry.title
     if not is_application_name(title):
         raise UsageError(f"spark.app.name is {quoted(title)}: use a line of printable text")
-    given, artifacts = _given(conf, uploads)
-    conf = {**accepted.defaults, **given, "spark.app.name": title}
-    if accepted.has_sessions:
-        refuse_others(conf, os.environ)
-        if (master := conf.get("spark.master")) and (problem := problem_of(master)):
-            raise UsageError(f"spark.master is {quoted(master)}: {problem}")
-    learn_secrets(conf, accepted.redacted_keys)
+    conf, artifacts = _complete(accepted, conf, uploads, title)
     return Submission(
         name=title,
         target=entry.target,
         script=entry.script,
         args=_arguments(body),
         cwd=body.cwd or "",
-        files=(),
+        files=_requirements(accepted, brought, conf),
         conf=conf,
         configuration=dict(brought.settings),
         first_job_id=body.jobId or brought.first_job_id,
@@ -173,6 +176,70 @@ def submission_of(
     )
 
 
+def _requirements(
+    accepted: BroughtSettings, brought: Brought, conf: Mapping[str, str]
+) -> tuple[SourceFile, ...]:
+    """Return the application's requirements, or else the cluster's, to store. Checked."""
+    text = brought.settings.get(PYTHON_REQUIREMENTS.key) or accepted.requirements
+    requirements.check_one_python(conf, has_requirements=bool(text))
+    return tuple(requirements.given("", text))
+
+
+def plan_submission(
+    accepted: BroughtSettings, uploads: Uploads, body: PlanRequest, job_id: str, request: str
+) -> Submission:
+    """Return the submission of a job without ``main``. Raises `UsageError`."""
+    plan, name = _plan_of(body.plan)
+    brought = accepted.checked(body.flinkConfiguration or {})
+    title = brought.conf.get("spark.app.name") or name
+    if not is_application_name(title):
+        raise UsageError(f"the application's name is {quoted(title)}: use a line of printable text")
+    conf, artifacts = _complete(accepted, brought.conf, uploads, title)
+    return Submission(
+        name=title,
+        target="",
+        script="",
+        args=(),
+        cwd="",
+        files=_requirements(accepted, brought, conf),
+        conf=conf,
+        configuration=dict(brought.settings),
+        first_job_id=job_id,
+        plan=plan,
+        job_name=name,
+        uploaded=artifacts,
+        uploads=uploads.ids,
+        request=request,
+    )
+
+
+def _plan_of(text: str) -> tuple[bytes, str]:
+    """Return a plan, and the name of its job."""
+    try:
+        plan = base64.b64decode(text, validate=True)
+        header = msgspec.json.decode(plan.partition(b"\n")[0], type=dict[str, Any])
+    except (ValueError, msgspec.DecodeError) as error:
+        raise UsageError(f"plan: is no plan of a job in base64: {error}") from None
+    try:
+        return plan, check_name(header.get("name"))
+    except JobNameError as error:
+        raise UsageError(f"plan: {error}") from error
+
+
+def _complete(
+    accepted: BroughtSettings, conf: Mapping[str, str], uploads: Uploads, title: str
+) -> tuple[dict[str, str], tuple[Artifact, ...]]:
+    """Return all of Spark's settings, and all artifacts."""
+    given, artifacts = _given(conf, uploads)
+    found = {**accepted.defaults, **given, "spark.app.name": title}
+    if accepted.has_sessions:
+        refuse_others(found, os.environ)
+        if (master := found.get("spark.master")) and (problem := problem_of(master)):
+            raise UsageError(f"spark.master is {quoted(master)}: {problem}")
+    learn_secrets(found, accepted.redacted_keys)
+    return found, artifacts
+
+
 # --- settings -------------------------------------------------------------------------------------
 
 
@@ -181,7 +248,7 @@ def _given(
 ) -> tuple[dict[str, str], tuple[Artifact, ...]]:
     """Return Spark's settings with the uploaded files, and all artifacts of the application."""
     found = dict(conf)
-    artifacts = [code.uploaded(uploads.main, code.APP)]
+    artifacts = [code.uploaded(uploads.main, code.APP)] if uploads.main else []
     artifacts += [code.uploaded(one, "files") for one in uploads.py_files]
     for flag, several in (
         ("files", [(one, "") for one in uploads.files]),
@@ -249,7 +316,8 @@ def _sources(storage: BlockingStorage, uploads: Uploads) -> tuple[dict[str, byte
     """Return all Python sources by module, and whether every file was looked into."""
     found: dict[str, bytes] = {}
     is_complete = True
-    for one in (*reversed(uploads.py_files), uploads.main):  # The later ones win.
+    main = (uploads.main,) if uploads.main else ()
+    for one in (*reversed(uploads.py_files), *main):  # The later ones win.
         is_main = one is uploads.main
         if one.name.endswith(code.WHEEL):
             archives.check_wheel_fits(one.name, one.name)

@@ -81,6 +81,8 @@ class ApplicationFacts:
     """The time of each state, from its leader or from storage."""
     record: ApplicationRecord | None = None
     """The submitted application, if at hand."""
+    waits: str = ""
+    """Why ``main`` waits to be executed, if its leader lets it wait."""
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -253,6 +255,7 @@ def application_overview(facts: ApplicationFacts) -> Json:
         "run-id": body.run_id,
         "executions": body.executions,
         "deployment": body.deployment,
+        **({"waits": facts.waits} if facts.waits else {}),
     }
 
 

@@ -22,7 +22,7 @@ from understudy.core.handover import Handover
 from understudy.driver.attempt import Attempt, Interrupted
 from understudy.driver.checkpointing import LinkRecorder
 from understudy.driver.interrupts import Interrupts
-from understudy.driver.job_line import Attach, Beat, Decided, GiveUp, Line, LineMessage
+from understudy.driver.job_line import Attach, Beat, Decided, GetReady, GiveUp, Line, LineMessage
 from understudy.driver.job_session import JobSession
 from understudy.errors import SessionLost, UnderstudyError, UnreachableError
 from understudy.ha.storage import BlockingStorage
@@ -48,18 +48,20 @@ class JobProcess:
         self._recorder: LinkRecorder | None = None
         self._given_up: UnderstudyError | None = None
         """Why the attempt is interrupted, if nobody has asked for it."""
+        self._ordered = threading.Event()
 
     def serve(self, timeout_s: float) -> None:
         """Run one attempt; be heard of within ``timeout_s`` all the time."""
         self._interrupts.listen()
         # Whoever sends it from outside ends this process: that is no exception of a job.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        order = self._await_order()
         for work, name in (
             (self._receive, "understudy-inbox"),
             (lambda: self._beat(timeout_s), "understudy-pulse"),
         ):
             threading.Thread(target=work, name=name, daemon=True).start()
+        order = self.await_order()
+        self._ordered.set()
         self.run(order)
 
     def run(self, order: RunAttempt) -> None:
@@ -127,18 +129,29 @@ class JobProcess:
         except UnreachableError:
             os._exit(0)
 
-    def _await_order(self) -> RunAttempt:
+    def await_order(self) -> RunAttempt:
+        """Return what to run, and get ready while that has not come."""
         while (envelope := self._line.receive()) is not None:
             match envelope.message:
                 case RunAttempt() as order:
                     return order
+                case GetReady() as ready:
+                    self._get_ready(ready.handover)
                 case Attach() as attach:
                     self._handover = attach.handover
                 case Interrupt() | GiveUp() as wish:
                     self._interrupt(wish)
         os._exit(0)  # No job came.
 
+    def _get_ready(self, handover: Handover) -> None:
+        """Attach ahead; where that fails, the attempt finds out what is wrong."""
+        try:
+            self._session.get_ready(handover)
+        except Exception:
+            logging.getLogger(__name__).debug("not attached ahead", exc_info=True)
+
     def _receive(self) -> None:
+        self._ordered.wait()  # Until then the main thread reads.
         while (envelope := self._line.receive()) is not None:
             match envelope.message:
                 case Interrupt() | GiveUp() as wish:
@@ -161,6 +174,7 @@ class JobProcess:
         self._interrupts.strike()
 
     def _beat(self, timeout_s: float) -> None:
+        self._ordered.wait()
         while True:
             time.sleep(timeout_s / BEATS)
             self._report(Beat(until=self._clock.now() + timeout_s))

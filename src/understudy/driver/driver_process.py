@@ -36,8 +36,9 @@ from understudy.driver.driver_session import DriverSession, open_session
 from understudy.driver.executor_watch import ExecutorWatch
 from understudy.driver.fork_server import Child, ForkServer
 from understudy.driver.interrupts import Interrupts
-from understudy.driver.job_line import Attach, Beat, Decided, GiveUp, Line, line_over
+from understudy.driver.job_line import Attach, Beat, Decided, GetReady, GiveUp, Line, line_over
 from understudy.driver.job_session import job_session
+from understudy.driver.rehearsal import Rehearsal
 from understudy.driver.surroundings import left_behind
 from understudy.driver.time_limit import TimeLimit
 from understudy.errors import (
@@ -94,6 +95,8 @@ class DriverProcess:
         self._turn = threading.Lock()
         self._line: Line | None = None
         """To the process in which an attempt runs."""
+        self._next: Child | None = None
+        """The process of a job to come."""
         self._interrupts = Interrupts()
         self._running = ""
         """The job that has this driver."""
@@ -119,7 +122,7 @@ class DriverProcess:
             (self._report_progress, "understudy-progress"),
         ):
             threading.Thread(target=work, name=name, daemon=True).start()
-        child = self._server.fork()
+        self._next = self._fork()
         while True:
             self._link.send(
                 messages.Warm(jvm_pid=self._session.jvm_pid, spark=self._session.facts())
@@ -127,15 +130,22 @@ class DriverProcess:
             order = self._inbox.get()
             if order is None:
                 return
-            if child.ended.is_set():  # Somebody has killed it before it had a job.
-                child = self._server.fork()
-            # The next job's process gets ready while this one runs.
-            this, child = child, self._server.fork()
-            reasons = self._run(order, this)
+            child, self._next = self._next, None
+            if child is None or child.ended.is_set():  # Somebody has killed it as it waited.
+                child = self._fork()
+            reasons = self._run(order, child)
             reasons = reasons or self._why_not_again()
             if reasons:
                 self._link.send(messages.Retiring(reason="; ".join(reasons)))
                 return
+
+    def _fork(self) -> Child:
+        """Fork the process of a job to come, and have it get ready."""
+        child = self._server.fork()
+        if handover := self._session.standing():
+            with contextlib.suppress(UnreachableError):
+                line_over(child.line, "driver").send(GetReady(handover=handover))
+        return child
 
     def _run(self, order: RunAttempt, child: Child) -> list[str]:
         """Have one attempt run to its end; return why the driver cannot go on, if so."""
@@ -189,6 +199,7 @@ class DriverProcess:
             if handover:
                 line.send(Attach(handover=handover))
             line.send(order)
+        self._next = self._fork()  # It gets ready while this job runs.
         ended: messages.AttemptEnded | None = None
         in_function = False
         while (envelope := line.receive()) is not None:
@@ -398,8 +409,11 @@ def _start(message: StartSession, session: DriverSession) -> None:
     )
 
 
-def _run_job(end: socket.socket, start: StartSession, timeout_s: float) -> None:
+def _run_job(
+    end: socket.socket, start: StartSession, timeout_s: float, rehearsal: Rehearsal
+) -> None:
     """Be the process of a job: get ready, wait for the job, run it."""
+    rehearsal.run()
     session, storage = job_session(start.kind), open_storage(start.storage)
     JobProcess(line_over(end, "job"), session, storage, SystemClock()).serve(timeout_s)
 
@@ -426,7 +440,10 @@ def main() -> NoReturn:
     job_session(message.kind)
     load_client(message.storage)
     plans.current_versions()
-    server = ForkServer.start(lambda end: _run_job(end, message, timeout_s), timeout_s / BEATS)
+    rehearsal = Rehearsal()
+    server = ForkServer.start(
+        lambda end: _run_job(end, message, timeout_s, rehearsal), timeout_s / BEATS
+    )
     try:
         _start(message, session)
     except SessionLost as error:

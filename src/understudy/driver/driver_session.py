@@ -32,6 +32,10 @@ class DriverSession(Protocol):
         """Return the archive of classes that the next driver's JVM could start from, if any."""
         ...
 
+    def standing(self) -> Handover | None:
+        """Return what any job's process may attach by ahead; None where each job has its own."""
+        ...
+
     def open(self, assignment: AssignedAttempt) -> Handover | None:
         """Open a session for a job; return what its process attaches by."""
         ...
@@ -87,6 +91,9 @@ class NoSession:
 
     def to_build(self) -> None:
         """See `DriverSession.to_build`."""
+
+    def standing(self) -> None:
+        """See `DriverSession.standing`."""
 
     def open(self, assignment: AssignedAttempt) -> None:
         """See `DriverSession.open`."""

@@ -22,6 +22,12 @@ class Attach(Message, frozen=True, kw_only=True):
     handover: Handover
 
 
+class GetReady(Message, frozen=True, kw_only=True):
+    """Attach to this ahead: an attempt follows, sooner or later, and `Attach` before it."""
+
+    handover: Handover
+
+
 class GiveUp(Message, frozen=True, kw_only=True):
     """End the attempt: it has waited for executors, or run, for too long."""
 
@@ -49,6 +55,7 @@ class Decided(Message, frozen=True, kw_only=True):
 
 LineMessage = (
     Attach
+    | GetReady
     | GiveUp
     | Beat
     | Decided

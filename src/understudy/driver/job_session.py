@@ -12,6 +12,10 @@ from understudy.driver.query_observer import Queries
 class JobSession(Protocol):
     """What an attempt runs on."""
 
+    def get_ready(self, handover: Handover) -> None:
+        """Do ahead what `open` would do for any job, while another one may run."""
+        ...
+
     def open(self, handover: Handover | None) -> Any:
         """Return a clean session for the job."""
         ...
@@ -43,6 +47,9 @@ class JobSession(Protocol):
 
 class NoJobSession:
     """No Spark."""
+
+    def get_ready(self, handover: Handover) -> None:
+        """See `JobSession.get_ready`."""
 
     def open(self, handover: Handover | None) -> Any:
         """See `JobSession.open`."""

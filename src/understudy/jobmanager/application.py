@@ -20,7 +20,7 @@ from understudy.core import matching, recovery, values
 from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
-from understudy.errors import InvalidValueError
+from understudy.errors import EnvironmentFailed, InvalidValueError, ResultUnavailable
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
@@ -40,10 +40,13 @@ from understudy.model import (
     ApplicationResultEntry,
     ApplicationStatus,
     Failure,
+    JobId,
     JobStatus,
     Pointer,
 )
-from understudy.process import code, given_files
+from understudy.process import code, environments, given_files
+from understudy.process.environments import Ground
+from understudy.process.failures import storable
 from understudy.process.persist import once, persist
 from understudy.process.reporter import log_name
 from understudy.rpc import messages
@@ -71,8 +74,8 @@ class ApplicationSettings:
     policy: bool | None
     unreached_grace_s: float
     redacted_keys: tuple[str, ...]
-    lay_out: Callable[[], Awaitable[str]]
-    """Unpacks the code on this host; returns its directory."""
+    lay_out: Callable[[], Awaitable[Ground]]
+    """Unpacks the code on this host, and gets its interpreter. Raises `EnvironmentFailed`."""
 
 
 class Application:
@@ -128,6 +131,11 @@ class Application:
         return self._state.failure if self._state.ended is None else self._failure
 
     @property
+    def waits(self) -> str:
+        """Return why it waits to execute ``main``; empty if it does not."""
+        return self._turn.waits if self._turn else ""
+
+    @property
     def has_recorded(self) -> bool:
         """Return whether a job has recorded checkpoints, which a cancellation would remove."""
         return any(entry.checkpoints for entry in self.jobs.entries.values())
@@ -171,7 +179,8 @@ class Application:
             return
         body = self.stored.body
         rank = recovery.rank(self.context.priority, body.created_at, self.jobs.entries.values())
-        async with self._queue.turn(rank) as self._turn:
+        self._turn = self._queue.turn(rank)
+        async with self._turn:
             self.enqueue(life.Execute())
             await asyncio.Future()
 
@@ -233,18 +242,65 @@ class Application:
     async def _start_main(self, body: ApplicationDocument) -> None:
         """Wait for a process, and let it execute ``main``; events are handled meanwhile."""
         assert self._turn is not None
-        root = await self._settings.lay_out()
-        self._main = await self._turn.take()
+        if self.record.plan:
+            self._turn.leave()  # It needs no process.
+            await self._have_job(self.record.plan)
+            return
+        if environments.brings_python(self.record.artifacts, self.record.profile.conf):
+            self._turn.started()  # A build may take minutes, for which others do not wait.
+        try:
+            ground = await self._settings.lay_out()
+        except EnvironmentFailed as error:
+            self._starting = None
+            self._turn.leave()
+            self.enqueue(life.MainRaised(self._failed_with(error)))
+            return
+        try:
+            self._main = await self._turn.take(ground.python)
+        except EnvironmentFailed as error:  # It may have been killed from outside.
+            self._starting = None
+            self._turn.leave()
+            self.enqueue(life.MainLost(self._failed_with(error), 0.0))
+            return
         self._starting = None
         self._main.listen(self._printed)
         began = self.context.clock.now()
         assignment = matching.resumed(
             self.record.application_id, self.record.first_job_id, self.jobs.entries.values()
         )
-        order = self._run_main(body, assignment, root)
+        order = self._run_main(body, assignment, ground.directory)
         self._main.link.send(order, self.context.term)
         _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
         self._spawn(self._attend_main(self._main, assignment, began))
+
+    def _failed_with(self, error: EnvironmentFailed) -> Failure:
+        _log.error("%s: %s", self.record.name, error)
+        return Failure(
+            type=type(error).__name__, message=storable(str(error)), time=self.context.clock.wall()
+        )
+
+    async def _have_job(self, plan: Pointer) -> None:
+        """Do what a ``main`` would that submits one job and returns once it has the result."""
+        job_id, name = JobId(self.record.first_job_id), self.record.job_name
+        submit = messages.Submit(request=0, job_id=job_id, name=name, occurrence=0, plan=plan)
+        await self.requests.submit(submit)
+        now = self.context.clock.wall()
+        try:
+            outcome = await self.requests.outcome(job_id)
+        except ResultUnavailable as error:
+            failure = Failure(type=type(error).__name__, message=str(error), time=now)
+            self.enqueue(life.MainRaised(replace(failure, job_id=job_id)))
+            return
+        finally:
+            self._starting = None
+        self.requests.result_delivered(job_id)
+        if outcome.status is JobStatus.FINISHED:
+            self.enqueue(self._returned())
+            return
+        unknown = Failure(type="JobFailed", message=f"job {name!r} has ended", time=now)
+        failure = replace(outcome.failure or unknown, job_id=job_id)
+        canceled = outcome.status is JobStatus.CANCELED
+        self.enqueue(life.MainRaised(failure, cancelled=canceled))
 
     def _stop_main(self) -> None:
         if self._main:

@@ -287,8 +287,11 @@ class Cleanup:
         assert result is not None
 
         async def publish() -> None:
-            with contextlib.suppress(NotFoundError):  # Only the job's value is lost then.
+            try:
                 await results.publish_dirty(entry.job_id, result.source)
+            except NotFoundError as error:  # The job did run: only its value is lost.
+                if self._stored.body.tombstone is None:  # Else an earlier try has removed the file.
+                    _log.error("job %r has a result without a file: %s", entry.name, error)
 
         published = await effort.make(results.dirty_path(entry.job_id), publish)
         await effort.make(entry.plan.path, lambda: self._plans.remove_plan(entry))
@@ -301,7 +304,7 @@ class Cleanup:
         if entry.attempt > 1:  # The failure of an only attempt is in the job's result.
             path = history.collected_path(entry.job_id)
             await effort.make(path, lambda: history.collect(entry))
-        for path in (*staged, result.source.path):
+        for path in dict.fromkeys((*staged, result.source.path)):
             if published or path != result.source.path:  # Else this is the only copy of the value.
                 await effort.make(path, functools.partial(storage.delete, path))
         await clean_checkpoints(

@@ -502,7 +502,7 @@ class JobMaster:
     # --- results ----------------------------------------------------------------------------------
 
     async def _record(self, command: job.RecordResult) -> None:
-        """Commit the result, then publish its file; after the commit the job is never run again."""
+        """Commit the result: the job is never run again. Its cleanup publishes the file."""
         await self.checkpoints.finish()
         source = command.source or await self._stage(command)
         start_time, end_time = self._times
@@ -523,13 +523,6 @@ class JobMaster:
             counts=tuple(checkpoints.counts(body, over=True)) if body.counter else (),
         )
         await self._update("commit a result", lambda entry: replace(entry, result=result))
-        try:
-            await once(
-                "publish a result file",
-                lambda: self._context.results.publish_dirty(self.job_id, source),
-            )
-        except NotFoundError as error:  # The job did run: only its value is lost.
-            _log.error("job %r has a result without a file: %s", self.name, error)
         if intent := self.entry.intent:
             self._forget(intent)
         _log.info("job %r: %s in attempt %d", self.name, command.status.value, result.attempt)

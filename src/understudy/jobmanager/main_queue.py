@@ -6,11 +6,10 @@ An application that waits is CREATED: it holds no process, and is shown and canc
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import itertools
-from collections.abc import AsyncIterator
 
+from understudy.config.options import MAINS_MAX
 from understudy.jobmanager.main_process import MainProcess, MainProcesses
 
 Rank = tuple[float, ...]
@@ -32,20 +31,29 @@ class MainQueue:
         self._numbers = itertools.count()
         self._waiting: list[tuple[Rank, int, asyncio.Future[None]]] = []
 
-    @contextlib.asynccontextmanager
-    async def turn(self, rank: Rank) -> AsyncIterator[Turn]:
-        """Wait for a turn, and hold it during the block unless it is given back."""
-        turn = Turn(self, rank)
-        try:
-            await turn.wait()
-            yield turn
-        finally:
-            turn.leave()
+    def turn(self, rank: Rank) -> Turn:
+        """Return a turn; as a block, it is waited for, and given back at the end."""
+        return Turn(self, rank)
 
-    async def enter(self, rank: Rank) -> None:
+    def why_waiting(self, number: int) -> str:
+        """Return why the turn with this number waits, and its place among those that wait."""
+        waiting = sorted(one[:2] for one in self._waiting if not one[-1].done())
+        places = [place for place, one in enumerate(waiting, start=1) if one[1] == number]
+        if not places:
+            return ""
+        lacks = f"{self._living} of {self._limit} processes of main live ({MAINS_MAX.key})"
+        if self._living < self._limit:
+            lacks = "others start first"
+        return f"waits to execute main: {lacks} (place {places[0]} of {len(waiting)})"
+
+    def number(self) -> int:
+        """Return a number for a turn that begins to wait."""
+        return next(self._numbers)
+
+    async def enter(self, rank: Rank, number: int) -> None:
         """Wait until one more process may start, and count it."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (rank, next(self._numbers), granted))
+        heapq.heappush(self._waiting, (rank, number, granted))
         self._grant()
         try:
             await granted
@@ -81,31 +89,48 @@ class Turn:
     def __init__(self, queue: MainQueue, rank: Rank) -> None:
         self._queue = queue
         self._rank = rank
+        self._number = -1
         self._held = False
         self._starts = False
+
+    async def __aenter__(self) -> Turn:
+        """Wait for it."""
+        await self.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give it back."""
+        self.leave()
+
+    @property
+    def waits(self) -> str:
+        """Return why it is waited for; empty if it is not."""
+        return self._queue.why_waiting(self._number)
 
     async def wait(self) -> None:
         """Wait for the turn, unless it is held."""
         if not self._held:
-            await self._queue.enter(self._rank)
+            self._number = self._queue.number()
+            await self._queue.enter(self._rank, self._number)
             self._held = self._starts = True
 
-    async def take(self) -> MainProcess:
+    async def take(self, python: str) -> MainProcess:
         """Return a process for ``main``; again after the loss of the last one."""
         await self.wait()
         try:
-            return await self._queue.mains.take()
+            return await self._queue.mains.take(python)
         finally:
-            self._started()
+            self.started()
 
     def leave(self) -> None:
         """Give the turn back: no process lives. Others may have theirs, before this one's next."""
         if self._held:
-            self._started()
+            self.started()
             self._held = False
             self._queue.leave()
 
-    def _started(self) -> None:
+    def started(self) -> None:
+        """Let others start: this one has, or does not use a core for long; only once counts."""
         if self._starts:
             self._starts = False
             self._queue.started()

@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 from understudy.config import options
 from understudy.config.configuration import redact
 from understudy.core.ids import application_id
+from understudy.ha import layout
 from understudy.ha.blobs import BlobStore
+from understudy.ha.format import digest
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import (
     ApplicationRecord,
     Artifact,
+    Pointer,
     RunId,
     SessionProfile,
     StartFrom,
 )
-from understudy.process import code
+from understudy.process import code, requirements
 from understudy.process.code import SourceFile
 
 
@@ -42,6 +45,9 @@ class Submission:
     """Run it whole as one job."""
     single_job: bool = False
     """``main`` has to submit exactly one job."""
+    plan: bytes = b""
+    """The plan of the one job of an application without ``main``, whose id is the first job's."""
+    job_name: str = ""
     uploaded: tuple[Artifact, ...] = ()
     """Files that lie in storage already."""
     uploads: tuple[str, ...] = ()
@@ -54,7 +60,8 @@ class Submission:
     ) -> ApplicationRecord:
         """Store all files, and return the record that points to them. Blocking."""
         blobs = BlobStore(services.storage.blocking, services.locations.cluster, directory)
-        artifacts = (*code.store(blobs, self.files), *self.uploaded)
+        files = requirements.with_configured(self.files, self.configuration)
+        artifacts = (*code.store(blobs, files), *self.uploaded)
         return ApplicationRecord(
             application_id=application_id(services.cluster_id, run_id),
             run_id=run_id,
@@ -72,9 +79,18 @@ class Submission:
             submitted_at=now,
             as_job=self.as_job,
             single_job=self.single_job,
+            plan=self._stored_plan(services, directory) if self.plan else None,
+            job_name=self.job_name,
             uploads=self.uploads,
             request=self.request,
         )
+
+    def _stored_plan(self, services: HighAvailabilityServices, directory: str) -> Pointer:
+        name = digest(self.plan)
+        base = layout.application_directory(services.locations.cluster, directory)
+        path = f"{base}/plans/{self.first_job_id}-{name[-16:]}"
+        services.storage.blocking.publish(path, self.plan)
+        return Pointer(path=path, digest=name, size=len(self.plan))
 
 
 def configuration_of(record: ApplicationRecord) -> dict[str, str]:

@@ -138,13 +138,21 @@ class AttachedSession:
 
     def __init__(self) -> None:
         self._handover: Handover | None = None
+        self._ready: SparkSession | None = None
+        """A session in no job's name yet."""
         self._session: SparkSession | None = None
         self._queries: SparkQueries | None = None
 
-    def open(self, handover: Handover | None) -> SparkSession:
-        """Return a clean session for the job; it is also what ``getOrCreate`` gives."""
-        assert handover is not None
-        self._handover = handover
+    def get_ready(self, handover: Handover) -> None:
+        """Attach ahead of a job, while another one may run; `open` does the rest for the job.
+
+        Nothing that is done here can be felt by the other job: the connection and the session are
+        this process's own, and what the session takes from Spark it takes with its first use.
+        """
+        if pins_threads():  # Else nobody knows which connection `open` would have to mark.
+            self._attach(handover)
+
+    def _attach(self, handover: Handover) -> SparkSession:
         os.environ.update(handover.environment)
         sys.path[:] = handover.path
         if numbers := sys.modules.get("numpy.random"):
@@ -154,7 +162,19 @@ class AttachedSession:
         context = AttachedContext(handover, gateway)
         SparkContext._active_spark_context = context
         SparkFiles._sc = context
-        self._session = session = new_session(context, handover)
+        self._ready = session = new_session(context, handover)
+        return session
+
+    def open(self, handover: Handover | None) -> SparkSession:
+        """Return a clean session for the job; it is also what ``getOrCreate`` gives."""
+        assert handover is not None
+        self._handover = handover
+        session = self._ready or self._attach(handover)
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        mark_connections(gateway, handover)
+        make_current(session)
+        self._session = session
         keep_jvm_from_children()
         refuse_start_time_settings(handover.conf)
         # Whatever starts here, in whatever session, is the job's.
@@ -209,7 +229,7 @@ class AttachedSession:
 def connect(handover: Handover) -> JavaGateway:
     """Return a gateway like PySpark's own; the classes that it imports are imported already."""
     options = {"port": handover.port, "auth_token": handover.secret, "auto_convert": True}
-    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true":
+    if pins_threads():
         gateway = ClientServer(
             java_parameters=JavaParameters(**options),
             python_parameters=PythonParameters(port=0, eager_load=False),
@@ -220,8 +240,12 @@ def connect(handover: Handover) -> JavaGateway:
     # The JVM may still hold proxies for the Python objects of an earlier job, and say so when it
     # lets go of them: no object of this process has the name of one of those.
     gateway.gateway_property.pool.next_id = int.from_bytes(os.urandom(6)) << 16
-    mark_connections(gateway, handover)
     return gateway
+
+
+def pins_threads() -> bool:
+    """Return whether each thread has a connection of its own, as by default."""
+    return os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
 
 
 def borrowed(target: str, client: Any) -> JavaObject:
@@ -232,7 +256,7 @@ def borrowed(target: str, client: Any) -> JavaObject:
 
 
 def new_session(context: SparkContext, handover: Handover) -> SparkSession:
-    """Return a session of its own on a context, and make it the current one."""
+    """Return a session of its own on a context; in the JVM, this thread's active one."""
     assert context._gateway is not None
     client = context._gateway._gateway_client
     java = borrowed(handover.session, client).newSession()
@@ -242,11 +266,18 @@ def new_session(context: SparkContext, handover: Handover) -> SparkSession:
     session._profiler_collector = AccumulatorProfilerCollector()
     _monkey_patch_RDD(session)
     install_exception_handler()
+    JavaMember("setActiveSession", None, STATIC_PREFIX + SESSION_CLASS, client)(java)
+    return session
+
+
+def make_current(session: SparkSession) -> None:
+    """Make a session the one that ``getOrCreate`` gives, here and in the whole JVM."""
+    assert session._sc._gateway is not None
+    client = session._sc._gateway._gateway_client
     SparkSession._instantiatedSession = session
     SparkSession._activeSession = session
-    for method in ("setDefaultSession", "setActiveSession"):
-        JavaMember(method, None, STATIC_PREFIX + SESSION_CLASS, client)(java)
-    return session
+    set_default = JavaMember("setDefaultSession", None, STATIC_PREFIX + SESSION_CLASS, client)
+    set_default(session._jsparkSession)
 
 
 def release_all(gateway: JavaGateway) -> None:
@@ -318,23 +349,32 @@ def group_of_threads(group: str) -> str:
 
 
 def mark_connections(gateway: JavaGateway, handover: Handover) -> None:
-    """Mark each connection that is made from now on, with the group and one tag of its name."""
+    """Mark each connection, with the group and one tag of its name.
+
+    Those that are made from now on are marked as they are made. One that the main thread has made
+    ahead is marked now.
+    """
     client = gateway._gateway_client
     # Only with pinned threads does a connection belong to a thread.
     pinned = hasattr(client, "_create_new_connection")
     name = "_create_new_connection" if pinned else "_create_connection"
     create = getattr(client, name)
 
-    def connect() -> object:
-        connection = create()
+    def mark(connection: Any) -> None:
         in_main = not pinned or threading.current_thread() is threading.main_thread()
         group = handover.group if in_main else group_of_threads(handover.group)
         calls = ("setJobGroup", group, handover.label, True), ("addJobTag", handover.group)
         for method, *arguments in calls:
             # Not through Py4J's client, which would make one more connection for it.
             connection.send_command(_call(handover.context, method, *arguments))
+
+    def connect() -> object:
+        connection = create()
+        mark(connection)
         return connection
 
+    for connection in list(client.deque):
+        mark(connection)
     setattr(client, name, connect)
 
 

@@ -111,6 +111,10 @@ class SparkSessions:
         assert gateway is not None
         gateway.jvm.java.lang.System.nanoTime()
 
+    def standing(self) -> Handover | None:
+        """Return what the process of any job may attach by; None on a cluster."""
+        return self._handover if isinstance(self._contexts, SharedContext) else None
+
     def open(self, assignment: AssignedAttempt) -> Handover:
         """Open a session for a job; return what its process attaches by."""
         assert self._contexts is not None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,9 @@ container's directory."""
 RETRY_S = 0.5
 """After a start that its pod's configuration did not allow."""
 
-BACKOFF_S, BACKOFF_MAX_S = 0.5, 20.0
-"""Between a container's end and its next start: doubled each time. A real one begins with 10 s."""
+BACKOFF_S, BACKOFF_MAX_S, SOUND_S = 0.5, 20.0, 10.0
+"""Between a container's end and its next start: doubled each time, until it has run for the last of
+these. A real kubelet begins with 10 s, and forgets after 10 minutes."""
 
 KILL_POLL_S = 0.02
 
@@ -87,7 +89,10 @@ class Container:
                 continue
             if self._stopping.is_set():
                 return
+            began = time.monotonic()
             code = await self._once(recipe)
+            if time.monotonic() - began > SOUND_S:
+                pause_s = BACKOFF_S
             self._tell_ended(code)
             if self._stopping.is_set() or not self._is_started_again(code):
                 return

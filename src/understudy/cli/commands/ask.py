@@ -150,6 +150,8 @@ def print_applications(applications: list[JsonObject]) -> None:
         )
     console().print(table)
     for one in applications:
+        if one.get("waits"):
+            console().print(cell(f"run {one['run-id']} {one['waits']}"), soft_wrap=True)
         _print_resume(one)
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +49,6 @@ from understudy.cli.commands.savepoint import checked_address
 from understudy.cli.commands.targets import TOKEN, settings_of
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.following import follow
-from understudy.cli.launch.notify import notifier
 from understudy.cli.launch.packing import packed, request_of
 from understudy.cli.launch.show import LiveView, PlainView
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
@@ -165,7 +165,8 @@ def run(
     wanted = _Wanted(configuration, spec, checked_run_id(run_id), restored, target)
     submitted = _Submitted(wanted.run_id or uuid.uuid4().hex)
     if detach:
-        asyncio.run(with_client(configuration, wanted.cluster_id, wanted.submit_as(submitted)))
+        with _known_of(submitted):
+            asyncio.run(with_client(configuration, wanted.cluster_id, wanted.submit_as(submitted)))
         _tell(submitted, as_json=as_json)
         return
     sys.exit(_submit_and_follow(wanted, submitted, on_interrupt, as_json=as_json))
@@ -280,9 +281,8 @@ def _submit_and_follow(
     view = live or PlainView(sys.stdout if as_json else None)
 
     def show(event: Event) -> None:
-        if told := story.hear(event):
+        if told := story.hear(event):  # The JobManagers post events to ``notify.url``.
             view.show(told)
-            posts.tell(told)
 
     def say(text: str) -> None:
         view.show({"event": "log", "line": text})
@@ -299,19 +299,26 @@ def _submit_and_follow(
         following = follow(client, application, show, shows_log=not has_ended)
         return await interrupts.beside(client, following)
 
-    with live or contextlib.nullcontext(), notifier(wanted.configuration, say) as posts:
-        try:
-            status = asyncio.run(
-                with_client(wanted.configuration, wanted.cluster_id, interrupts.heeded(work))
-            )
-        except (NoLeaderError, UnreachableError) as error:
-            if not submitted.application_id:
-                raise
-            raise UnderstudyError(f"{error}; {_continues(submitted)}") from error
+    with live or contextlib.nullcontext(), _known_of(submitted):
+        status = asyncio.run(
+            with_client(wanted.configuration, wanted.cluster_id, interrupts.heeded(work))
+        )
     if interrupts.last and not status:
         typer.echo(f"understudy: {_continues(submitted)}", err=True)
         return 128 + interrupts.last
     return EXIT_CODES[ApplicationStatus(status)]
+
+
+@contextlib.contextmanager
+def _known_of(submitted: _Submitted) -> Iterator[None]:
+    """Say what is known of the application where the block ends with an error or an interrupt."""
+    try:
+        yield
+    except (NoLeaderError, UnreachableError) as error:
+        raise UnderstudyError(f"{error}; {_continues(submitted)}") from error
+    except KeyboardInterrupt:
+        typer.echo(f"understudy: {_continues(submitted)}", err=True)
+        raise
 
 
 def _continues(submitted: _Submitted) -> str:

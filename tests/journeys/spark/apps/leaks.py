@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -233,6 +234,7 @@ def in_process(end: socket.socket) -> None:
     with end.makefile("rb") as lines:
         handover = msgspec.json.decode(lines.readline(), type=Handover)
     session = AttachedSession()
+    session.get_ready(replace(handover, group="", label=""))
     spark = session.open(handover)
     told: Any = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
     if name_of(handover).startswith("batches"):
