@@ -119,7 +119,7 @@ class OneMain:
     def hold(self, deadline: float) -> None:
         """Do nothing: there is no lease to hold."""
 
-    async def take(self) -> MainProcess:
+    async def take(self, python: str) -> MainProcess:
         """Return this process's ``main``."""
         return self._main
 

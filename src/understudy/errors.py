@@ -31,6 +31,7 @@ UnderstudyError
 ├── UnreachableError           a peer did not answer; the request may or may not have been executed
 ├── SessionLost                the JVM of a session was killed, or its cluster is gone
 ├── ExecutorsUnavailable       the Spark cluster gave a job no executors for too long
+├── EnvironmentFailed          the Python environment of an application cannot be built
 ├── JobTimedOut                an attempt ran for longer than the job's timeout
 └── StorageError               the storage or file system breaks its guarantees
 
@@ -269,6 +270,12 @@ class ExecutorsUnavailable(UnderstudyError):  # noqa: N818
     """The Spark cluster gave a job no executors within ``taskmanager.executors.wait-timeout``."""
 
     code = "executors-unavailable"
+
+
+class EnvironmentFailed(UnderstudyError):  # noqa: N818
+    """The Python environment of an application cannot be built, or does not work."""
+
+    code = "environment"
 
 
 class JobTimedOut(UnderstudyError):  # noqa: N818

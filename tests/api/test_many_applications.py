@@ -36,7 +36,7 @@ class Mains:
 
     ready = True
 
-    async def take(self) -> None:
+    async def take(self, python: str) -> None:
         """See `MainProcesses.take`."""
         await asyncio.Future()
 

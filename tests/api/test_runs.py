@@ -21,9 +21,11 @@ from tests.support.virtual_time import run_virtual
 from understudy.core.ids import application_id
 from understudy.errors import SubmissionError
 from understudy.ha.artifact_store import ReceivedFile
+from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.jobmanager import one_job
 from understudy.model import ApplicationId, ApplicationRecord, Artifact, JobId, Pointer
+from understudy.process import requirements
 from understudy.rpc.messages import Submit
 
 STAYS = {"execution.shutdown-on-application-finish": "false"}
@@ -126,6 +128,26 @@ def test_an_application_is_durable_once_it_is_answered() -> None:
         assert not stored.as_job
 
     run_virtual(main())
+
+
+def test_an_application_brings_its_requirements_or_has_the_clusters() -> None:
+    """The text is stored with the application: no host needs a file."""
+
+    async def story(leader: Led) -> list[bytes]:
+        artifact = await upload(leader, "etl.py", CONVERTED)
+        found = []
+        for one, text in ((ID, "cherry<2"), (OTHER, "")):
+            settings = {"python.requirements": text} if text else {}
+            await run(leader, artifact, {"applicationId": one, "flinkConfiguration": settings})
+            stored = await record(leader, one)
+            directory = leader.dispatcher.applications[one]._stored.body.directory  # type: ignore[index, union-attr]
+            services = leader.manager.around.services
+            blobs = BlobStore(services.storage.blocking, services.locations.cluster, directory)
+            (wanted,) = [item for item in stored.artifacts if item.name == requirements.PLACE]
+            found.append(blobs.get(wanted))
+        return found
+
+    assert [b"cherry<2", b"plum"] == told(story, **{"python.requirements": "plum"})
 
 
 def test_the_same_request_again_is_the_same_application_also_for_the_next_leader() -> None:
@@ -502,6 +524,7 @@ LINK.type, LINK.linkname = tarfile.SYMTYPE, "other.py"
         ("etl.py", PLAIN, {"flinkConfiguration": {"rest.prot": "1"}}, "unknown option"),
         ("etl.py", PLAIN, {"flinkConfiguration": {"spark.master": "locl"}}, "no such master"),
         ("etl.py", PLAIN, {"flinkConfiguration": {"spark.app.name": "\n"}}, "printable"),
+        ("etl.py", PLAIN, {"flinkConfiguration": {"python.requirements": "-r a"}}, "line 1: -r a"),
         ("etl.py", PLAIN, {"pyFiles": ["0_a.zip"]}, "there is no artifact '0_a.zip' here"),
         ("etl.py", b"def:\n", {}, "correct the script"),
         ("code.zip", zipped(etl=PLAIN), {}, "entryClass is missing"),

@@ -121,6 +121,16 @@ def test_files_of_this_host_are_uploaded_and_urls_are_kept(here: Path, place: Pa
     assert "spark.archives" not in body["flinkConfiguration"]
 
 
+def test_the_text_of_requirements_goes_with_the_request(here: Path, place: Path) -> None:
+    (here / "app.py").write_text("")
+    (here / "needs.txt").write_text("cherry<2")
+    spec = replace(spec_of("app.py"), requirements=str(here / "needs.txt"))
+    found = packed(spec, place)
+    body = request_of(spec, found, {found.main: "id"}, PLAIN)
+
+    assert "cherry<2" == body["flinkConfiguration"]["python.requirements"]
+
+
 @pytest.mark.parametrize("setting", ["spark.jars", "spark.files"])
 def test_what_cannot_be_uploaded_names_the_way_out(setting: str, here: Path, place: Path) -> None:
     (here / "app.py").write_text("")

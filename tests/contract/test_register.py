@@ -53,15 +53,15 @@ async def following(register: Register, key: str) -> AsyncIterator[Follower]:
 
 
 class Follower:
-    """Loads a key at each wake-up, and keeps the values."""
+    """Keeps the value of a key at each wake-up: the one that came with it, or the loaded one."""
 
     def __init__(self) -> None:
         self._seen: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def run(self, register: Register, key: str) -> None:
         """Follow for ever."""
-        async for _ in register.changes(key):
-            entry = await register.load(key)
+        async for pushed in register.changes(key):
+            entry = pushed.entry if pushed else await register.load(key)
             self._seen.put_nowait(entry.value if entry else None)
 
     async def sees(self, value: bytes | None) -> None:

@@ -17,7 +17,7 @@ from understudy.ha.backends.kubernetes import watch as watches
 from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
 from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Forbidden, Invalid
-from understudy.ha.backends.kubernetes.watch import Watch
+from understudy.ha.backends.kubernetes.watch import Change, ChangeBell, Watch
 
 NAME = "flights"
 QUICK = RequestLimits(common_s=0.3, renewal_s=0.3, inactivity_s=0.3)
@@ -295,10 +295,10 @@ async def followed(api: FakeApi, limits: RequestLimits | None = None) -> AsyncIt
     """Follow one ConfigMap; the watch runs on return."""
     client = client_of(api, limits)
     await client.send(creating(a="1"))
-    watch = Watch(client, CONFIG_MAP, {"labelSelector": "app=flights"})
-    with watch.following(NAME) as bell:
+    watch = Watch(client, CONFIG_MAP, {"fieldSelector": f"metadata.name={NAME}"})
+    with watch.following() as bell:
         follower = Follower(client, watch, bell)
-        await follower.woken()
+        assert await follower.woken() is None  # The list: something may have changed.
         await until(lambda: api.count("GET", "'watch': 'true'") > 0)
         yield follower
 
@@ -306,13 +306,12 @@ async def followed(api: FakeApi, limits: RequestLimits | None = None) -> AsyncIt
 class Follower:
     """One follower of a watch."""
 
-    def __init__(self, client: Client, watch: Watch, bell: asyncio.Event) -> None:
+    def __init__(self, client: Client, watch: Watch, bell: ChangeBell) -> None:
         self.client, self.watch, self.bell = client, watch, bell
         self._number = 1
 
-    async def woken(self) -> None:
-        await self.bell.wait()
-        self.bell.clear()
+    async def woken(self) -> Change | None:
+        return await self.bell.rung()
 
     async def change(self) -> None:
         self._number += 1
@@ -324,7 +323,11 @@ def test_a_change_wakes_and_nothing_is_listed(fake_api: FakeApi) -> None:
         async with followed(fake_api) as follower:
             for _ in range(3):
                 await follower.change()
-                await follower.woken()
+                change = await follower.woken()
+
+                assert change is not None
+                assert NAME == change.found["metadata"]["name"]
+                assert "data" not in change.found
 
             assert (1, 3) == (follower.watch.lists, follower.watch.events)
 
@@ -335,9 +338,12 @@ def test_a_change_of_another_object_does_not_wake(fake_api: FakeApi) -> None:
     async def main() -> None:
         async with followed(fake_api) as follower:
             await follower.client.send(creating("orders"))
-            await until(lambda: follower.watch.events == 1)
+            await follower.change()
 
-            assert not follower.bell.is_set()
+            change = await follower.woken()
+
+            assert change is not None
+            assert (NAME, 1) == (change.found["metadata"]["name"], follower.watch.events)
 
     run(main())
 
@@ -347,7 +353,10 @@ def test_a_deletion_wakes(fake_api: FakeApi) -> None:
         async with followed(fake_api) as follower:
             fake_api.remove("configmaps", NAME)
 
-            await follower.woken()
+            change = await follower.woken()
+
+            assert change is not None
+            assert change.is_gone
 
     run(main())
 
@@ -379,7 +388,6 @@ def test_watches_that_close_early_again_and_again_lead_to_a_new_list(fake_api: F
             lists = follower.watch.lists
 
             await until(lambda: follower.watch.lists > lists + 1)
-            follower.bell.clear()
             fake_api.watches_end_after = None
             await follower.change()
             await follower.woken()
@@ -440,10 +448,10 @@ def test_a_server_that_was_away_is_watched_again(fake_api: FakeApi) -> None:
 def test_all_followers_share_one_watch_which_ends_with_the_last(fake_api: FakeApi) -> None:
     async def main() -> None:
         async with followed(fake_api) as follower:
-            with follower.watch.following(NAME) as other, follower.watch.following("orders"):
+            with follower.watch.following() as other:
                 await follower.change()
                 await follower.woken()
-                await other.wait()
+                await other.rung()
 
             assert 1 == fake_api.count("GET", "'watch': 'true'")
         await until(lambda: not [w for w in fake_api._open if getattr(w, "watches", False)])
@@ -457,7 +465,7 @@ def test_a_watch_without_the_right_says_so_and_tries_again(
     async def main() -> None:
         fake_api.denied = {("watch", "configmaps")}
         watch = Watch(client_of(fake_api), CONFIG_MAP, {})
-        with watch.following(NAME):
+        with watch.following():
             await until(lambda: "we may not watch configmaps" in caplog.text)
             fake_api.denied = set()
             before = fake_api.count("GET", "'watch': 'true'")

@@ -319,3 +319,28 @@ def test_a_follower_sees_each_leader_though_its_watch_is_silent(fake_api: FakeAp
             following.cancel()
 
     run(main())
+
+
+def test_an_idle_cluster_writes_once_a_renewal_and_reads_nothing(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        seen: list[str] = []
+
+        async def follow() -> None:
+            async for leader in retrieve(register_on(fake_api), SystemClock(), LONG.lease_s):
+                seen.append(leader.name if leader else "")
+
+        async with contending(fake_api, LONG) as them:
+            followers = [asyncio.ensure_future(follow()) for _ in range(5)]
+            leader = await them.led()
+            await until(lambda: seen.count(leader.name) == len(followers))
+            await until(lambda: fake_api.count("GET", "'watch': 'true'") == 8)
+
+            before = len(fake_api.asked)
+            await until(lambda: len(fake_api.asked) >= before + 5)
+
+            assert {"PATCH"} == {one.method for one in fake_api.asked[before:]}
+            for follower in followers:
+                follower.cancel()
+            await asyncio.gather(*followers, return_exceptions=True)
+
+    run(main())

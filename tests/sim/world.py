@@ -484,7 +484,7 @@ class World:
                 leaders,
             ),
         )
-        manager._pool = SimPool(pool, nobody, clock, manager._outbox, Silent(), manager._lay_out)
+        manager._pool = SimPool(pool, nobody, clock, manager._outbox, Silent(), manager._grounds)
         manager._pool.world, manager._pool.process = self, process
         try:
             await manager.run()

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 
 from tests.support.memory_storage import MemoryStorage
 from understudy.ha.backends.embedded import EmbeddedRegister
-from understudy.ha.register import Entry, Register
+from understudy.ha.register import Entry, Pushed, Register
 from understudy.ha.storage import InlineStorage
 
 R = TypeVar("R")
@@ -129,7 +129,7 @@ class FaultyRegister:
             raise TimeoutError(f"{verb} {key}: the answer was lost")
         return version
 
-    def changes(self, key: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[Pushed | None]:
         """Follow a key, without faults."""
         return self._register.changes(key)
 

@@ -18,6 +18,7 @@ from understudy.clock import SystemClock
 from understudy.config import secrets
 from understudy.model import Incarnation, JobId, JobStatus, Pointer, SessionProfile
 from understudy.process import channels
+from understudy.process.environments import ONE_INTERPRETER, Interpreters
 from understudy.process.processes import Death, Spec
 from understudy.process.reporter import Silent
 from understudy.rpc import messages
@@ -25,6 +26,7 @@ from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, LinkMessage, Prepare
 from understudy.rpc.wire import BlockingLink
 from understudy.taskmanager.driver_pool import Driver, DriverPool, Opening, PoolSettings
+from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
 DRIVER = Incarnation("driver")
@@ -34,6 +36,12 @@ WANTED = Prepare(
     application_id=APPLICATION, run_id=RUN, directory="", profile=SessionProfile(), artifacts=()
 )
 POINTER = Pointer(path="staged", digest="", size=0)
+
+
+def grounds(interpreters: Interpreters = ONE_INTERPRETER) -> Grounds:
+    """Return what drivers of applications without code stand on."""
+    nowhere: Any = None
+    return Grounds(nowhere, "", interpreters)
 
 
 class FakeProcess:
@@ -126,7 +134,7 @@ class OneDriver(DriverPool):
 async def running() -> Scene:
     """Return a pool in whose driver an attempt has been entered."""
     nobody: Any = None
-    pool = OneDriver(SETTINGS, nobody, virtual_clock(), Told(), Silent(), nobody)
+    pool = OneDriver(SETTINGS, nobody, virtual_clock(), Told(), Silent(), grounds())
     pool.keep([WANTED])
     serving = asyncio.ensure_future(pool.run())
     await asyncio.sleep(0.01)
@@ -242,7 +250,7 @@ def test_what_further_keys_hide_the_pool_hides_and_each_driver_is_told(
     async def started() -> messages.StartSession:
         settings = replace(SETTINGS, redacted_keys=("PIN",))
         children: Any = Children()
-        pool = DriverPool(settings, children, SystemClock(), Told(), Silent(), _no_code)
+        pool = DriverPool(settings, children, SystemClock(), Told(), Silent(), grounds())
         await pool._start(Opening(DRIVER, 1, wanted))
         with ends[0] as channel:
             link = BlockingLink(channel, channels.driver_codec, DRIVER)
@@ -253,7 +261,3 @@ def test_what_further_keys_hide_the_pool_hides_and_each_driver_is_told(
 
     assert ("PIN",) == asyncio.run(started()).redacted_keys
     assert "it printed last: ******" == secrets.masked("it printed last: 4711-0815")
-
-
-async def _no_code(_: Prepare) -> str:
-    return ""

@@ -10,9 +10,10 @@ import pytest
 
 from tests.ha.ground import RUN
 from tests.support.virtual_time import run_virtual, virtual_clock
-from tests.taskmanager.test_driver_pool import SETTINGS, FakeProcess, Told, deploy
-from understudy.errors import StorageError
+from tests.taskmanager.test_driver_pool import SETTINGS, FakeProcess, Told, deploy, grounds
+from understudy.errors import EnvironmentFailed, StorageError
 from understudy.model import ApplicationId, Incarnation, SessionProfile
+from understudy.process.environments import ONE_INTERPRETER, Interpreters, OneInterpreter
 from understudy.process.processes import Death
 from understudy.process.reporter import Silent
 from understudy.rpc import messages
@@ -49,10 +50,14 @@ class Heard(Told):
 class ManyDrivers(DriverPool):
     """The shipped pool; what its drivers do is the test's."""
 
-    def __init__(self, slots: int, spares: int = 0) -> None:
+    def __init__(
+        self, slots: int, spares: int = 0, interpreters: Interpreters = ONE_INTERPRETER
+    ) -> None:
         nobody: Any = None
         settings = replace(SETTINGS, slots=slots, spares=spares)
-        super().__init__(settings, nobody, virtual_clock(), Heard(), Silent(), nobody)
+        super().__init__(
+            settings, nobody, virtual_clock(), Heard(), Silent(), grounds(interpreters)
+        )
         self.links: dict[Incarnation, LocalLink[DriverMessage]] = {}
         self.processes: dict[Incarnation, FakeProcess] = {}
         self.failing: set[str] = set()
@@ -60,6 +65,7 @@ class ManyDrivers(DriverPool):
 
     async def _start(self, opening: Opening) -> Driver:
         name = opening.prepare.application_id
+        await self._prepared(opening)
         if name in self.slow:
             await asyncio.Future()
         if name in self.failing:
@@ -190,6 +196,78 @@ def test_a_spare_that_gets_an_attempt_takes_the_slot_of_an_idle_driver() -> None
         assert has_slot
         assert (1, None) == (spare.slot, other.slot)
         assert not pool.has_slot(other), "the only slot is busy"
+        task.cancel()
+
+    run_virtual(main())
+
+
+class Builds(OneInterpreter):
+    """Builds for ever, or in vain, as the application's name says."""
+
+    def __init__(self) -> None:
+        self.building: list[str] = []
+        self.left: list[str] = []
+
+    async def python_for(self, user: ApplicationId, *_: object) -> str:
+        """See `Interpreters.python_for`."""
+        if user.startswith("vain"):
+            raise EnvironmentFailed("there is no cherry==9.0")
+        if user.startswith("slow"):
+            self.building.append(user)
+            try:
+                await asyncio.Future()
+            finally:
+                self.building.remove(user)
+        return "python"
+
+    async def leave(self, user: ApplicationId) -> None:
+        """See `Interpreters.leave`."""
+        self.left.append(user)
+
+
+def test_an_environment_that_is_built_holds_up_its_application_only() -> None:
+    """However many are built: more than drivers may start at once."""
+
+    async def main() -> None:
+        builds = Builds()
+        pool = ManyDrivers(6, interpreters=builds)
+        task = serving(pool)
+        slow = [f"slow {number}" for number in range(5)]
+
+        assert ["6 blue"] == await pool.keeps(*slow, "blue")
+        assert slow == builds.building
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_a_build_ends_with_its_application_which_then_uses_nothing_here() -> None:
+    async def main() -> None:
+        builds = Builds()
+        pool = ManyDrivers(3, interpreters=builds)
+        task = serving(pool)
+        await pool.keeps("slow", "red", "blue")
+        assert ["slow"] == builds.building
+
+        await pool.keeps("blue")
+        assert ([], ["slow"]) == (builds.building, builds.left), "a driver of red lives"
+        await pool.reap()
+        assert ["slow", "red"] == builds.left
+        assert ["3 blue"] == pool.living()
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_a_build_that_fails_is_told_at_once() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(2, interpreters=Builds())
+        task = serving(pool)
+        living = await pool.keeps("vain", "blue")
+        outbox = pool._outbox
+        assert isinstance(outbox, Heard)
+
+        assert (["2 blue"], ["vain"]) == (living, outbox.unable)
         task.cancel()
 
     run_virtual(main())

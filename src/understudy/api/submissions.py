@@ -20,6 +20,7 @@ import msgspec
 from understudy.api.bodies_submitting import PlanRequest, RunRequest
 from understudy.config.brought import Brought, BroughtSettings
 from understudy.config.configuration import learn_secrets, quoted
+from understudy.config.options import PYTHON_REQUIREMENTS
 from understudy.core import ids
 from understudy.core.converted import builder_settings, imports_understudy, module_name
 from understudy.core.matching import check_name, is_application_name
@@ -30,7 +31,8 @@ from understudy.ha.storage import BlockingStorage
 from understudy.jobmanager import retained
 from understudy.jobmanager.submission import Submission
 from understudy.model import MODULE, Artifact, StartFrom, UploadedArtifact
-from understudy.process import archives, code
+from understudy.process import archives, code, requirements
+from understudy.process.code import SourceFile
 from understudy.process.given_files import FILE_SETTINGS
 from understudy.spark.masters import problem_of, refuse_others
 
@@ -162,7 +164,7 @@ def submission_of(
         script=entry.script,
         args=_arguments(body),
         cwd=body.cwd or "",
-        files=(),
+        files=_requirements(accepted, brought, conf),
         conf=conf,
         configuration=dict(brought.settings),
         first_job_id=body.jobId or brought.first_job_id,
@@ -172,6 +174,15 @@ def submission_of(
         uploads=uploads.ids,
         request=request,
     )
+
+
+def _requirements(
+    accepted: BroughtSettings, brought: Brought, conf: Mapping[str, str]
+) -> tuple[SourceFile, ...]:
+    """Return the application's requirements, or else the cluster's, to store. Checked."""
+    text = brought.settings.get(PYTHON_REQUIREMENTS.key) or accepted.requirements
+    requirements.check_one_python(conf, has_requirements=bool(text))
+    return tuple(requirements.given("", text))
 
 
 def plan_submission(
@@ -190,7 +201,7 @@ def plan_submission(
         script="",
         args=(),
         cwd="",
-        files=(),
+        files=_requirements(accepted, brought, conf),
         conf=conf,
         configuration=dict(brought.settings),
         first_job_id=job_id,

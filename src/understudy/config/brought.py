@@ -38,6 +38,8 @@ class BroughtSettings:
         """Whether drivers have Spark."""
         self.defaults = cluster.passed_on("spark.")
         """The cluster's own settings of Spark."""
+        self.requirements = cluster.find(options.PYTHON_REQUIREMENTS) or ""
+        """Of applications that bring none."""
 
     def checked(self, given: Mapping[str, str]) -> Brought:
         """Return an application's settings; raises `ConfigurationError`."""

@@ -64,6 +64,9 @@ _SIZE_DIGITS_MAX = 18
 _TEXT_CHARS_MAX = 4096
 """Longest text: the kernel accepts no longer path."""
 
+_REQUIREMENTS_CHARS_MAX = 1 << 20
+"""Longest requirements file; one with all hashes of 500 packages has a quarter of that."""
+
 _WORD = re.compile(r"[!-~]+")
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _HEX_32 = re.compile(r"[0-9a-f]{32}")
@@ -99,11 +102,23 @@ class Option(Generic[T]):
         return self.kind.parse(text.strip())
 
 
+def _is_text(character: str) -> bool:
+    return character.isprintable() or category(character) == "Zs"
+
+
 def _text(text: str) -> str:
-    if not all(character.isprintable() or category(character) == "Zs" for character in text):
+    if not all(_is_text(character) for character in text):
         raise ValueError("printable text, without line breaks and control characters")
     if len(text) > _TEXT_CHARS_MAX:
         raise ValueError(f"at most {_TEXT_CHARS_MAX:,} characters")
+    return text
+
+
+def _requirements(text: str) -> str:
+    if not all(_is_text(one) or one in "\r\n\t" for one in text):
+        raise ValueError("printable text in lines")
+    if len(text) > _REQUIREMENTS_CHARS_MAX:
+        raise ValueError(f"at most {_REQUIREMENTS_CHARS_MAX:,} characters")
     return text
 
 
@@ -284,6 +299,7 @@ def _http_urls(text: str) -> tuple[str, ...]:
 
 
 TEXT = Kind("String", _text)
+REQUIREMENTS = Kind("Lines of text", _requirements)
 PLACE = Kind("String", _place)
 """A local path or a URL."""
 SHARED_PLACE = Kind("String", _shared_place)

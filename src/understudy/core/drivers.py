@@ -60,6 +60,8 @@ class Seat(Struct, frozen=True):
     purpose: Purpose = ANY
     runs: bool = False
     """An attempt runs in it."""
+    uses_cores: bool = True
+    """False while it waits for its code and its Python, with no process of its own."""
 
 
 class Promote(Struct, frozen=True):
@@ -120,12 +122,14 @@ def arrange(
         actions.append(Promote(seat.driver, empty.pop(0)))
     room = slots + spares - len(seats)
     starting = Counter(seat.purpose for seat in seats if seat.state is DriverState.STARTING)
+    busy = sum(seat.state is DriverState.STARTING and seat.uses_cores for seat in seats)
     places: list[int | None] = [*empty, *[None] * (slots + spares)]
     for purpose in missing:
-        if room <= 0 or starting.total() >= STARTING_IN_ALL_MAX:
+        if room <= 0 or busy >= STARTING_IN_ALL_MAX:
             break
         if starting[purpose] < STARTING_MAX:
             starting[purpose] += 1
+            busy += 1
             room -= 1
             actions.append(Start(places.pop(0), purpose))
     return actions

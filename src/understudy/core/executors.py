@@ -25,6 +25,9 @@ DYNAMIC = "spark.dynamicAllocation.enabled"
 DYNAMIC_MIN = "spark.dynamicAllocation.minExecutors"
 DYNAMIC_MAX = "spark.dynamicAllocation.maxExecutors"
 
+OWN_PYTHON = "UNDERSTUDY_OWN_PYTHON"
+"""A variable that is set in a process whose Python is an environment of its application."""
+
 TAG_PREFIX = "understudy:"
 
 MIB = {"b": 1 / 1024**2, "k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}

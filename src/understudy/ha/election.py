@@ -24,7 +24,7 @@ from understudy.core import lease
 from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
 from understudy.errors import DataError, LeadershipLost, NewerFormatError
-from understudy.ha.register import Conflict, Entry, Register
+from understudy.ha.register import Conflict, Entry, Pushed, Register
 from understudy.ha.retrieval import (
     LEADER_KEY,
     RETRY_BACKOFF,
@@ -200,7 +200,7 @@ class Election:
         """Read the record and take over if that is due; None if the backend does not answer."""
         try:
             async with asyncio.timeout(self._turns.patience_s):
-                await self._look()
+                await self._look(self._turns.pushed())
                 self._heed_deaths()
                 action = lease.decide(self._state, self._me, self._clock.now())
                 if isinstance(action, lease.Wait):
@@ -364,8 +364,9 @@ class Election:
             self._state = replace(self._state, leading=None)
             raise OSError(str(error)) from error
 
-    async def _look(self) -> None:
-        entry = await self._register.load(LEADER_KEY)
+    async def _look(self, pushed: Pushed | None = None) -> None:
+        """Read the record, unless the backend has sent it."""
+        entry = pushed.entry if pushed else await self._register.load(LEADER_KEY)
         self._version = entry.version if entry else None
         record = self._read(entry) if entry else None
         self._highest = max(self._highest, record.term if record else 0)

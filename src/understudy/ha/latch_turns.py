@@ -19,7 +19,7 @@ from understudy.clock import Clock
 from understudy.core.lease import Timing
 from understudy.ha.latch import Latch
 from understudy.ha.lease_turns import LeaseTurns
-from understudy.ha.register import Register
+from understudy.ha.register import Pushed, Register
 from understudy.ha.retrieval import RETRY_BACKOFF
 from understudy.ha.turns import Deaths, Denied, Turns
 from understudy.model import Incarnation, LeaderRecord
@@ -78,6 +78,10 @@ class LatchTurns:
             self._denied = 0
         await self._come_first()
         self.timing = Timing.of_session(self._latch.session_s)
+
+    def pushed(self) -> Pushed | None:
+        """Return None: who comes first loads the record."""
+        return None
 
     def has_left(self, holder: Incarnation) -> bool:
         """Return True: this contender is first in line, so the holder has lost its session."""

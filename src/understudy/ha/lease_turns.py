@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 from understudy.clock import Clock
 from understudy.core import lease
 from understudy.core.lease import Timing
-from understudy.ha.register import Register
-from understudy.ha.retrieval import event_within, wake_at_changes
+from understudy.ha.register import Pushed, Register
+from understudy.ha.retrieval import WakeUps, wake_at_changes
 from understudy.ha.turns import Deaths, Denied
 from understudy.model import Incarnation, LeaderRecord
 
@@ -43,7 +43,8 @@ class LeaseTurns:
         self._deaths = deaths
         self._jitter = jitter
         self._dead: set[Incarnation] = set()
-        self._wake = asyncio.Event()
+        self._news = WakeUps()
+        self._pushed: Pushed | None = None
         self._watched = Incarnation("")
         self._watching: asyncio.Task[None] | None = None
 
@@ -55,7 +56,7 @@ class LeaseTurns:
     @contextlib.asynccontextmanager
     async def contending(self) -> AsyncIterator[None]:
         """Watch the leader's record, and the life of its holder."""
-        changes = asyncio.ensure_future(wake_at_changes(self._register, self._clock, self._wake))
+        changes = asyncio.ensure_future(wake_at_changes(self._register, self._clock, self._news))
         try:
             yield
         finally:
@@ -71,8 +72,13 @@ class LeaseTurns:
             pause_s = self.timing.retry_s * self._jitter.uniform(1, lease.JITTER_FACTOR)
             if denied.until is not None:
                 pause_s = max(0.0, denied.until - self._clock.now())
-            await event_within(self._wake, pause_s)
-        self._wake.clear()
+            await self._news.within(pause_s)
+        self._pushed = self._news.take()
+
+    def pushed(self) -> Pushed | None:
+        """Return the record that came with the wake-up, once."""
+        pushed, self._pushed = self._pushed, None
+        return pushed
 
     def has_left(self, holder: Incarnation) -> bool:
         """Return whether the holder's death is proved."""
@@ -107,4 +113,4 @@ class LeaseTurns:
             self.died_at[holder.holder] = died_at
         _log.info("the leader of term %d (%s) is dead", holder.term, holder.name)
         self._dead.add(holder.holder)
-        self._wake.set()
+        self._news.ring(None)

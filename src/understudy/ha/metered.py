@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import TypeVar
 
 from understudy.errors import DataError
-from understudy.ha.register import Conflict, Entry, Register, status_of
+from understudy.ha.register import Conflict, Entry, Pushed, Register, status_of
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class MeteredRegister:
         """List the other register's keys, timed."""
         return await self._timed("keys", self._register.keys(prefix))
 
-    def changes(self, key: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[Pushed | None]:
         """Follow a key, untimed: the time without a change says nothing about the register."""
         return self._register.changes(key)
 

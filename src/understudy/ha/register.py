@@ -22,6 +22,7 @@ __all__ = [
     "Entry",
     "Informative",
     "ListsClusters",
+    "Pushed",
     "Register",
     "Releasable",
     "Release",
@@ -41,6 +42,14 @@ class Entry:
     version: str
     place: str = field(default="", compare=False)
     """Where people find the value, for messages: a path, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A wake-up with the entry that the backend has sent along."""
+
+    entry: Entry | None
+    """None: the key was absent."""
 
 
 class Register(Protocol):
@@ -67,10 +76,13 @@ class Register(Protocol):
         """List the keys that begin with ``prefix``, sorted."""
         ...
 
-    def changes(self, key: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[Pushed | None]:
         """Wake the caller at once, and whenever this key may have been created, changed or deleted.
 
-        A wake-up is only a hint: wake-ups can be merged or spurious, so the caller loads again.
+        A wake-up is only a hint: wake-ups can be merged or spurious, so the caller loads again. A
+        backend that sends entries may yield `Pushed`, which spares the caller the load: never an
+        older state than one that this register has loaded or yielded before, and another wake-up
+        follows each later change.
         """
         ...
 

@@ -17,7 +17,7 @@ from understudy.clock import Clock
 from understudy.core.backoff import Backoff
 from understudy.errors import DataError
 from understudy.ha.format import Format
-from understudy.ha.register import Entry, Register
+from understudy.ha.register import Entry, Pushed, Register
 from understudy.model import Incarnation, LeaderRecord
 
 LEADER_KEY = "leader"
@@ -44,15 +44,16 @@ async def retrieve(
     """
     last: tuple[str, ...] | bool | None = False
     answered_at, failures = clock.now(), 0
-    wake = asyncio.Event()
-    following = asyncio.ensure_future(wake_at_changes(register, clock, wake))
-    following.add_done_callback(lambda _: wake.set())
+    news = WakeUps()
+    following = asyncio.ensure_future(wake_at_changes(register, clock, news))
+    following.add_done_callback(lambda _: news.ring(None))
     try:
         while True:
-            wake.clear()
+            pushed = news.take()
             try:
                 async with asyncio.timeout(lease_s / 2):
-                    leader = await serving_leader(register)
+                    entry = pushed.entry if pushed else await register.load(LEADER_KEY)
+                leader = _serving(entry)
                 answered_at, failures = clock.now(), 0
             except (OSError, TimeoutError, DataError) as error:
                 if not failures:
@@ -65,14 +66,17 @@ async def retrieve(
                 yield leader
             if following.done():
                 following.result()  # Raises: a retry cannot help, and no wake-up would come.
-            await event_within(wake, RETRY_BACKOFF.pause_s(failures) or None)
+            await news.within(RETRY_BACKOFF.pause_s(failures) or None)
     finally:
         following.cancel()
 
 
 async def serving_leader(register: Register) -> LeaderRecord | None:
     """Return the serving leader, freshly read from the register; None if there is none."""
-    entry = await register.load(LEADER_KEY)
+    return _serving(await register.load(LEADER_KEY))
+
+
+def _serving(entry: Entry | None) -> LeaderRecord | None:
     record = decode_leader(entry) if entry else None
     return record if record and record.holder and record.rpc else None
 
@@ -88,34 +92,52 @@ def decode_leader(entry: Entry) -> LeaderRecord:
     return _format.load(entry.value, source)
 
 
-async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[None]:
+class WakeUps:
+    """The wake-ups of one follower, and the entry that came with the last one, if one did."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._pushed: Pushed | None = None
+
+    def ring(self, pushed: Pushed | None) -> None:
+        """Wake the follower; a later wake-up replaces an earlier one."""
+        self._pushed = pushed
+        self._event.set()
+
+    def take(self) -> Pushed | None:
+        """Return the entry of the last wake-up, once; None: the follower has to load."""
+        pushed, self._pushed = self._pushed, None
+        self._event.clear()
+        return pushed
+
+    async def within(self, timeout_s: float | None) -> None:
+        """Wait for a wake-up, but no longer than ``timeout_s``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+
+
+async def _patient_changes(register: Register, clock: Clock) -> AsyncIterator[Pushed | None]:
     """Yield at each wake-up of the backend; after an error start again with backoff."""
     failures, reported = 0, ""
     while True:
         try:
-            async for _ in register.changes(LEADER_KEY):
+            async for pushed in register.changes(LEADER_KEY):
                 failures, reported = 0, ""
-                yield
+                yield pushed
         except (OSError, TimeoutError) as error:
             if reported != str(error):
                 reported = str(error)
                 _log.warning("following the leader is interrupted: %s", reported or "timeout")
-            yield
+            yield None
             failures += 1
             await asyncio.sleep(RETRY_BACKOFF.pause_s(failures))
 
 
-async def wake_at_changes(register: Register, clock: Clock, event: asyncio.Event) -> None:
-    """Set an event whenever the leader's record may have changed; never returns."""
-    async for _ in _patient_changes(register, clock):
-        event.set()
-
-
-async def event_within(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Wait for an event, but no longer than ``timeout_s``."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
+async def wake_at_changes(register: Register, clock: Clock, news: WakeUps) -> None:
+    """Ring whenever the leader's record may have changed; never returns."""
+    async for pushed in _patient_changes(register, clock):
+        news.ring(pushed)
 
 
 class ConfiguredLeader:

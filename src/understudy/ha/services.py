@@ -13,7 +13,7 @@ from understudy.ha.coordination import Coordination
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.latch import HasLatch, Latch
 from understudy.ha.metered import MeteredRegister
-from understudy.ha.register import Entry, Register, status_of
+from understudy.ha.register import Entry, Pushed, Register, status_of
 from understudy.ha.registry import Registry
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import Storage
@@ -46,7 +46,7 @@ class BoundedRegister:
         async with asyncio.timeout(self._deadline_s):
             return await self._register.keys(prefix)
 
-    def changes(self, key: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[Pushed | None]:
         """Follow a key; waiting for a change has no deadline."""
         return self._register.changes(key)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from understudy.core.lease import Timing
+from understudy.ha.register import Pushed
 from understudy.model import Incarnation, LeaderRecord
 
 
@@ -69,6 +70,10 @@ class Turns(Protocol):
 
     async def come(self, denied: Denied | None) -> None:
         """Return when this contender should try to acquire a term; ``denied``: the last try."""
+        ...
+
+    def pushed(self) -> Pushed | None:
+        """Return the leader's record that ended `come`; None: the contender has to load it."""
         ...
 
     def has_left(self, holder: Incarnation) -> bool:

@@ -20,7 +20,7 @@ from understudy.core import matching, recovery, values
 from understudy.core.backoff import BackoffOver
 from understudy.core.matching import Assignment
 from understudy.core.restart import Strategy
-from understudy.errors import InvalidValueError, ResultUnavailable
+from understudy.errors import EnvironmentFailed, InvalidValueError, ResultUnavailable
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.format import digest
@@ -44,7 +44,9 @@ from understudy.model import (
     JobStatus,
     Pointer,
 )
-from understudy.process import code, given_files
+from understudy.process import code, environments, given_files
+from understudy.process.environments import Ground
+from understudy.process.failures import storable
 from understudy.process.persist import once, persist
 from understudy.process.reporter import log_name
 from understudy.rpc import messages
@@ -72,8 +74,8 @@ class ApplicationSettings:
     policy: bool | None
     unreached_grace_s: float
     redacted_keys: tuple[str, ...]
-    lay_out: Callable[[], Awaitable[str]]
-    """Unpacks the code on this host; returns its directory."""
+    lay_out: Callable[[], Awaitable[Ground]]
+    """Unpacks the code on this host, and gets its interpreter. Raises `EnvironmentFailed`."""
 
 
 class Application:
@@ -244,18 +246,38 @@ class Application:
             self._turn.leave()  # It needs no process.
             await self._have_job(self.record.plan)
             return
-        root = await self._settings.lay_out()
-        self._main = await self._turn.take()
+        if environments.brings_python(self.record.artifacts, self.record.profile.conf):
+            self._turn.started()  # A build may take minutes, for which others do not wait.
+        try:
+            ground = await self._settings.lay_out()
+        except EnvironmentFailed as error:
+            self._starting = None
+            self._turn.leave()
+            self.enqueue(life.MainRaised(self._failed_with(error)))
+            return
+        try:
+            self._main = await self._turn.take(ground.python)
+        except EnvironmentFailed as error:  # It may have been killed from outside.
+            self._starting = None
+            self._turn.leave()
+            self.enqueue(life.MainLost(self._failed_with(error), 0.0))
+            return
         self._starting = None
         self._main.listen(self._printed)
         began = self.context.clock.now()
         assignment = matching.resumed(
             self.record.application_id, self.record.first_job_id, self.jobs.entries.values()
         )
-        order = self._run_main(body, assignment, root)
+        order = self._run_main(body, assignment, ground.directory)
         self._main.link.send(order, self.context.term)
         _log.info("main of %s is executed, for the %d. time", self.record.name, body.executions)
         self._spawn(self._attend_main(self._main, assignment, began))
+
+    def _failed_with(self, error: EnvironmentFailed) -> Failure:
+        _log.error("%s: %s", self.record.name, error)
+        return Failure(
+            type=type(error).__name__, message=storable(str(error)), time=self.context.clock.wall()
+        )
 
     async def _have_job(self, plan: Pointer) -> None:
         """Do what a ``main`` would that submits one job and returns once it has the result."""

@@ -36,6 +36,7 @@ from understudy.model import (
     Tombstone,
 )
 from understudy.process import code
+from understudy.process.environments import Ground
 from understudy.process.persist import persist
 
 AGAIN = Backoff(1.0, 300.0)
@@ -246,6 +247,7 @@ class LinkedApplication:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            await around.interpreters.leave(self.application_id)
 
     async def _note_served(self, application: Application) -> None:
         await application.served.wait()
@@ -298,9 +300,10 @@ class LinkedApplication:
     def _settings(
         self, stored: StoredApplication, record: ApplicationRecord
     ) -> ApplicationSettings:
-        services, settings = self._context.around.services, self._context.settings_of(record)
+        around, settings = self._context.around, self._context.settings_of(record)
+        services = around.services
 
-        async def lay_out() -> str:
+        async def lay_out() -> Ground:
             directory = await services.storage.run(
                 code.lay_out,
                 services.storage.blocking,
@@ -308,7 +311,10 @@ class LinkedApplication:
                 stored.body.directory,
                 record.artifacts,
             )
-            return str(directory)
+            python = await around.interpreters.python_for(
+                self.application_id, str(directory), record.artifacts, record.profile.conf
+            )
+            return Ground(str(directory), python)
 
         return ApplicationSettings(
             strategy=settings.strategy,

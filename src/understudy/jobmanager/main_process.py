@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from understudy.errors import UnderstudyError
+from understudy.core.executors import OWN_PYTHON
+from understudy.errors import EnvironmentFailed, UnderstudyError, UnreachableError
 from understudy.ha import own_directory
 from understudy.model import Incarnation
 from understudy.process import channels
@@ -63,8 +64,12 @@ class MainProcess:
 class MainProcesses(Protocol):
     """Source of processes for ``main``."""
 
-    async def take(self) -> MainProcess:
-        """Return a process that waits for its application; the caller owns the process."""
+    async def take(self, python: str) -> MainProcess:
+        """Return a process that waits for its application; the caller owns the process.
+
+        ``python`` is its interpreter. Raises `EnvironmentFailed` for one with which no process can
+        be started, unless it is that of this process.
+        """
         ...
 
     @property
@@ -118,19 +123,39 @@ class WarmMainProcesses:
         for main in self._taken:
             main.process.until(deadline)
 
-    async def take(self) -> MainProcess:
-        """Return the warm process, or wait for the next one."""
+    async def take(self, python: str) -> MainProcess:
+        """Return the warm process, or wait for the next one.
+
+        A process with another interpreter is started now: none is kept warm for the environment of
+        a single application.
+        """
+        if python != sys.executable:
+            return self._hand_out(await self._started_with(python))
         self._hurry.set()
         async with self._available:
             await self._available.wait_for(lambda: self._waiting is not None)
             taken, self._waiting = self._waiting, None
             assert taken is not None
-        self._taken.append(taken)
-        if self._held_until is not None:
-            taken.process.until(self._held_until)
+        self._hand_out(taken)
         self._hurry.clear()
         self._wanted.set()
         self._changed()
+        return taken
+
+    async def _started_with(self, python: str) -> MainProcess:
+        try:
+            main = await self._launch(python)
+        except (OSError, UnderstudyError) as error:
+            raise EnvironmentFailed(
+                f"a process for main cannot be started with {python}: {error}"
+            ) from error
+        self._attend(main)
+        return main
+
+    def _hand_out(self, taken: MainProcess) -> MainProcess:
+        self._taken.append(taken)
+        if self._held_until is not None:
+            taken.process.until(self._held_until)
         return taken
 
     async def run(self) -> None:
@@ -160,6 +185,22 @@ class WarmMainProcesses:
             return
 
     async def _start(self) -> None:
+        main = await self._launch(sys.executable)
+        self._failures = 0
+        async with self._available:
+            self._waiting = main
+            self._available.notify_all()
+        self._attend(main)
+        self._changed()
+
+    def _attend(self, main: MainProcess) -> None:
+        asyncio.ensure_future(self._watch(main))  # noqa: RUF006 -- ends with the process
+
+    async def _launch(self, python: str) -> MainProcess:
+        """Start a process, and return it once it is ready. Raises `UnderstudyError`, ``OSError``.
+
+        Its guardian kills it where it takes too long.
+        """
         incarnation = Incarnation(uuid.uuid4().hex)
         scratch = own_directory.make(self._scratch) / incarnation
         mine, theirs = channels.pair()
@@ -168,12 +209,13 @@ class WarmMainProcesses:
             spec = Spec(
                 name=f"main-{incarnation[:8]}",
                 incarnation=incarnation,
-                argv=(sys.executable, "-P", "-m", "understudy.application.application_process"),
+                argv=(python, "-P", "-m", "understudy.application.application_process"),
                 env={
                     **channels.child_environment(theirs, incarnation),
                     channels.HEARTBEAT_S: str(self._heartbeat_s),
                     channels.SCRATCH: str(scratch),
                     "PYTHONUNBUFFERED": "1",
+                    **({OWN_PYTHON: "1"} if python != sys.executable else {}),
                 },
                 fds=(theirs.fileno(),),
                 start_s=START_S,
@@ -183,20 +225,19 @@ class WarmMainProcesses:
             process = await self._processes.start(
                 spec, lambda text: holder[0].printed(text) if holder else None
             )
-        link = await wire.over_socket(mine, channels.main_codec, incarnation)
-        main = MainProcess(process, link)
-        holder.append(main)
-        hello = await link.receive()
+        try:
+            link = await wire.over_socket(mine, channels.main_codec, incarnation)
+            main = MainProcess(process, link)
+            holder.append(main)
+            hello = await link.receive()
+        except asyncio.CancelledError:
+            process.kill("nobody waits for it any more")
+            await asyncio.shield(process.death)
+            raise
         if hello is None or not isinstance(hello.message, messages.Ready):
             death = await asyncio.shield(process.death)
-            await self._start_failed(f"a process for main {death} before it was ready")
-            return
-        self._failures = 0
-        async with self._available:
-            self._waiting = main
-            self._available.notify_all()
-        asyncio.ensure_future(self._watch(main))  # noqa: RUF006 -- ends with the process
-        self._changed()
+            raise UnreachableError(f"it {death} before it was ready")
+        return main
 
     async def _start_failed(self, what: str) -> None:
         """Pause, longer each time, then let another process start."""

@@ -114,22 +114,23 @@ class Turn:
             await self._queue.enter(self._rank, self._number)
             self._held = self._starts = True
 
-    async def take(self) -> MainProcess:
+    async def take(self, python: str) -> MainProcess:
         """Return a process for ``main``; again after the loss of the last one."""
         await self.wait()
         try:
-            return await self._queue.mains.take()
+            return await self._queue.mains.take(python)
         finally:
-            self._started()
+            self.started()
 
     def leave(self) -> None:
         """Give the turn back: no process lives. Others may have theirs, before this one's next."""
         if self._held:
-            self._started()
+            self.started()
             self._held = False
             self._queue.leave()
 
-    def _started(self) -> None:
+    def started(self) -> None:
+        """Let others start: this one has, or does not use a core for long; only once counts."""
         if self._starts:
             self._starts = False
             self._queue.started()

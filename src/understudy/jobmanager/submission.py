@@ -20,7 +20,7 @@ from understudy.model import (
     SessionProfile,
     StartFrom,
 )
-from understudy.process import code
+from understudy.process import code, requirements
 from understudy.process.code import SourceFile
 
 
@@ -60,7 +60,8 @@ class Submission:
     ) -> ApplicationRecord:
         """Store all files, and return the record that points to them. Blocking."""
         blobs = BlobStore(services.storage.blocking, services.locations.cluster, directory)
-        artifacts = (*code.store(blobs, self.files), *self.uploaded)
+        files = requirements.with_configured(self.files, self.configuration)
+        artifacts = (*code.store(blobs, files), *self.uploaded)
         return ApplicationRecord(
             application_id=application_id(services.cluster_id, run_id),
             run_id=run_id,

@@ -29,6 +29,7 @@ from understudy.model import (
     RunId,
     Term,
 )
+from understudy.process.environments import ONE_INTERPRETER, Interpreters
 from understudy.process.liveness_lock import Locks
 from understudy.process.reporter import Reporter
 
@@ -101,6 +102,8 @@ class Surroundings:
     chance: random.Random
     report_end: Callable[[RunEnd], Awaitable[None]] = _ignore
     """Called with the end of the run by a leader that continues to lead."""
+    interpreters: Interpreters = ONE_INTERPRETER
+    """Where the Python of applications comes from."""
 
 
 @dataclass(frozen=True)

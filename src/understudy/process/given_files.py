@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from understudy.errors import UsageError
 from understudy.model import Artifact
@@ -19,6 +20,9 @@ from understudy.process.code import SourceFile
 
 FILE_SETTINGS = {"files": "spark.files", "jars": "spark.jars", "archives": "spark.archives"}
 """Flags whose value is a list of files, and their Spark settings."""
+
+PYTHON_SETTINGS = ("spark.pyspark.driver.python", "spark.pyspark.python")
+"""Settings that name the interpreter of drivers, the first one first."""
 
 GIVEN_BYTES_MAX = 64 << 20
 """A larger file is not stored, as storing it needs as much memory. Most jars and tables are far
@@ -59,6 +63,34 @@ def resolved(
                 for path, alias, place in _items(flag, found[setting])
             )
     return found
+
+
+class PackedPython(NamedTuple):
+    """An interpreter in an archive that an application brings."""
+
+    archive: str
+    """The archive's path."""
+    program: str
+    """The interpreter's path in the archive."""
+    place: str
+    """The archive's name in the layout, if it is stored."""
+
+
+def packed_python(conf: Mapping[str, str]) -> PackedPython | None:
+    """Return the interpreter in an archive that processes are to have; None where none is asked.
+
+    It is named as `spark-submit` wants it: relative to the directory in which Spark unpacks an
+    archive of this host under its alias.
+    """
+    program = next((conf[key] for key in PYTHON_SETTINGS if conf.get(key)), "")
+    parts = PurePosixPath(program).parts
+    if program.startswith("/") or len(parts) < 2 or ".." in parts:
+        return None
+    for path, alias, place in _items("archives", conf.get(FILE_SETTINGS["archives"], "")):
+        here = path.strip().removeprefix("file://")
+        if (alias[1:] or here.rpartition("/")[2]) == parts[0] and "://" not in here:
+            return PackedPython(here, "/".join(parts[1:]), place)
+    return None
 
 
 def _local(conf: Mapping[str, str]) -> Iterator[tuple[str, Path, str]]:

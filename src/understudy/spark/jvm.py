@@ -26,9 +26,10 @@ from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
+from understudy.core.executors import OWN_PYTHON
 from understudy.errors import SessionLost, UnderstudyError
 from understudy.spark import properties
-from understudy.spark.addresses import advertised, on_this_host
+from understudy.spark.addresses import advertised, is_local, on_this_host
 from understudy.spark.class_data import Building, share
 from understudy.spark.java import VECTOR_MODULE, Java, find_java
 
@@ -118,12 +119,18 @@ def executor_python(conf: Mapping[str, str], environment: Mapping[str, str]) -> 
     """Return the Python of executors; None if Spark chooses.
 
     The user's setting comes first, with ``spark-submit``'s precedence, then this Python, if all
-    executors are on this host. Other hosts may not have it, and get Spark's default.
+    executors are on this host. Other hosts may not have it, and get Spark's default. Where this
+    Python is the application's own, ``PYSPARK_PYTHON`` says nothing of this host.
     """
-    given = conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
+    master, set_to = conf.get("spark.master", "local"), conf.get("spark.pyspark.python", "")
+    given = set_to or environment.get("PYSPARK_PYTHON")
+    # A setting beats the environment; but Spark does not unpack archives for a local master.
+    packed = is_local(master) and "/" in set_to and not set_to.startswith("/")
+    if environment.get(OWN_PYTHON) and (packed or not set_to) and on_this_host(master):
+        return sys.executable
     if given:
         return given
-    return sys.executable if on_this_host(conf.get("spark.master", "local")) else None
+    return sys.executable if on_this_host(master) else None
 
 
 def was_killed(process: subprocess.Popen[bytes]) -> bool:

@@ -7,15 +7,13 @@ The pool handles processes and their channels, and puts what leaders must know i
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import os
 import socket
 import sys
 import uuid
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,53 +24,25 @@ from understudy.config.configuration import learn_secrets
 from understudy.config.options import DRIVER_START
 from understudy.core import drivers
 from understudy.core.drivers import DriverState, Promote, Purpose, Retire, Seat, Start, Starts
+from understudy.core.executors import OWN_PYTHON
 from understudy.core.ids import process_name
-from understudy.errors import UnderstudyError
+from understudy.errors import EnvironmentFailed, UnderstudyError
 from understudy.model import Incarnation, JobStatus, SparkApplication, Term
 from understudy.process import channels, code, given_files, guardian
 from understudy.process.closing import Closing
+from understudy.process.environments import Ground
 from understudy.process.limits import Limit
 from understudy.process.processes import Death, Process, Processes, Spec
 from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
+from understudy.taskmanager.driver_counts import LOST, DriverCounts, DriverEnd
+from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
-
-
-class DriverEnd(enum.Enum):
-    """Why a driver ended; the value is the metrics' label."""
-
-    UNWANTED = "unwanted"
-    """Its application is no longer served, another one needs its place, or the TaskManager ends."""
-    RETIRED = "retired"
-    """Its TaskManager ended it after an attempt, as unfit for the next."""
-    DIED = "died"
-    NEVER_WARM = "never_warm"
-    """It died, or was killed, before its Spark session was ready."""
-
-
-@dataclass
-class DriverCounts:
-    """The drivers of one TaskManager, and the attempts in them."""
-
-    starts: int = 0
-    """Processes started."""
-    start_failures: int = 0
-    """Processes that failed to start or to become warm."""
-    ends: Counter[DriverEnd] = field(default_factory=Counter)
-    attempts: int = 0
-    """Attempts given to a driver."""
-    attempt_ends: Counter[str] = field(default_factory=Counter)
-    """Ended attempts by status in lower case, or ``lost`` if their driver died."""
-
 
 WORDS_MAX = 50
 """Starting drivers whose last lines are kept."""
-
-LOST = "lost"
-"""Label of an attempt whose driver died."""
-
 
 UNWANTED = "its application is not served here any more"
 NEEDED = "another application needs its place"
@@ -175,16 +145,20 @@ class Driver:
 
 @dataclass(eq=False)
 class Opening:
-    """A driver whose process is not started yet: its code is being laid out."""
+    """A driver whose process is not started yet: its code or its environment is not there."""
 
     incarnation: Incarnation
     slot: int | None
     prepare: Prepare
+    preparing: asyncio.Task[Ground] | None = None
+    """Set while its code is laid out, and its environment is built."""
 
     @property
     def seat(self) -> Seat:
         """Return it as the decisions see it."""
-        return Seat(self.incarnation, self.slot, DriverState.STARTING, self.prepare.purpose)
+        state = DriverState.STARTING
+        uses_cores = self.preparing is None
+        return Seat(self.incarnation, self.slot, state, self.prepare.purpose, uses_cores=uses_cores)
 
 
 def how_it_ended(death: Death) -> str:
@@ -211,14 +185,14 @@ class DriverPool:
         clock: Clock,
         outbox: Outbox,
         reporter: Reporter,
-        lay_out: Callable[[Prepare], Awaitable[str]],
+        grounds: Grounds,
     ) -> None:
         self._settings = settings
         self._processes = processes
         self._clock = clock
         self._outbox = outbox
         self._reporter = reporter
-        self._lay_out = lay_out
+        self._grounds = grounds
         self.counts = DriverCounts()
         self._drivers: dict[Incarnation, Driver] = {}
         self._openings: list[Opening] = []
@@ -260,7 +234,14 @@ class DriverPool:
         for one in self._drivers.values():
             if one.deploy is None and not self._serves(one):
                 self.retire(one, UNWANTED)
+        self._give_up_openings()
         self._changed.set()
+
+    def _give_up_openings(self) -> None:
+        """Stop what is prepared for drivers that nobody wants any more."""
+        for opening in self._openings:
+            if opening.preparing and not self._serves(opening):
+                opening.preparing.cancel()
 
     def until(self, deadline: float) -> None:
         """Let every driver's guardian kill it at ``deadline``, unless a later deadline arrives."""
@@ -325,6 +306,7 @@ class DriverPool:
     def kill_all(self, reason: str) -> None:
         """End every driver, and the attempts in them."""
         self._wanted = None
+        self._give_up_openings()
         with Closing("all drivers") as closing:
             for name, one in list(self._drivers.items()):
                 one.state, one.note = DriverState.ENDING, reason
@@ -342,6 +324,7 @@ class DriverPool:
             await self._changed.wait()
             self._changed.clear()
             self._arrange()
+            self._leave_grounds()
 
     def _all(self) -> list[Driver | Opening]:
         return [*self._drivers.values(), *self._openings]
@@ -368,6 +351,14 @@ class DriverPool:
                 case Start(slot, purpose):
                     self._open(prepares[purpose], slot)
 
+    def _leave_grounds(self) -> None:
+        """Let go of what applications stood on that are neither here nor wanted any more."""
+        wanted = {one.application_id for one in self._wanted or ()}
+        present = {one.prepare.application_id for one in self._all()}
+        for application in self._grounds.users - wanted - present:
+            self._grounds.users.discard(application)
+            self._spawn(self._grounds.leave(application))
+
     def _open(self, prepare: Prepare, slot: int | None) -> None:
         opening = Opening(Incarnation(uuid.uuid4().hex), slot, prepare)
         self._openings.append(opening)
@@ -379,20 +370,28 @@ class DriverPool:
             one = await self._start(opening)
             if not self._serves(one):
                 self.retire(one, UNWANTED)
+        except asyncio.CancelledError:
+            if self._serves(opening):
+                raise
+        except EnvironmentFailed as error:  # Another try would fail after the same time.
+            self._start_failed(
+                opening.seat, f"cannot be started: {error}", tries=drivers.FAILED_MAX
+            )
         except (OSError, UnderstudyError) as error:
-            self._start_failed(opening.seat, f"cannot be started: {error}", killed=False)
+            self._start_failed(opening.seat, f"cannot be started: {error}")
         finally:
             self._openings.remove(opening)
             self._changed.set()
 
     async def _start(self, opening: Opening) -> Driver:
         prepare, incarnation = opening.prepare, opening.incarnation
-        directory = await self._lay_out(prepare)
+        ground = await self._prepared(opening)
+        directory = ground.directory
         path = code.python_path(directory, prepare.artifacts) if directory else ()
         scratch = self._settings.scratch / incarnation
         mine, theirs = channels.pair()
         with theirs:
-            spec = self._spec(prepare, incarnation, path, scratch, theirs)
+            spec = self._spec(opening, ground.python, path, scratch, theirs)
             process = await self._processes.start(
                 spec, lambda text: self._printed(incarnation, text)
             )
@@ -423,6 +422,16 @@ class DriverPool:
         )
         return one
 
+    async def _prepared(self, opening: Opening) -> Ground:
+        """Return what the driver stands on; cancelled where nobody wants the driver any more."""
+        opening.preparing = asyncio.create_task(self._grounds.of(opening.prepare))
+        self._changed.set()  # Others may start meanwhile.
+        try:
+            return await opening.preparing
+        finally:
+            opening.preparing = None
+            self._changed.set()
+
     def _employ(self, opening: Opening, process: Process, link: Link[DriverMessage]) -> Driver:
         """Attend a driver whose process is started."""
         slot = opening.slot
@@ -436,24 +445,26 @@ class DriverPool:
 
     def _spec(
         self,
-        prepare: Prepare,
-        incarnation: Incarnation,
+        opening: Opening,
+        python: str,
         path: tuple[str, ...],
         scratch: Path,
         channel: socket.socket,
     ) -> Spec:
+        incarnation = opening.incarnation
         previous = os.environ.get("PYTHONPATH")
         entries = [*path, *([previous] if previous else [])]
-        cwd = prepare.profile.cwd
+        cwd = opening.prepare.profile.cwd
         return Spec(
             name=process_name("driver", incarnation),
             incarnation=incarnation,
-            argv=(sys.executable, "-P", "-m", "understudy.driver.driver_process"),
+            argv=(python, "-P", "-m", "understudy.driver.driver_process"),
             env={
                 **channels.child_environment(channel, incarnation),
                 channels.HEARTBEAT_S: str(self._settings.heartbeat_s),
                 "PYTHONPATH": os.pathsep.join(entries),
                 "PYTHONUNBUFFERED": "1",
+                **({OWN_PYTHON: "1"} if python != sys.executable else {}),
             },
             fds=(channel.fileno(),),
             start_s=self._settings.start_s,
@@ -534,7 +545,7 @@ class DriverPool:
             )
         self.report_drivers()
 
-    def _serves(self, one: Driver) -> bool:
+    def _serves(self, one: Driver | Opening) -> bool:
         """Return whether a driver has an application and profile that are wanted now."""
         return any(one.prepare.purpose == prepare.purpose for prepare in self._wanted or ())
 
@@ -613,14 +624,14 @@ class DriverPool:
             reason=reason,
         )
 
-    def _start_failed(self, seat: Seat, what: str, *, killed: bool) -> None:
+    def _start_failed(self, seat: Seat, what: str, *, killed: bool = False, tries: int = 1) -> None:
         purpose = seat.purpose
         self.counts.start_failures += 1
         starts = self._starts.get(purpose, Starts())
         starts = (
             replace(starts, killed=starts.killed + 1)
             if killed
-            else replace(starts, failed=starts.failed + 1)
+            else replace(starts, failed=starts.failed + tries)
         )
         words = "\n".join(self._last_words.get(seat.driver, [])[-8:])
         _log.warning("a driver %s; it printed last: %s", what, words)

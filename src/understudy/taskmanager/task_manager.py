@@ -19,15 +19,17 @@ from understudy.core.drivers import DriverState
 from understudy.errors import UnreachableError
 from understudy.ha.storage import BlockingStorage
 from understudy.model import Incarnation, JobId, LeaderRecord, Term
-from understudy.process import code
 from understudy.process.closing import Closing
+from understudy.process.environments import ONE_INTERPRETER, Interpreters
 from understudy.process.processes import Processes
 from understudy.process.reporter import Reporter
 from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
-from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage, Prepare
-from understudy.taskmanager.driver_pool import CLOSING, DriverCounts, DriverPool, PoolSettings
+from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage
+from understudy.taskmanager.driver_counts import DriverCounts
+from understudy.taskmanager.driver_pool import CLOSING, DriverPool, PoolSettings
+from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
 RECONNECT_S = 0.5
@@ -90,6 +92,8 @@ class TaskManagerContext:
     reporter: Reporter
     leaders: Callable[[], AsyncIterator[LeaderRecord | None]]
     """Yields each change of the leader."""
+    interpreters: Interpreters = ONE_INTERPRETER
+    """Where the Python of applications comes from."""
 
 
 class TaskManager:
@@ -101,20 +105,20 @@ class TaskManager:
         self._me = me
         self._settings = settings
         self._network = context.network
-        self._storage = context.storage
         self._clock = context.clock
         self._guardian = context.guardian
         self._leaders = context.leaders
         self.leader: LeaderRecord | None = None
         """Who serves, as last retrieved."""
         self._outbox = Outbox()
+        self._grounds = Grounds(context.storage, settings.cluster, context.interpreters)
         self._pool = DriverPool(
             settings.pool,
             context.processes,
             context.clock,
             self._outbox,
             context.reporter,
-            self._lay_out,
+            self._grounds,
         )
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
@@ -154,6 +158,8 @@ class TaskManager:
                     self._pool.kill_all(CLOSING)
                 with closing.step("the death of its drivers"):
                     await self._pool.emptied()
+                with closing.step("its Python environments"):
+                    await self._grounds.close()
         raise AssertionError("unreachable: the tasks run for ever")
 
     # --- the leader -------------------------------------------------------------------------------
@@ -364,19 +370,6 @@ class TaskManager:
                 job_id=job_id, attempt=attempt, reason="it does not run here", ran_s=0.0
             )
         )
-
-    async def _lay_out(self, prepare: Prepare) -> str:
-        """Unpack the application's code on this host; return its directory, empty without code."""
-        if not prepare.artifacts:
-            return ""
-        directory = await asyncio.to_thread(
-            code.lay_out,
-            self._storage,
-            self._settings.cluster,
-            prepare.directory,
-            prepare.artifacts,
-        )
-        return str(directory)
 
 
 def _is_same(leader: LeaderRecord, other: LeaderRecord | None) -> bool:

@@ -93,6 +93,8 @@ def _lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     if plan.get("py-files"):
         found.append(("--py-files", _some(plan["py-files"])))
+    if plan.get("requirements"):
+        found.append(("requirements", plan["requirements"]))
     if "python" in plan:
         spark = f", PySpark {plan['pyspark']}" if "pyspark" in plan else ", without Spark"
         found.append(("python", f"{plan['python']} ({plan['python-version']}{spark})"))

@@ -216,6 +216,7 @@ def _refuse_with_resume(said: SparkSubmit, restore: Restore, given: dict[str, ob
         "--claim-mode": restore.claim,
         "--name": said.name,
         "--py-files": said.py_files,
+        "--requirements": said.requirements,
         **{f"{key} (--conf or its own flag)": True for key in said.conf},
     }
     if named := [name for name, value in given.items() if value]:
@@ -354,7 +355,8 @@ def _check_without_application(
         raise UsageError(
             f"with {options.HA_TYPE.key} NONE there is one JobManager: give it the application"
         )
-    if rerun or restore.paths or said.name or said.py_files or said.conf:
+    given = (said.name, said.py_files, said.conf, said.requirements)
+    if rerun or restore.paths or any(given):
         raise UsageError(
             "--rerun, --from-savepoint and spark-submit's flags are about an application: give "
             "APP, or leave them to the JobManager that brings it"

@@ -123,6 +123,7 @@ def _entry(spec: ApplicationSpec) -> dict[str, Any]:
         "arguments": list(spec.args),
         "modules": [name.removeprefix("app/") for name in files if name.startswith("app/")],
         "py-files": list(spec.py_files),
+        "requirements": spec.requirements,
     }
 
 

@@ -11,7 +11,6 @@ import functools
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 from understudy.api import endpoint
@@ -22,7 +21,7 @@ from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_t
 from understudy.cli.launch.standalone import bind_rest, standing_alone
 from understudy.cli.launch.story import reason_of
 from understudy.cli.launch.submitting import submission_of
-from understudy.cli.launch.worker import Parts, main
+from understudy.cli.launch.worker import Parts, environments_of, main, running
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
@@ -33,6 +32,7 @@ from understudy.jobmanager.retention import read_tombstone
 from understudy.jobmanager.surroundings import RunEnd, Surroundings
 from understudy.model import LeaderRecord, RunId
 from understudy.process import channels
+from understudy.process.environments import Environments
 from understudy.process.limits import Limit
 from understudy.rpc.gateway import Network
 from understudy.rpc.messages import LinkMessage
@@ -77,16 +77,20 @@ async def _run_jobmanager(parts: Parts) -> int:
         main_changed,
         Limit.of(parts.configuration, options.MAIN_MEMORY, options.MAIN_PROCESSES),
     )
-    manager = _job_manager(parts, me, mains, network)
+    environments = environments_of(parts)
+    manager = _job_manager(parts, me, mains, network, environments)
     serving = endpoint.served_once_asked(
         listening,
         "understudy.api.rest",
         lambda rest: rest.serving(manager, listening, security),
     )
     try:
-        async with serving, _running(mains.run()):
+        async with serving, running(mains.run()):
             parts.reporter.event("jobmanager-started", **identity)
-            ended = await manager.run()
+            try:
+                ended = await manager.run()
+            finally:
+                await environments.close()
             await _report_end(parts, ended)
     except asyncio.CancelledError:
         parts.guardian.released()
@@ -114,7 +118,11 @@ def _leader_record(parts: Parts, rest_url: str, rpc_address: str) -> LeaderRecor
 
 
 def _job_manager(
-    parts: Parts, me: LeaderRecord, mains: WarmMainProcesses, network: Network[LinkMessage]
+    parts: Parts,
+    me: LeaderRecord,
+    mains: WarmMainProcesses,
+    network: Network[LinkMessage],
+    environments: Environments,
 ) -> JobManager:
     spec, configuration = parts.spec, parts.configuration
     around = Surroundings(
@@ -129,6 +137,7 @@ def _job_manager(
         parts.clock,
         random.Random(),  # noqa: S311 -- jitter, not secrets
         functools.partial(_report_end, parts),
+        environments,
     )
     binding = Binding(
         RunId(spec.run_id) if spec.run_id else None,
@@ -173,17 +182,6 @@ async def _report_end(parts: Parts, ended: RunEnd) -> None:
         failure=reason,
         jobs=jobs,
     )
-
-
-@contextlib.asynccontextmanager
-async def _running(work: Awaitable[None]) -> AsyncIterator[None]:
-    """Run a task during the block, and cancel it at the end."""
-    task = asyncio.ensure_future(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 if __name__ == "__main__":

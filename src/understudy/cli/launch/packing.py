@@ -17,7 +17,7 @@ from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.errors import UsageError
 from understudy.model import MODULE
-from understudy.process import archives, notebooks
+from understudy.process import archives, notebooks, requirements
 from understudy.process.code import SourceFile
 from understudy.process.given_files import FILE_SETTINGS
 
@@ -82,6 +82,8 @@ def request_of(
         **configuration.passed_on("spark."),
         **found.conf,
     }
+    for file in requirements.given(spec.requirements, ""):
+        settings[options.PYTHON_REQUIREMENTS.key] = file.read().decode()
     body = {
         "entryClass": found.entry,
         "programArgsList": list(spec.args),

@@ -63,6 +63,8 @@ def print_resume(plan: ClusterPlan, story: Story, *, began: bool) -> None:
             command += ["--conf", f"{key}={value}"]
         if spec.py_files:
             command += ["--py-files", ",".join(spec.py_files)]
+        if spec.requirements:
+            command += ["--requirements", spec.requirements]
         if spec.overruled:
             command += ["--as", spec.runs_as.value]
         if spec.python:

@@ -1,4 +1,7 @@
-"""spark-submit's flags, declared once for all commands that take an application."""
+"""spark-submit's flags, declared once for all commands that take an application.
+
+With ``--requirements``, which belongs beside ``--py-files`` and ``--archives``.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,8 @@ OTHERS = {
     "properties-file": "A file of Spark settings.",
 }
 
+REQUIREMENTS_HELP = "A requirements file: APP and its drivers run in an environment that has them."
+
 WITHOUT_MEANING = {
     "class": "applications are Python",
     "deploy-mode": ELSEWHERE,
@@ -60,11 +65,13 @@ class SparkSubmit:
         name: the application's name, None if not given.
         py_files: absolute paths.
         conf: Spark's settings.
+        requirements: the absolute path of the requirements file; empty if not given.
     """
 
     name: str | None
     py_files: tuple[str, ...]
     conf: Mapping[str, str]
+    requirements: str = ""
 
 
 def takes_spark_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -95,6 +102,7 @@ def _flags() -> Iterator[inspect.Parameter]:
     yield _flag("conf", list[str], "--conf", "-c", metavar="KEY=VALUE", help="Sets KEY.")
     for name, meaning in OTHERS.items():
         yield _flag(name, str, f"--{name}", help=meaning)
+    yield _flag("requirements", str, "--requirements", metavar="FILE", help=REQUIREMENTS_HELP)
     for name, setting in {**SETTINGS, **FILE_SETTINGS}.items():
         yield _flag(name, str, f"--{name}", help=f"Sets {setting}.")
     for name in WITHOUT_MEANING:
@@ -119,7 +127,10 @@ def _said(given: Mapping[str, Any]) -> SparkSubmit:
             raise UsageError(f"{shown} has no meaning here: {reason}")
     py_files = (str(Path(path).absolute()) for path in said.get("py-files", "").split(",") if path)
     conf = spark_conf(said, said.get("conf", ()), said.get("properties-file"))
-    return SparkSubmit(said.get("name"), tuple(py_files), conf)
+    file = said.get("requirements")
+    return SparkSubmit(
+        said.get("name"), tuple(py_files), conf, str(Path(file).absolute()) if file else ""
+    )
 
 
 def spark_conf(

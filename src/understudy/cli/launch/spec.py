@@ -58,6 +58,10 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     """A person said how it runs."""
     adopted: tuple[str, ...] = ()
     """Keys of ``conf`` whose values the script itself writes down."""
+    requirements: str = ""
+    """The absolute path of its requirements file."""
+    requirements_text: str = ""
+    """Its requirements, where they were given as text."""
 
 
 def check_handed_on(
@@ -84,6 +88,7 @@ def _pieces(application: ApplicationSpec) -> Iterator[tuple[str, str]]:
     yield "the current directory", application.cwd
     yield from ((f"argument {n}", text) for n, text in enumerate(application.args, start=1))
     yield from (("--py-files", text) for text in application.py_files)
+    yield "--requirements", application.requirements
     yield from (("a key of --conf", key) for key in application.conf)
     yield from application.conf.items()
 

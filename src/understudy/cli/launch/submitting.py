@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,12 +18,16 @@ from understudy.core.converted import builder_settings, imports_understudy, modu
 from understudy.core.matching import NAME_BYTES_MAX, is_application_name
 from understudy.errors import UsageError
 from understudy.jobmanager.submission import Submission
-from understudy.process import code, given_files
+from understudy.process import code, given_files, requirements
 from understudy.process.code import SourceFile
 from understudy.process.reporter import printable
 
 if TYPE_CHECKING:
     from understudy.cli.launch.spark_submit import SparkSubmit
+
+
+VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+"""Variables that name what the settings `given_files.PYTHON_SETTINGS` name."""
 
 
 class Typed(NamedTuple):
@@ -44,7 +49,7 @@ def application_spec(
     app = typed.app if typed.is_module else full_name(typed.app)
     entry = entry_point(app, cwd, is_module=typed.is_module)
     check(entry)
-    settings = dict(said.conf)
+    settings = {**said.conf, **_packed_python(said.conf)}
     title = _checked_title(said.name or settings.get("spark.app.name") or entry.title)
     settings["spark.app.name"] = title
     learn_secrets(settings, configuration.get(options.REDACTED_KEYS))
@@ -57,7 +62,13 @@ def application_spec(
         settings,
         is_module=typed.is_module,
         python=typed.python,
+        requirements=said.requirements,
+        requirements_text=""
+        if said.requirements
+        else configuration.find(options.PYTHON_REQUIREMENTS) or "",
     )
+    has_requirements = bool(spec.requirements or spec.requirements_text)
+    requirements.check_one_python(settings, has_requirements=has_requirements)
     files = source_files(spec)  # Refuse now files that could not be stored later.
     found = typed.runs_as or _runs_as(entry, files)
     if found is RunsAs.JOB and entry.begins:
@@ -144,4 +155,22 @@ def _entry_of(spec: ApplicationSpec) -> EntryPoint:
 
 
 def _given(spec: ApplicationSpec) -> list[SourceFile]:
-    return [*code.py_files(spec.py_files), *given_files.gathered(spec.conf)]
+    return [
+        *code.py_files(spec.py_files),
+        *given_files.gathered(spec.conf),
+        *requirements.given(spec.requirements, spec.requirements_text),
+    ]
+
+
+def _packed_python(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return settings that name an interpreter in an archive as this command's environment does.
+
+    As with ``spark-submit --archives env.tar.gz#env`` and ``PYSPARK_PYTHON=./env/bin/python``. The
+    processes of a cluster, which may have been started elsewhere, know it as a setting.
+    """
+    keys = given_files.PYTHON_SETTINGS
+    if any(conf.get(key) for key in keys):
+        return {}
+    named = {key: os.environ.get(name, "") for key, name in zip(keys, VARIABLES, strict=True)}
+    named = {key: value for key, value in named.items() if value}
+    return named if given_files.packed_python({**conf, **named}) else {}

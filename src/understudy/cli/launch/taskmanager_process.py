@@ -16,7 +16,7 @@ from pathlib import Path
 from understudy.api.endpoint import served_once_asked
 from understudy.api.metrics_endpoint import Endpoint, bind
 from understudy.cli.launch.securing import network_of
-from understudy.cli.launch.worker import Parts, main
+from understudy.cli.launch.worker import Parts, environments_of, main, running
 from understudy.config import Configuration, options
 from understudy.config.configuration import cache_home
 from understudy.core.lease import Timing
@@ -66,6 +66,8 @@ async def run(parts: Parts) -> int:
         configuration, spec.cluster_id, channels.link_codec, is_jobmanager=False
     )
 
+    environments = environments_of(parts)
+
     def leaders() -> AsyncIterator[LeaderRecord | None]:
         return retrieve(parts.services.register, parts.clock, lease_s)
 
@@ -80,6 +82,7 @@ async def run(parts: Parts) -> int:
             parts.guardian,
             parts.reporter,
             leaders,
+            environments,
         ),
     )
     parts.reporter.event(
@@ -90,7 +93,7 @@ async def run(parts: Parts) -> int:
         rest=None,
         metrics=me.metrics or None,
     )
-    async with _scraped(manager, parts, endpoint):
+    async with _scraped(manager, parts, endpoint), running(environments.sweep()):
         try:
             await manager.run()
         finally:

@@ -7,12 +7,13 @@ processes are ended and reaped, its locks and leases released, and no data is de
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from understudy.cli.launch.compose import (
     open_services,
     prove_locks,
     prove_storage,
+    scratch_base,
 )
 from understudy.cli.launch.notify import NoNotifier, Notifier, notifier
 from understudy.cli.launch.sentences import describe_own
@@ -36,6 +38,7 @@ from understudy.errors import UnderstudyError
 from understudy.ha.register import Releasable
 from understudy.ha.services import HighAvailabilityServices
 from understudy.process.closing import Closing
+from understudy.process.environments import Environments, EnvironmentSettings
 from understudy.process.liveness_lock import LivenessLocks, NoLocks
 from understudy.process.printed import is_terminal
 from understudy.process.processes import GuardedProcesses
@@ -64,6 +67,29 @@ class Parts:
     reporter: Reporter
     posts: Notifier | NoNotifier
     clock: SystemClock
+
+
+@contextlib.asynccontextmanager
+async def running(work: Awaitable[None]) -> AsyncIterator[None]:
+    """Run a task during the block, and cancel it at the end."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def environments_of(parts: Parts) -> Environments:
+    """Return the Python environments of applications on this host."""
+    configuration = parts.configuration
+    settings = EnvironmentSettings(
+        Path(scratch_base(configuration)) / "environments",
+        configuration.find(options.FIND_LINKS) or (),
+        configuration.get(options.NO_INDEX),
+        configuration.get(options.ENVIRONMENT_TIMEOUT),
+    )
+    return Environments(settings, parts.processes, parts.clock)
 
 
 Role = Callable[[Parts], Awaitable[int]]

@@ -17,6 +17,7 @@ from understudy.config.options import (
     machines,
     metrics,
     processes,
+    python,
     security,
 )
 from understudy.config.options.artifacts import *
@@ -28,6 +29,7 @@ from understudy.config.options.jobs import *
 from understudy.config.options.machines import *
 from understudy.config.options.metrics import *
 from understudy.config.options.processes import *
+from understudy.config.options.python import *
 from understudy.config.options.security import *
 
 OPTIONS: tuple[Option[object], ...] = tuple(
@@ -38,6 +40,7 @@ OPTIONS: tuple[Option[object], ...] = tuple(
         checkpointing,
         cleanup,
         processes,
+        python,
         machines,
         endpoints,
         artifacts,
@@ -57,6 +60,6 @@ OF_APPLICATIONS: frozenset[str] = frozenset(
     for subject in (jobs, checkpointing)
     for value in vars(subject).values()
     if isinstance(value, Option)
-) - {checkpointing.SAVEPOINT_ALLOWED_DIRS.key}
+) - {checkpointing.SAVEPOINT_ALLOWED_DIRS.key} | {python.PYTHON_REQUIREMENTS.key}
 """Keys that an application may bring to a cluster that runs already; all others are the
 cluster's."""

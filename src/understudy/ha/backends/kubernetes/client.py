@@ -188,7 +188,7 @@ class Client:
     async def watch(
         self, kind: Resource, query: Mapping[str, str], version: str
     ) -> AsyncIterator[tuple[str, Json]]:
-        """Yield type and object of each change after a version, until the server ends the watch.
+        """Yield type and metadata of each change after a version, until the server ends the watch.
 
         Raises `Outdated` if the version is too old, ``TimeoutError`` if the watch is silent for
         longer than the server may be.
@@ -199,14 +199,14 @@ class Client:
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
         }
-        request = ApiRequest("watch", kind, query=asked)
+        request = ApiRequest("watch", kind, query=asked, metadata_only=True)
         timeout = httpx.Timeout(CONNECT_S, read=self._limits.inactivity_s)
         try:
             async with self._watches.stream(
                 "GET",
                 self._path(request),
                 params=asked,
-                headers=self._headers(),
+                headers={**self._headers(), "accept": request.accept},
                 timeout=timeout,
                 extensions=self._extensions,
             ) as response:

@@ -40,7 +40,7 @@ from understudy.ha.backends.kubernetes.client import (
     RequestLimits,
     Traffic,
 )
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, Resource
+from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE, Resource
 from understudy.ha.backends.kubernetes.leader_view import view_of
 from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
 from understudy.ha.backends.kubernetes.objects import (
@@ -52,8 +52,8 @@ from understudy.ha.backends.kubernetes.objects import (
     Stored,
 )
 from understudy.ha.backends.kubernetes.refusals import Contested, NotThere
-from understudy.ha.backends.kubernetes.watch import Watch
-from understudy.ha.register import Conflict, Entry, Release
+from understudy.ha.backends.kubernetes.watch import Change, Watch
+from understudy.ha.register import Conflict, Entry, Pushed, Release
 
 LEADER = "leader"
 """The key of the leader's record."""
@@ -149,6 +149,8 @@ class KubernetesRegister:
         """Rights that we lacked when we asked last."""
         self._known: dict[str, Stored] = {}
         """Objects as seen last, without values, by name."""
+        self._seen_at: dict[str, int] = {}
+        """The latest ``resourceVersion`` of each object that was read, written or told here."""
         self._here: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = (
             weakref.WeakKeyDictionary()
         )
@@ -204,14 +206,17 @@ class KubernetesRegister:
         await self._remove_orphans(parts, {one.name: one for one in stored})
         return sorted(key for one in stored for key in one.slots if key.startswith(prefix))
 
-    async def changes(self, key: str) -> AsyncIterator[None]:
-        """Wake by a watch of the object's kind, which all followers in this process share."""
+    async def changes(self, key: str) -> AsyncIterator[Pushed | None]:
+        """Wake by a watch of the object, which all followers in this process share.
+
+        A change of the Lease has the leader's record with it: a follower need not read the Lease at
+        each renewal.
+        """
         place = self._place(key)
-        with self._watch(place).following(place.name) as bell:
+        with self._watch(place).following() as bell:
+            yield None
             while True:
-                bell.clear()
-                yield
-                await bell.wait()
+                yield self._pushed(place, key, await bell.rung())
 
     # --- what else the house may ask -------------------------------------------------------------
 
@@ -268,6 +273,7 @@ class KubernetesRegister:
         if found is None:
             self._known.pop(place.name, None)
             return None
+        self._saw(place, found["metadata"]["resourceVersion"])
         stored = place.layout.read(found, self._where(place))
         self._known[place.name] = stored.without_values()
         return stored
@@ -277,6 +283,40 @@ class KubernetesRegister:
         if found is None:
             return None
         return objects.part_value(found, f"ConfigMap {self._access.namespace}/{name}")
+
+    def _pushed(self, place: _ObjectPlace, key: str, change: Change | None) -> Pushed | None:
+        """Return the entry that a change has with it; None if it has to be read."""
+        if change is None or place.kind is not LEASE:
+            return None
+        try:
+            stored = place.layout.read(change.found, self._where(place))
+        except CorruptDataError:
+            return None  # `load` reports it.
+        if not self._is_news(stored):
+            return None
+        self._saw(place, stored.resource_version)
+        if change.is_gone:
+            self._known.pop(place.name, None)
+            return Pushed(None)
+        self._known[place.name] = stored.without_values()
+        slot = stored.slots.get(key)
+        if slot is None:
+            return Pushed(None)
+        if slot.value is None:
+            return None
+        return Pushed(Entry(slot.value, slot.version, self._where(place)))
+
+    def _is_news(self, stored: Stored) -> bool:
+        """Return whether a watch tells nothing older than what was read or written here.
+
+        Since Kubernetes 1.35 versions are promised to be numbers that grow; before, they were.
+        """
+        told = stored.resource_version
+        return told.isdecimal() and int(told) >= self._seen_at.get(stored.name, 0)
+
+    def _saw(self, place: _ObjectPlace, version: str) -> None:
+        if version.isdecimal():
+            self._seen_at[place.name] = max(self._seen_at.get(place.name, 0), int(version))
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -329,6 +369,7 @@ class KubernetesRegister:
         if slots:
             assert answer is not None
             metadata = answer["metadata"]
+            self._saw(place, metadata["resourceVersion"])
             self._known[place.name] = Stored(
                 place.name, metadata["uid"], metadata["resourceVersion"], slots
             ).without_values()
@@ -450,16 +491,11 @@ class KubernetesRegister:
         return self._here_now().turns.setdefault(place.name, asyncio.Lock())
 
     def _watch(self, place: _ObjectPlace) -> Watch:
-        """Return the watch that has a place's object: one of the Lease, and one of all the rest."""
         here = self._here_now()
-        if place.kind.plural not in here.watches:
-            query = (
-                self._labelled(**{"configmap-type": HA})
-                if place.kind is CONFIG_MAP
-                else {"fieldSelector": f"metadata.name={place.name}"}
-            )
-            here.watches[place.kind.plural] = Watch(here.client, place.kind, query)
-        return here.watches[place.kind.plural]
+        if place.name not in here.watches:
+            query = {"fieldSelector": f"metadata.name={place.name}"}
+            here.watches[place.name] = Watch(here.client, place.kind, query)
+        return here.watches[place.name]
 
     # --- the death of this process ---------------------------------------------------------------
 

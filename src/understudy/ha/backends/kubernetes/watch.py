@@ -1,9 +1,11 @@
-"""One watch for all followers in a process of objects of one kind: list, then watch, for ever.
+"""One watch for all followers in a process of one object: list, then watch, for ever.
 
 What other clients get wrong is done here: a version that is too old (410) leads to a new list, and
 so do watches that close early again and again, as some servers do in place of 410; a watch that is
 alive and silent is dropped after the time in which the server must have sent a bookmark. After each
 list all followers are woken, so that no change is missed between two watches.
+
+Only metadata is asked for: an object of a mebibyte is not sent to all who want to know of a change.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from understudy.ha.backends.kubernetes.client import Client, Json
 from understudy.ha.backends.kubernetes.kinds import Resource
@@ -30,14 +33,41 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Change:
+    """An object's metadata after a change."""
+
+    found: Json
+    is_gone: bool
+
+
+class ChangeBell:
+    """Wakes one follower; has the object that came with the last change."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._news: Change | None = None
+
+    def ring(self, news: Change | None) -> None:
+        """Wake the follower; None: something may have changed."""
+        self._news = news
+        self._event.set()
+
+    async def rung(self) -> Change | None:
+        """Return what the last change was, once there was one."""
+        await self._event.wait()
+        self._event.clear()
+        return self._news
+
+
 class Watch:
-    """Wakes followers of objects by name; runs while there is one."""
+    """Wakes followers of one object; runs while there is one."""
 
     def __init__(self, client: Client, kind: Resource, query: Mapping[str, str]) -> None:
         self._client = client
         self._kind = kind
         self._query = query
-        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._bells: set[ChangeBell] = set()
         self._task: asyncio.Task[None] | None = None
         self._version = ""
         """Where the next watch begins; empty: list first."""
@@ -45,22 +75,17 @@ class Watch:
         self.events = 0
 
     @contextlib.contextmanager
-    def following(self, name: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set at each change of the object, and whenever one may be missed.
-
-        The block's caller clears it.
-        """
-        bell = asyncio.Event()
-        self._bells.setdefault(name, set()).add(bell)
+    def following(self) -> Iterator[ChangeBell]:
+        """Yield a bell that rings at each change, and whenever one may have been missed."""
+        bell = ChangeBell()
+        self._bells.add(bell)
         if self._task is None:
             self._version = ""
             self._task = asyncio.ensure_future(self._run())
         try:
             yield bell
         finally:
-            self._bells[name].discard(bell)
-            if not self._bells[name]:
-                del self._bells[name]
+            self._bells.discard(bell)
             if not self._bells:
                 self._task.cancel()
                 self._task = None
@@ -105,16 +130,13 @@ class Watch:
         async for kind, found in self._client.watch(self._kind, self._query, self._version):
             metadata: Json = found.get("metadata") or {}
             self._version = str(metadata.get("resourceVersion") or self._version)
-            if kind == "BOOKMARK":
-                continue
-            self.events += 1
-            for bell in self._bells.get(str(metadata.get("name", "")), ()):
-                bell.set()
+            if kind != "BOOKMARK":
+                self.events += 1
+                self._ring_all(Change(found, is_gone=kind == "DELETED"))
 
-    def _ring_all(self) -> None:
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.set()
+    def _ring_all(self, news: Change | None = None) -> None:
+        for bell in self._bells:
+            bell.ring(news)
 
 
 def _pause_s(failures: int) -> float:
