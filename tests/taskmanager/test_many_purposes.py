@@ -289,3 +289,18 @@ def test_a_spare_takes_the_slot_of_a_driver_whose_attempt_has_ended() -> None:
         task.cancel()
 
     run_virtual(main())
+
+
+def test_a_driver_that_is_ending_keeps_its_slot_for_its_last_report() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(1, 1)
+        task = serving(pool)
+        await pool.keeps("red", "red")
+        first, spare = pool.drivers()
+        first.state = DriverState.ENDING
+
+        assert pool.has_slot(spare)
+        assert (1, 1) == (spare.slot, first.slot)
+        task.cancel()
+
+    run_virtual(main())
