@@ -24,7 +24,14 @@ from understudy.ha.artifact_store import ReceivedFile
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.jobmanager import one_job
-from understudy.model import ApplicationId, ApplicationRecord, Artifact, JobId, Pointer
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationId,
+    ApplicationRecord,
+    Artifact,
+    JobId,
+    Pointer,
+)
 from understudy.process import requirements
 from understudy.rpc.messages import Submit
 
@@ -337,6 +344,23 @@ def test_without_a_job_for_long_who_can_ask_again_is_asked_to_and_else_nothing_i
         return answer.status_code, len(leader.dispatcher.applications)
 
     assert (code, left) == told(story)
+
+
+def test_one_that_could_not_be_cancelled_is_not_said_to_be() -> None:
+    async def story(leader: Led) -> Any:
+        async def slowly(body: ApplicationDocument) -> ApplicationRecord:
+            await asyncio.Future()
+            raise AssertionError
+
+        leader.manager.around.services.applications.record = slowly  # type: ignore[method-assign]
+        answer = await (await asked(leader, CONVERTED, {}))
+        return answer.status_code, answer.json()["errors"][0], [*leader.dispatcher.applications]
+
+    code, message, (left,) = told(story)
+
+    assert 408 == code
+    assert "was cancelled" not in message
+    assert f"/applications/{left}/cancel" in message
 
 
 def test_the_same_artifact_may_not_be_run_in_both_ways_under_one_id() -> None:

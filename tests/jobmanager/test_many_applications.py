@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.ha import ground
 from tests.jobmanager.test_dispatcher import DAMAGED, STAYS, Grant, binding
 from tests.support.faulty_register import Durable
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.core.ids import application_id
 from understudy.errors import ConfigurationError, LeadershipLost, SubmissionError
 from understudy.ha import layout
@@ -35,6 +35,7 @@ from understudy.model import (
     Segment,
 )
 from understudy.process import code
+from understudy.process.processes import Death
 
 RUNS = ("one", "two", "three")
 FLIGHTS = Submission("flights", "app.py", "/app.py", (), "", ())
@@ -418,6 +419,59 @@ def test_a_submission_that_fails_harms_nobody_and_is_told_to_who_asked() -> None
 
         assert ["one"] == executed(grant)
         assert not leading.done()
+        leading.cancel()
+
+    run_virtual(main())
+
+
+class Killed:
+    """A process of ``main`` that is killed as soon as it executes."""
+
+    def __init__(self) -> None:
+        self.process = self.link = self
+        self.death = asyncio.get_running_loop().create_future()
+
+    def listen(self, output: Any) -> None:
+        """Print nothing."""
+
+    def send(self, *_: Any) -> None:
+        """Take what it is to execute, and die."""
+        self.death.set_result(Death(-9, 9, virtual_clock().now(), "ended"))
+
+    async def receive(self) -> None:
+        """Say nothing."""
+
+    def kill(self, reason: str) -> None:
+        """Be dead."""
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def test_while_one_pauses_after_the_loss_of_its_process_another_executes_main() -> None:
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one", "two")
+        settings = {**STAYS, "jobmanager.application-process.max": "1"}
+        grant = Grant(durable, 2, binding(), settings)
+        take, taken = grant.mains.take, []
+
+        async def first_is_killed(python: str) -> Any:
+            taken.append(python)
+            return Killed() if len(taken) == 1 else await take(python)
+
+        grant.mains.take = first_is_killed  # type: ignore[method-assign]
+        leading = await led(grant)
+        await asyncio.sleep(10)
+        waits = {
+            linked.run_id: linked.application.waits
+            for linked in grant.dispatcher.applications.values()
+            if linked.application
+        }
+
+        assert 2 == len(taken)
+        assert "" == waits[RunId("two")], "it has the only place by now"
+        assert "(place 1 of 1)" in waits[RunId("one")], "it waits for its next process"
         leading.cancel()
 
     run_virtual(main())
