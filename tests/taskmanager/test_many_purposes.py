@@ -11,6 +11,7 @@ import pytest
 from tests.ha.ground import RUN
 from tests.support.virtual_time import run_virtual, virtual_clock
 from tests.taskmanager.test_driver_pool import SETTINGS, FakeProcess, Told, deploy, grounds
+from understudy.core.drivers import DriverState
 from understudy.errors import EnvironmentFailed, StorageError
 from understudy.model import ApplicationId, Incarnation, SessionProfile
 from understudy.process.environments import ONE_INTERPRETER, Interpreters, OneInterpreter
