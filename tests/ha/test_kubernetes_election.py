@@ -304,7 +304,7 @@ def test_a_follower_sees_each_leader_though_its_watch_is_silent(fake_api: FakeAp
             seen: list[str] = []
 
             async def follow() -> None:
-                register = register_on(fake_api, limits=RequestLimits(inactivity_s=0.3))
+                register = register_on(fake_api, limits=RequestLimits(leader_silence_s=0.3))
                 async for leader in retrieve(register, SystemClock(), LONG.lease_s):
                     seen.append(leader.name if leader else "")
 

@@ -27,12 +27,12 @@ from typing import Any
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration
-from understudy.config import options as common
 from understudy.errors import CorruptDataError, TooLargeError
 from understudy.ha.backends.kubernetes import objects, options, rights
 from understudy.ha.backends.kubernetes import release as kubernetes_release
 from understudy.ha.backends.kubernetes.access import Access, find_access
 from understudy.ha.backends.kubernetes.client import (
+    SILENCE_S,
     ApiRequest,
     Client,
     Json,
@@ -51,7 +51,7 @@ from understudy.ha.backends.kubernetes.objects import (
     Slot,
     Stored,
 )
-from understudy.ha.backends.kubernetes.refusals import Contested, NotThere
+from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, NotThere
 from understudy.ha.backends.kubernetes.watch import Change, Watch
 from understudy.ha.register import Conflict, Entry, Pushed, Release
 
@@ -90,15 +90,19 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> KubernetesReg
         configuration.find(options.K8S_CONTEXT),
         configuration.find(options.K8S_NAMESPACE),
     )
-    deadline_s = configuration.find(options.K8S_RENEW_DEADLINE)
-    if deadline_s is None:
-        deadline_s = configuration.get(common.RENEW_DEADLINE)
+    lease_s = options.period(configuration, options.K8S_LEASE_DURATION)
+    deadline_s = options.period(configuration, options.K8S_RENEW_DEADLINE)
+    limits = RequestLimits(
+        common_s=COMMON_S,
+        renewal_s=min(COMMON_S, deadline_s * RENEWAL_SHARE),
+        leader_silence_s=min(SILENCE_S, lease_s),
+    )
     return KubernetesRegister(
         cluster_id,
         access,
         name=configuration.find(options.K8S_CLUSTER_ID) or object_name(cluster_id),
         lock=configuration.get(options.K8S_LOCK),
-        limits=RequestLimits(COMMON_S, min(COMMON_S, deadline_s * RENEWAL_SHARE)),
+        limits=limits,
     )
 
 
@@ -156,8 +160,8 @@ class KubernetesRegister:
         )
         self._clock = SystemClock()
         self._notify: Callable[[Release], None] | None = None
-        self._held = ""
-        """The holder in the leader's record that this process has written last."""
+        self._held = ("", "")
+        """Holder and token of the last release that the guardian was told of."""
 
     # --- the register ----------------------------------------------------------------------------
 
@@ -230,7 +234,12 @@ class KubernetesRegister:
             **self._manifest(self._cluster, f"{self._name}-proof-{uuid.uuid4().hex[:12]}"),
             "data": {},
         }
-        await client.send(ApiRequest("create", CONFIG_MAP, query={"dryRun": "All"}, body=trial))
+        try:
+            await client.send(ApiRequest("create", CONFIG_MAP, query={"dryRun": "All"}, body=trial))
+        except ApiRefusal as error:
+            # An admission webhook with effects of its own takes part in no dry run.
+            if error.status != 400 or "dry run" not in str(error):
+                raise
 
     async def clusters(self) -> list[str]:
         """Return the clusters that have ConfigMaps in the namespace."""
@@ -494,25 +503,25 @@ class KubernetesRegister:
         here = self._here_now()
         if place.name not in here.watches:
             query = {"fieldSelector": f"metadata.name={place.name}"}
-            here.watches[place.name] = Watch(here.client, place.kind, query)
+            is_leader = place == self._leader
+            silence_s = self._limits.leader_silence_s if is_leader else SILENCE_S
+            here.watches[place.name] = Watch(here.client, place.kind, query, silence_s)
         return here.watches[place.name]
 
     # --- the death of this process ---------------------------------------------------------------
 
     def _note_holder(self, value: bytes | None) -> None:
         """Tell the guardian what to empty if this process dies while it leads."""
-        holder = view_of(value, 0.0).holder
-        if self._notify is None or holder == self._held:
+        holder, token = view_of(value, 0.0).holder, self._here_now().client.token
+        if self._notify is None or not holder or (holder, token) == self._held:
             return
-        self._held = holder
-        if not holder:
-            return
+        self._held = (holder, token)
         what = {
             "server": self._access.server,
             "path": self._leader.kind.path(self._access.namespace, self._leader.name),
             "in_lease": self._in_lease,
             "holder": holder,
-            "token": self._access.read_token() if self._access.read_token else "",
+            "token": token,
             "authority": self._access.authority,
             "certificate": self._access.certificate,
             "verify": self._access.verify,
