@@ -20,6 +20,7 @@ from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION
 from understudy.ha.backends.kubernetes.names import data_key, object_name, register_key
+from understudy.ha.backends.kubernetes.objects import ENTRIES, SeenObjects, Slot, Stored
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.register import Release
 from understudy.ha.retrieval import encode_leader
@@ -40,14 +41,20 @@ RECORD = LeaderRecord(
 )
 
 
+def annotated(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the annotations of an object, to be changed."""
+    annotations: dict[str, Any] = found["metadata"]["annotations"]
+    return annotations
+
+
 def test_a_value_is_text_that_people_read_beside_a_version(fake_api: FakeApi) -> None:
     async def main() -> None:
         await register_on(fake_api).swap("registry", b'{"format": "registry"}', None)
 
-        data = fake_api.object("configmaps", CLUSTER)["data"]
+        found = fake_api.object("configmaps", CLUSTER)
 
-        assert '{"format": "registry"}' == data["registry"]
-        assert ["registry"] == list(json.loads(data["_entries"]))
+        assert {"registry": '{"format": "registry"}'} == found["data"]
+        assert ["registry"] == list(json.loads(found["metadata"]["annotations"][ENTRIES]))
 
     run(main())
 
@@ -63,7 +70,7 @@ def test_objects_have_flinks_labels_and_no_owner(fake_api: FakeApi) -> None:
             "type": "understudy",
             "configmap-type": "high-availability",
         } == metadata["labels"]
-        assert {"understudy/cluster-id": "flights"} == metadata["annotations"]
+        assert "flights" == metadata["annotations"]["understudy/cluster-id"]
         assert "ownerReferences" not in metadata
 
     run(main())
@@ -175,8 +182,9 @@ def test_a_person_who_edits_a_value_is_noticed_and_not_overwritten(fake_api: Fak
     ("damage", "said"),
     [
         (lambda one: one["data"].pop("registry"), "registry is gone"),
-        (lambda one: one["data"].update(_entries="{"), "_entries is damaged"),
-        (lambda one: one["data"].update(_entries="[1]"), "_entries is damaged"),
+        (lambda one: annotated(one).update({ENTRIES: "{"}), "understudy/entries is damaged"),
+        (lambda one: annotated(one).update({ENTRIES: "[1]"}), "understudy/entries is damaged"),
+        (lambda one: annotated(one).pop(ENTRIES), "understudy/entries is gone"),
     ],
 )
 def test_what_a_person_damaged_is_named_and_left(fake_api: FakeApi, damage: Any, said: str) -> None:
@@ -281,6 +289,55 @@ def test_a_part_that_a_person_deleted_is_named(fake_api: FakeApi) -> None:
     run(main())
 
 
+def test_entries_of_a_large_map_are_claimed_without_reading_it_again(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        leader, other = register_on(fake_api), register_on(fake_api)
+        keys = [f"jobs-{NONCE}-{number}" for number in range(10)]
+        for key in keys:
+            await other.swap(key, b"x" * 10_000, None)
+        before = len(fake_api.asked)
+        for key in keys:
+            entry = await leader.load(key)
+            assert entry is not None
+            await leader.swap(key, entry.value + b"!", entry.version)
+
+        whole = [
+            one
+            for one in fake_api.asked[before:]
+            if one.method == "GET" and "PartialObjectMetadata" not in one.headers["accept"]
+        ]
+        assert 1 == len(whole)
+
+        entry = await other.load(keys[0])
+        assert entry is not None
+        assert b"x" * 10_000 + b"!" == entry.value
+
+    run(main())
+
+
+def test_keys_are_listed_without_values(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        await register_on(fake_api).swap("registry", b"x" * 100_000, None)
+        before = len(fake_api.asked)
+
+        assert ["registry"] == await register_on(fake_api).keys("")
+
+        lists = [one for one in fake_api.asked[before:] if one.path.endswith("configmaps")]
+        assert all("PartialObjectMetadata" in one.headers["accept"] for one in lists)
+
+    run(main())
+
+
+def test_values_that_are_kept_are_bounded() -> None:
+    seen = SeenObjects(100)
+    for name in "abc":
+        seen.put(Stored(name, "uid", "1", {"key": Slot("v", 40, b"x" * 40)}))
+
+    kept = [stored.held for name in "abc" if (stored := seen.get(name))]
+
+    assert [0, 40, 40] == kept
+
+
 def test_a_lost_answer_is_unknown_and_settled_by_reading(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)
@@ -324,7 +381,7 @@ def test_the_leader_can_be_in_the_map_with_the_annotation_of_flip_144(fake_api: 
 
         assert f"jobmanager-1_{'a' * 32}" == shown["holderIdentity"]
         assert (15, 7) == (shown["leaseDurationSeconds"], shown["leaderTransitions"])
-        assert {"leader", "registry", "_entries"} == set(found["data"])
+        assert {"leader", "registry"} == set(found["data"])
         assert [] == fake_api.names("leases")
 
     run(main())

@@ -22,7 +22,7 @@ import sys
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.clock import SystemClock
@@ -48,6 +48,7 @@ from understudy.ha.backends.kubernetes.objects import (
     ConfigMapLayout,
     Layout,
     LeaseLayout,
+    SeenObjects,
     Slot,
     Stored,
 )
@@ -78,6 +79,12 @@ RENEWAL_SHARE = 0.5
 
 COMMON_S = 5.0
 """Limit of any other request: half of the default renew deadline."""
+
+CACHE_BYTES_MAX = 32 << 20
+"""Values that are kept for a later read; of further objects only versions are known."""
+
+LARGE_BYTES = 16_384
+"""A smaller object is read whole: to ask for its version first would cost a request more."""
 
 _log = logging.getLogger(__name__)
 
@@ -151,8 +158,7 @@ class KubernetesRegister:
         self._conflicts = 0
         self._missing: list[str] = []
         """Rights that we lacked when we asked last."""
-        self._known: dict[str, Stored] = {}
-        """Objects as seen last, without values, by name."""
+        self._known = SeenObjects(CACHE_BYTES_MAX)
         self._seen_at: dict[str, int] = {}
         """The latest ``resourceVersion`` of each object that was read, written or told here."""
         self._here: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = (
@@ -170,7 +176,7 @@ class KubernetesRegister:
         place = self._place(key)
         lost = ""
         for _ in range(RACES_MAX):
-            stored = await self._fetch(place)
+            stored = await self._unchanged(place) or await self._fetch(place)
             slot = stored.slots.get(key) if stored else None
             if slot is None:
                 return None
@@ -203,7 +209,9 @@ class KubernetesRegister:
         parts, _ = await here.client.list(
             CONFIG_MAP, self._labelled(**{"configmap-type": PART}), metadata_only=True
         )
-        found, _ = await here.client.list(CONFIG_MAP, self._labelled(**{"configmap-type": HA}))
+        found, _ = await here.client.list(
+            CONFIG_MAP, self._labelled(**{"configmap-type": HA}), metadata_only=True
+        )
         stored = [self._cluster.layout.read(one, self._where_is(one)) for one in found]
         if self._in_lease and (lease := await self._fetch(self._leader)):
             stored.append(lease)
@@ -277,14 +285,28 @@ class KubernetesRegister:
 
     # --- reading ---------------------------------------------------------------------------------
 
+    async def _unchanged(self, place: _ObjectPlace) -> Stored | None:
+        """Return a large object as seen last, if the server says that it is still the same.
+
+        A new leader claims one entry after the other of a ConfigMap that may have a mebibyte.
+        """
+        seen = self._known.get(place.name)
+        if seen is None or seen.size < LARGE_BYTES or not seen.has_values:
+            return None
+        request = ApiRequest("get", place.kind, place.name, metadata_only=True)
+        found = await self._here_now().client.send(request)
+        if found is None or found["metadata"]["resourceVersion"] != seen.resource_version:
+            return None
+        return seen
+
     async def _fetch(self, place: _ObjectPlace) -> Stored | None:
         found = await self._here_now().client.get(place.kind, place.name)
         if found is None:
-            self._known.pop(place.name, None)
+            self._known.forget(place.name)
             return None
         self._saw(place, found["metadata"]["resourceVersion"])
         stored = place.layout.read(found, self._where(place))
-        self._known[place.name] = stored.without_values()
+        self._known.put(stored)
         return stored
 
     async def _part(self, name: str) -> bytes | None:
@@ -305,9 +327,9 @@ class KubernetesRegister:
             return None
         self._saw(place, stored.resource_version)
         if change.is_gone:
-            self._known.pop(place.name, None)
+            self._known.forget(place.name)
             return Pushed(None)
-        self._known[place.name] = stored.without_values()
+        self._known.put(stored)
         slot = stored.slots.get(key)
         if slot is None:
             return Pushed(None)
@@ -350,7 +372,7 @@ class KubernetesRegister:
                 stored = None
                 continue
             # What was seen is worth nothing once the outcome of a write is unknown.
-            self._known.pop(place.name, None)
+            self._known.forget(place.name)
             try:
                 return await self._write(place, stored, key, value)
             except (Contested, NotThere) as error:
@@ -379,9 +401,7 @@ class KubernetesRegister:
             assert answer is not None
             metadata = answer["metadata"]
             self._saw(place, metadata["resourceVersion"])
-            self._known[place.name] = Stored(
-                place.name, metadata["uid"], metadata["resourceVersion"], slots
-            ).without_values()
+            self._known.put(Stored(place.name, metadata["uid"], metadata["resourceVersion"], slots))
         if replaced and replaced.part:
             await self._delete_part(replaced.part)
         return version
@@ -392,13 +412,14 @@ class KubernetesRegister:
         """Return the new entry; its value goes into a part if the object would be too full."""
         slot = Slot(version, len(value), value)
         others = {name: one for name, one in stored.slots.items() if name != key} if stored else {}
-        size = replace(stored, slots={**others, key: slot}).size if stored else len(value)
-        if size <= place.layout.full_bytes:
+        size = sum(one.size for one in others.values()) + len(value)
+        listed = len(objects.entries_text({**others, key: slot}))
+        if size <= place.layout.full_bytes and listed <= objects.ENTRIES_BYTES_MAX:
             return slot
         name = f"{self._name}-part-{uuid.uuid4().hex[:16]}"
         in_part = Slot(version, 0, part=name)
         listed = len(objects.entries_text({**others, key: in_part}))
-        if listed > place.layout.full_bytes or len(value) > objects.CONFIG_MAP_BYTES_MAX:
+        if listed > objects.ENTRIES_BYTES_MAX or len(value) > objects.CONFIG_MAP_BYTES_MAX:
             raise TooLargeError(
                 f"{key}: {len(value)} bytes do not fit into {self._where(place)}; nothing was "
                 "written"
