@@ -20,6 +20,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their parameter: packed ones hold the time, which differs between processes."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs servers, so that the quick tests can be run without."""
     for item in items:
