@@ -40,20 +40,20 @@ KUBERNETES = (
     ),
     mutant(
         "a person's edit makes no version", 9, OBJECTS,
-        'slot = Slot(_version(version.partition(".")[0], value), len(value), value)',
-        "slot = Slot(version, len(value), value)",
+        'version = _version(version.partition(".")[0], value)  # noqa: PLW2901',
+        "pass",
         ON_REGISTER,
     ),
     mutant(
         "an object without the list of its entries is empty", 9, OBJECTS,
-        "if complete and values and ENTRIES not in _annotations(found):",
+        "if values and ENTRIES not in _annotations(found):",
         "if False:",
         ON_REGISTER,
     ),
     mutant(
         "an entry that a person removed is absent", 9, OBJECTS,
-        "        elif value is None:\n            raise CorruptDataError(",
-        "        elif value is None:\n            continue\n            raise CorruptDataError(",
+        "elif not part and (is_whole or key == self._record):\n",
+        "elif not part and (is_whole or key == self._record):\n                continue\n",
         ON_REGISTER,
     ),
     mutant(
@@ -169,7 +169,7 @@ KUBERNETES = (
     ),
     mutant(
         "followers read at each renewal", 7, REGISTER,
-        "if change is None or place.kind is not LEASE:",
+        "if change is None or key != LEADER:",
         "if True:",
         ON_ELECTION,
     ),

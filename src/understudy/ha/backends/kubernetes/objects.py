@@ -7,8 +7,8 @@ entries there are, without their values.
 
 ``data`` of a ConfigMap has the values, as text that people read; ``binaryData`` those that are no
 text. A value that does not fit lies in a *part*: a ConfigMap of its own, which is never changed,
-and which `ENTRIES` names. The Lease has one entry, whose value is in an annotation, as a Lease has
-no data.
+and which `ENTRIES` names. The leader's record lies in an annotation, in a Lease or a ConfigMap: a
+watch of metadata tells all followers of each renewal.
 
 A version ends with a checksum of the value: an entry that a person has edited has another one.
 """
@@ -23,11 +23,11 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from understudy.errors import CorruptDataError
 from understudy.ha.backends.kubernetes.client import Json
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE, Resource
+from understudy.ha.backends.kubernetes.kinds import LEASE, Resource
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION, view_of
 from understudy.ha.backends.kubernetes.names import data_key, register_key
 
@@ -40,8 +40,8 @@ CONFIG_MAP_FULL_BYTES = CONFIG_MAP_BYTES_MAX - 16_384
 ENTRIES_BYTES_MAX = 200_000
 """About 3,000 entries; annotations of one object have 256 KiB at most."""
 
-LEASE_FULL_BYTES = 150_000
-"""Annotations of one object have 256 KiB at most, also where the value is in base64."""
+RECORD_BYTES_MAX = 40_000
+"""The leader's record, in an annotation beside the list of entries; it has about one kilobyte."""
 
 PREFIX = "understudy"
 ENTRIES, VALUE, BINARY_VALUE = (
@@ -129,77 +129,80 @@ class SeenObjects:
         self._objects.pop(name, None)
 
 
-class Layout(Protocol):
-    """How one kind of object holds entries."""
+class Layout:
+    """How the objects of one kind hold entries: in data, and one, the *record*, in annotations.
 
-    kind: Resource
-    full_bytes: int
-    """An object does not grow beyond: a further value goes into a part."""
+    Followers of the record learn its value from the metadata that a watch sends them.
+    """
+
+    def __init__(self, kind: Resource, record: str) -> None:
+        """``record``: the key of the entry in annotations; a Lease has no other."""
+        self.kind = kind
+        self._record = record
+
+    def fits(self, slots: Mapping[str, Slot]) -> bool:
+        """Return whether an object can have these entries."""
+        record = slots.get(self._record)
+        record_size = record.size if record else 0
+        in_data = sum(slot.size for slot in slots.values()) - record_size
+        return (
+            in_data <= CONFIG_MAP_FULL_BYTES
+            and record_size <= RECORD_BYTES_MAX
+            and len(entries_text(slots)) <= ENTRIES_BYTES_MAX
+        )
 
     def read(self, found: Json, place: str) -> Stored:
-        """Return the entries of an object; raises `CorruptDataError`, which names the place."""
-        ...
+        """Return the entries of an object, or of its metadata, which have the record's value only.
+
+        Raises `CorruptDataError`, which names the place.
+        """
+        values, metadata, slots = self._values(found, place), found["metadata"], {}
+        is_whole = found.get("kind") != PARTIAL
+        if values and ENTRIES not in _annotations(found):
+            raise CorruptDataError(
+                f"{place}: the annotation {ENTRIES} is gone: put its latest value back"
+            )
+        for key, (version, part) in _entries(found, place).items():
+            value = values.get(key)
+            if value is not None and not part:
+                version = _version(version.partition(".")[0], value)  # noqa: PLW2901
+            elif not part and (is_whole or key == self._record):
+                raise CorruptDataError(
+                    f"{place}: the value of {key} is gone, though the annotation {ENTRIES} names "
+                    "it: put its latest value back"
+                )
+            slots[key] = Slot(version, len(value or b""), None if part else value, part)
+        return Stored(metadata["name"], metadata["uid"], metadata["resourceVersion"], slots)
 
     def fields(self, slots: Mapping[str, Slot], key: str, now: float) -> Json:
         """Return what an object must have after a change of one entry: a merge patch."""
-        ...
-
-
-class ConfigMapLayout:
-    """Entries in ``data`` of a ConfigMap; see the module's docstring."""
-
-    kind = CONFIG_MAP
-    full_bytes = CONFIG_MAP_FULL_BYTES
-
-    def __init__(self, shown: str = "") -> None:
-        """``shown``: the key of the leader's record, if the ConfigMap shows the leader."""
-        self._shown = shown
-
-    def read(self, found: Json, place: str) -> Stored:
-        """See `Layout`."""
-        data, binary = found.get("data") or {}, found.get("binaryData") or {}
-        values = {name: str(text).encode() for name, text in data.items()}
-        values |= {name: _unpacked(text, f"{place}, {name}") for name, text in binary.items()}
-        return _read(found, values, place)
-
-    def fields(self, slots: Mapping[str, Slot], key: str, now: float) -> Json:
-        """See `Layout`."""
-        name, slot = data_key(key), slots.get(key)
-        text, packed = _split(slot.value if slot else None)
-        change: Json = {
-            "metadata": {"annotations": {ENTRIES: entries_text(slots)}},
-            "data": {name: text},
-            "binaryData": {name: packed},
-        }
-        if key == self._shown:
-            view = view_of(slot.value if slot else None, now).annotation(now)
-            change["metadata"]["annotations"][ANNOTATION] = view
-        return change
-
-
-class LeaseLayout:
-    """The leader's record in annotations of a Lease, whose ``spec`` shows it."""
-
-    kind = LEASE
-    full_bytes = LEASE_FULL_BYTES
-
-    def read(self, found: Json, place: str) -> Stored:
-        """See `Layout`."""
-        annotations = _annotations(found)
-        values = {}
-        for name in _entries(found, place):
-            if VALUE in annotations:
-                values[name] = str(annotations[VALUE]).encode()
-            elif BINARY_VALUE in annotations:
-                values[name] = _unpacked(annotations[BINARY_VALUE], place)
-        return _read(found, values, place, complete=True)
-
-    def fields(self, slots: Mapping[str, Slot], key: str, now: float) -> Json:
-        """See `Layout`."""
         value = slots[key].value if key in slots else None
         text, packed = _split(value)
-        annotations = {ENTRIES: entries_text(slots), VALUE: text, BINARY_VALUE: packed}
-        return {"metadata": {"annotations": annotations}, "spec": view_of(value, now).spec(now)}
+        annotations: dict[str, str | None] = {ENTRIES: entries_text(slots)}
+        change: Json = {"metadata": {"annotations": annotations}}
+        if key != self._record:
+            name = data_key(key)
+            return {**change, "data": {name: text}, "binaryData": {name: packed}}
+        annotations |= {VALUE: text, BINARY_VALUE: packed}
+        view = view_of(value, now)
+        if self.kind is LEASE:
+            return {**change, "spec": view.spec(now)}
+        annotations[ANNOTATION] = view.annotation(now)
+        return change
+
+    def _values(self, found: Json, place: str) -> dict[str, bytes]:
+        """Return the values that are in an object, by register key."""
+        data, binary = dict(found.get("data") or {}), dict(found.get("binaryData") or {})
+        values = {register_key(name): str(text).encode() for name, text in data.items()}
+        values |= {
+            register_key(name): _unpacked(text, f"{place}, {name}") for name, text in binary.items()
+        }
+        annotations = _annotations(found)
+        if VALUE in annotations:
+            values[self._record] = str(annotations[VALUE]).encode()
+        elif BINARY_VALUE in annotations:
+            values[self._record] = _unpacked(annotations[BINARY_VALUE], place)
+        return values
 
 
 def new_version(value: bytes) -> str:
@@ -252,32 +255,6 @@ def merged(one: Json, other: Json) -> Json:
     return result
 
 
-def _read(
-    found: Json, values: Mapping[str, bytes], place: str, *, complete: bool = False
-) -> Stored:
-    """Return the entries of an object; ``complete``: metadata alone have the values too."""
-    metadata, slots = found["metadata"], {}
-    complete = complete or found.get("kind") != PARTIAL
-    entries = _entries(found, place)
-    if complete and values and ENTRIES not in _annotations(found):
-        raise CorruptDataError(
-            f"{place}: the annotation {ENTRIES} is gone: put its latest value back"
-        )
-    for name, (version, part) in entries.items():
-        value = values.get(name)
-        if part or not complete:
-            slot = Slot(version, 0, part=part)
-        elif value is None:
-            raise CorruptDataError(
-                f"{place}: {name} is gone, though the annotation {ENTRIES} names it: put its "
-                "latest value back"
-            )
-        else:
-            slot = Slot(_version(version.partition(".")[0], value), len(value), value)
-        slots[register_key(name)] = slot
-    return Stored(metadata["name"], metadata["uid"], metadata["resourceVersion"], slots)
-
-
 def _version(nonce: str, value: bytes) -> str:
     return f"{nonce}.{zlib.crc32(value):08x}"
 
@@ -307,13 +284,15 @@ def _unpacked(packed: Any, place: str) -> bytes:
 
 
 def _entries(found: Json, place: str) -> dict[str, tuple[str, str]]:
-    """Return version and part by name; an object without the list has no entries."""
+    """Return version and part by register key; an object without the list has no entries."""
     text = _annotations(found).get(ENTRIES)
     if text is None:
         return {}
     try:
         return {
-            name: (str(one["version"]), str(one["part"])) if isinstance(one, dict) else (one, "")
+            register_key(name): (
+                (str(one["version"]), str(one["part"])) if isinstance(one, dict) else (one, "")
+            )
             for name, one in json.loads(text).items()
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -76,8 +76,7 @@ K8S_LOCK = Option(
     LEASE,
     "Where the leader's record is: lease, in the Lease <cluster-id>-leader; configmap, in the "
     "ConfigMap <cluster-id>-cluster-config-map with FLIP-144's annotation "
-    "control-plane.alpha.kubernetes.io/leader. With configmap each renewal sends the whole "
-    "ConfigMap to each process that follows the leader.",
+    "control-plane.alpha.kubernetes.io/leader.",
     "a ConfigMap there",
 )
 K8S_CONNECTION_TIMEOUT = Option(

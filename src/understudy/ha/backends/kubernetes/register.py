@@ -45,9 +45,7 @@ from understudy.ha.backends.kubernetes.leader_view import view_of
 from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
 from understudy.ha.backends.kubernetes.objects import (
     PREFIX,
-    ConfigMapLayout,
     Layout,
-    LeaseLayout,
     SeenObjects,
     Slot,
     Stored,
@@ -149,18 +147,19 @@ class KubernetesRegister:
         self._limits = limits
         self._in_lease = lock == options.LEASE
         cluster = f"{name}-cluster-config-map"
-        shown = "" if self._in_lease else LEADER
-        self._cluster = _ObjectPlace(ConfigMapLayout(shown), cluster)
+        self._cluster = _ObjectPlace(Layout(CONFIG_MAP, LEADER), cluster)
         self._leader = (
-            _ObjectPlace(LeaseLayout(), f"{name}-leader") if self._in_lease else self._cluster
+            _ObjectPlace(Layout(LEASE, LEADER), f"{name}-leader")
+            if self._in_lease
+            else self._cluster
         )
         self._counts = Traffic()
         self._conflicts = 0
         self._missing: list[str] = []
         """Rights that we lacked when we asked last."""
         self._known = SeenObjects(CACHE_BYTES_MAX)
-        self._lease_at = 0
-        """The latest ``resourceVersion`` of the Lease that was read, written or told here."""
+        self._leader_at = 0
+        """The latest ``resourceVersion`` of the leader's object that was read, written or told."""
         self._here: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = (
             weakref.WeakKeyDictionary()
         )
@@ -221,8 +220,8 @@ class KubernetesRegister:
     async def changes(self, key: str) -> AsyncIterator[Pushed | None]:
         """Wake by a watch of the object, which all followers in this process share.
 
-        A change of the Lease has the leader's record with it: a follower need not read the Lease at
-        each renewal.
+        A change of the leader's record has the record with it: a follower need not read it at each
+        renewal.
         """
         place = self._place(key)
         with self._watch(place).following() as bell:
@@ -317,7 +316,7 @@ class KubernetesRegister:
 
     def _pushed(self, place: _ObjectPlace, key: str, change: Change | None) -> Pushed | None:
         """Return the entry that a change has with it; None if it has to be read."""
-        if change is None or place.kind is not LEASE:
+        if change is None or key != LEADER:
             return None
         try:
             stored = place.layout.read(change.found, self._where(place))
@@ -343,11 +342,11 @@ class KubernetesRegister:
         Since Kubernetes 1.35 versions are promised to be numbers that grow; before, they were.
         """
         told = stored.resource_version
-        return told.isdecimal() and int(told) >= self._lease_at
+        return told.isdecimal() and int(told) >= self._leader_at
 
     def _saw(self, place: _ObjectPlace, version: str) -> None:
-        if place.kind is LEASE and version.isdecimal():
-            self._lease_at = max(self._lease_at, int(version))
+        if place == self._leader and version.isdecimal():
+            self._leader_at = max(self._leader_at, int(version))
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -414,14 +413,12 @@ class KubernetesRegister:
         """Return the new entry; its value goes into a part if the object would be too full."""
         slot = Slot(version, len(value), value)
         others = {name: one for name, one in stored.slots.items() if name != key} if stored else {}
-        size = sum(one.size for one in others.values()) + len(value)
-        listed = len(objects.entries_text({**others, key: slot}))
-        if size <= place.layout.full_bytes and listed <= objects.ENTRIES_BYTES_MAX:
+        if place.layout.fits({**others, key: slot}):
             return slot
         name = f"{self._name}-part-{uuid.uuid4().hex[:16]}"
         in_part = Slot(version, 0, part=name)
-        listed = len(objects.entries_text({**others, key: in_part}))
-        if listed > objects.ENTRIES_BYTES_MAX or len(value) > objects.CONFIG_MAP_BYTES_MAX:
+        fits = place.layout.fits({**others, key: in_part})
+        if not fits or len(value) > objects.CONFIG_MAP_BYTES_MAX:
             raise TooLargeError(
                 f"{key}: {len(value)} bytes do not fit into {self._where(place)}; nothing was "
                 "written"

@@ -53,7 +53,7 @@ def empty(what: dict[str, Any]) -> bool:
         return True
     if status != 200:
         return False
-    text = _record_of(what, found)
+    text = found["metadata"].get("annotations", {}).get(VALUE)
     if text is None or json.loads(text)["body"]["holder"] != what["holder"]:
         return True
     status, _ = _ask(what, "PATCH", change(what["in_lease"], found, vacant(text)))
@@ -76,21 +76,15 @@ def change(in_lease: bool, found: dict[str, Any], text: str) -> dict[str, Any]:
     fence = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     version = f"{uuid.uuid4().hex[:12]}.{zlib.crc32(text.encode()):08x}"
     before = metadata["annotations"]
-    annotations = {ENTRIES: json.dumps({**json.loads(before[ENTRIES]), LEADER: version})}
+    entries = json.dumps({**json.loads(before[ENTRIES]), LEADER: version})
+    annotations = {ENTRIES: entries, VALUE: text}
     if in_lease:
-        annotations[VALUE] = text
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
         return {"metadata": {**fence, "annotations": annotations}, "spec": spec}
     shown = json.loads(before.get(ANNOTATION, "{}"))
     shown |= {"holderIdentity": "", "leaseDurationSeconds": 1}
     annotations[ANNOTATION] = json.dumps(shown)
-    return {"metadata": {**fence, "annotations": annotations}, "data": {LEADER: text}}
-
-
-def _record_of(what: dict[str, Any], found: dict[str, Any]) -> str | None:
-    part = found["metadata"].get("annotations", {}) if what["in_lease"] else found.get("data", {})
-    text: str | None = part.get(VALUE if what["in_lease"] else LEADER)
-    return text
+    return {"metadata": {**fence, "annotations": annotations}}
 
 
 def _ask(
