@@ -203,6 +203,42 @@ def test_what_a_person_damaged_is_named_and_left(fake_api: FakeApi, damage: Any,
     run(main())
 
 
+def test_a_damaged_map_hides_no_key_of_another_and_keeps_its_parts(
+    fake_api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        await register.swap("registry", b"x" * 600_000, None)
+        await register.swap("artifacts", b"x" * 600_000, None)
+        await register.swap(f"application-{NONCE}", b"{}", None)
+        fake_api.change("configmaps", CLUSTER, lambda one: annotated(one).update({ENTRIES: "{"}))
+
+        assert [f"application-{NONCE}"] == await register.keys("")
+        assert f"ConfigMap flights/{CLUSTER}" in caplog.text
+        assert 3 == len(fake_api.names("configmaps"))
+
+    run(main())
+
+
+def test_a_followed_map_is_split_in_time(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api, lock=k8s.CONFIG_MAP)
+        other = register_on(fake_api, lock=k8s.CONFIG_MAP)
+        await register.swap("artifacts", b"x" * 600_000, None)
+        version = await register.swap("leader", encode_leader(RECORD), None)
+        changes = register.changes("leader")
+        await anext(changes)
+        await anext(changes)  # After the list.
+        await other.swap("leader", encode_leader(RECORD), version)
+        assert await anext(changes) is not None  # What is sent has no sizes.
+
+        await register.swap("registry", b"x" * 600_000, None)
+
+        assert ["artifacts", "leader", "registry"] == await other.keys("")
+
+    run(main())
+
+
 def test_a_map_is_not_deleted_with_an_entry_that_somebody_has_just_made(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)
@@ -245,7 +281,9 @@ def test_an_entry_that_a_person_added_is_no_key(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)
         await register.swap("registry", b"", None)
-        fake_api.change("configmaps", CLUSTER, lambda one: one["data"].update(notes="mine"))
+        fake_api.change(
+            "configmaps", CLUSTER, lambda one: one["data"].update({"my_FFnotes": "mine"})
+        )
 
         assert ["registry"] == await register.keys("")
 
@@ -585,6 +623,19 @@ def test_a_renewal_waits_for_no_other_request(fake_api: FakeApi) -> None:
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_renewal_does_not_share_the_patience_of_other_requests(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api, limits=RequestLimits(common_s=0.2))
+        version = await register.swap("leader", b"1", None)
+        fake_api.fail(path="configmaps", status=429, headers={"retry-after": "60"})
+        with pytest.raises(TimeoutError):
+            await register.load("registry")
+
+        await asyncio.wait_for(register.swap("leader", b"2", version), 4.0)
 
     run(main())
 

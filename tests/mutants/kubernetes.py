@@ -113,7 +113,7 @@ KUBERNETES = (
     ),
     mutant(
         "patience is not what the server asks for", 7, CLIENT,
-        "            self._quiet(_seconds(retry_after))\n",
+        "            self._quiet(lane, _seconds(retry_after))\n",
         "            pass\n",
         ON_CLIENT,
     ),

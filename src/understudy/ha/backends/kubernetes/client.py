@@ -135,8 +135,8 @@ class Client:
         self._limits = limits
         self._clock = SystemClock()
         self._token = _Token(access)
-        self._quiet_until = 0.0
-        """The server has asked for no request before this time of the loop."""
+        self._quiet_until = dict.fromkeys(Lane, 0.0)
+        """The server has asked for no request of a lane before this time of the loop."""
         name = access.server_name
         self._extensions = {"sni_hostname": name} if name else {}
         tls = access.tls()
@@ -250,14 +250,14 @@ class Client:
     async def _tried(self, request: ApiRequest, lane: Lane) -> Json | None:
         reads, renewed, throttled = 1, False, 0
         while True:
-            await self._calm()
+            await self._calm(lane)
             try:
                 answer = await self._sent(request, lane)
             except Throttled:
                 # Nothing was done, and the server has said when to come back.
                 throttled += 1
                 self.counts.throttled += 1
-                self._quiet(_pause_s(throttled))
+                self._quiet(lane, _pause_s(throttled))
                 continue
             except ApiRefusal as error:
                 if error.status == 401 and not renewed:
@@ -297,7 +297,7 @@ class Client:
         except httpx.HTTPError as error:
             raise self._lost(error) from error
         if retry_after := response.headers.get("retry-after", ""):
-            self._quiet(_seconds(retry_after))
+            self._quiet(lane, _seconds(retry_after))
         if response.status_code not in {200, 201, 202}:
             raise self._judged(request, response.status_code, response.content)
         return self._understood(request, response)
@@ -330,13 +330,13 @@ class Client:
         self.counts.failures += 1
         self.counts.problem = problem
 
-    def _quiet(self, seconds: float) -> None:
-        until = asyncio.get_running_loop().time() + seconds
-        self._quiet_until = max(self._quiet_until, until)
+    def _quiet(self, lane: Lane, seconds: float) -> None:
+        """Note what the server asks for; it counts leases and other objects apart."""
+        self._quiet_until[lane] = max(self._quiet_until[lane], _now() + seconds)
 
-    async def _calm(self) -> None:
+    async def _calm(self, lane: Lane) -> None:
         """Wait as long as the server has asked."""
-        await asyncio.sleep(self._quiet_until - asyncio.get_running_loop().time())
+        await asyncio.sleep(self._quiet_until[lane] - _now())
 
 
 class _Token:

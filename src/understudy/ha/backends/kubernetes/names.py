@@ -31,8 +31,8 @@ def data_key(key: str) -> str:
 
 
 def register_key(name: str) -> str:
-    """Return the register key that `data_key` made a name of."""
-    return unquote_to_bytes(name.replace("_", "%")).decode()
+    """Return the register key that `data_key` made a name of; of another name, no key of ours."""
+    return unquote_to_bytes(name.replace("_", "%")).decode(errors="replace")
 
 
 def object_name(cluster: str) -> str:

@@ -211,10 +211,11 @@ class KubernetesRegister:
         found, _ = await here.client.list(
             CONFIG_MAP, self._labelled(**{"configmap-type": HA}), metadata_only=True
         )
-        stored = [self._cluster.layout.read(one, self._where_is(one)) for one in found]
+        stored, damaged = self._readable(found)
         if self._in_lease and (lease := await self._fetch(self._leader)):
             stored.append(lease)
-        await self._remove_orphans(parts, {one.name: one for one in stored})
+        sound = [part for part in parts if _annotation(part, OF) not in damaged]
+        await self._remove_orphans(sound, {one.name: one for one in stored})
         return sorted(key for one in stored for key in one.slots if key.startswith(prefix))
 
     async def changes(self, key: str) -> AsyncIterator[Pushed | None]:
@@ -308,6 +309,17 @@ class KubernetesRegister:
         self._known.put(stored)
         return stored
 
+    def _readable(self, found: list[Json]) -> tuple[list[Stored], set[str]]:
+        """Return the entries of listed objects, and the names of objects that are damaged."""
+        stored, damaged = [], set()
+        for one in found:
+            try:
+                stored.append(self._cluster.layout.read(one, self._where_is(one)))
+            except CorruptDataError as error:
+                _log.warning("left in place, with all its entries: %s", error)
+                damaged.add(one["metadata"]["name"])
+        return stored, damaged
+
     async def _part(self, name: str) -> bytes | None:
         found = await self._here_now().client.get(CONFIG_MAP, name)
         if found is None:
@@ -328,7 +340,8 @@ class KubernetesRegister:
         if change.is_gone:
             self._known.forget(place.name)
             return Pushed(None)
-        self._known.put(stored)
+        if place.kind is LEASE:
+            self._known.put(stored)  # Of a ConfigMap, metadata do not tell the sizes of values.
         slot = stored.slots.get(key)
         if slot is None:
             return Pushed(None)
