@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -638,6 +640,35 @@ def test_a_renewal_does_not_share_the_patience_of_other_requests(fake_api: FakeA
         await asyncio.wait_for(register.swap("leader", b"2", version), 4.0)
 
     run(main())
+
+
+def test_one_register_serves_several_event_loops_at_once(fake_api: FakeApi) -> None:
+    register = register_on(fake_api)
+
+    async def append(mine: str) -> None:
+        for number in range(5):
+            done = False
+            while not done:
+                entry = await register.load("registry")
+                text = entry.value if entry else b""
+                with contextlib.suppress(Conflict):
+                    await register.swap(
+                        "registry",
+                        text + f"{mine}{number} ".encode(),
+                        entry.version if entry else None,
+                    )
+                    done = True
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(run, append(mine)) for mine in "abc"]:
+            done.result()
+
+    async def check() -> None:
+        entry = await register.load("registry")
+        assert entry is not None
+        assert sorted(entry.value.decode().split()) == [f"{m}{n}" for m in "abc" for n in range(5)]
+
+    run(check())
 
 
 def test_a_missing_namespace_is_said_at_once(fake_api: FakeApi) -> None:
