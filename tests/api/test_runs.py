@@ -24,7 +24,14 @@ from understudy.ha.artifact_store import ReceivedFile
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
 from understudy.jobmanager import one_job
-from understudy.model import ApplicationId, ApplicationRecord, Artifact, JobId, Pointer
+from understudy.model import (
+    ApplicationDocument,
+    ApplicationId,
+    ApplicationRecord,
+    Artifact,
+    JobId,
+    Pointer,
+)
 from understudy.process import requirements
 from understudy.rpc.messages import Submit
 
@@ -341,7 +348,7 @@ def test_without_a_job_for_long_who_can_ask_again_is_asked_to_and_else_nothing_i
 
 def test_one_that_could_not_be_cancelled_is_not_said_to_be() -> None:
     async def story(leader: Led) -> Any:
-        async def slowly(_: Any) -> ApplicationRecord:
+        async def slowly(body: ApplicationDocument) -> ApplicationRecord:
             await asyncio.Future()
             raise AssertionError
 

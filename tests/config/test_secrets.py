@@ -9,7 +9,7 @@ import pytest
 
 from understudy.config import Configuration, secrets
 from understudy.config.configuration import learn_secrets, redact
-from understudy.config.secrets import WithoutSecrets, masked, masked_words
+from understudy.config.secrets import HIDDEN, WithoutSecrets, masked, masked_words
 from understudy.errors import ConfigurationError
 
 SECRET = "hunter22hunter22"
@@ -151,3 +151,15 @@ def test_the_words_of_a_command_are_hidden_after_their_flag() -> None:
     hidden = ["app.py", "--db-password", "******", "--token=******", "--password", "-x", "2013"]
 
     assert hidden == masked_words(words)
+
+
+@pytest.mark.usefixtures("ignorant")
+def test_each_of_many_secrets_is_learnt_at_once_and_hidden() -> None:
+    values = [f"{number:032x}" for number in range(1 << 40, (1 << 40) + 500)]
+    began = time.process_time()
+    for value in values:
+        secrets.learn([value])
+    took_s = time.process_time() - began
+
+    assert f"a {HIDDEN}, {HIDDEN}." == secrets.masked(f"a {values[0]}, {values[-1]}.")
+    assert took_s < 2, "a session learns those of each application while it leads"

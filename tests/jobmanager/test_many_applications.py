@@ -14,14 +14,9 @@ from msgspec.structs import replace
 from tests.ha import ground
 from tests.jobmanager.test_dispatcher import DAMAGED, STAYS, Grant, binding
 from tests.support.faulty_register import Durable
-from tests.support.virtual_time import run_virtual
+from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.core.ids import application_id
-from understudy.errors import (
-    ConfigurationError,
-    LeadershipLost,
-    SubmissionError,
-    TooLargeError,
-)
+from understudy.errors import ConfigurationError, LeadershipLost, SubmissionError
 from understudy.ha import layout
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.artifact_store import ReceivedFile
@@ -40,6 +35,7 @@ from understudy.model import (
     Segment,
 )
 from understudy.process import code
+from understudy.process.processes import Death
 
 RUNS = ("one", "two", "three")
 FLIGHTS = Submission("flights", "app.py", "/app.py", (), "", ())
@@ -428,105 +424,54 @@ def test_a_submission_that_fails_harms_nobody_and_is_told_to_who_asked() -> None
     run_virtual(main())
 
 
-def test_a_first_job_s_id_is_one_application_s_before_that_has_the_job_too() -> None:
+class Killed:
+    """A process of ``main`` that is killed as soon as it executes."""
+
+    def __init__(self) -> None:
+        self.process = self.link = self
+        self.death = asyncio.get_running_loop().create_future()
+
+    def listen(self, output: Any) -> None:
+        """Print nothing."""
+
+    def send(self, *_: Any) -> None:
+        """Take what it is to execute, and die."""
+        self.death.set_result(Death(-9, 9, virtual_clock().now(), "ended"))
+
+    async def receive(self) -> None:
+        """Say nothing."""
+
+    def kill(self, reason: str) -> None:
+        """Be dead."""
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def test_while_one_pauses_after_the_loss_of_its_process_another_executes_main() -> None:
     async def main() -> None:
         durable = Durable()
-        await submitted(durable, "one")
-        grant = Grant(durable, 2, Binding(None, False, None, session=True))
+        await submitted(durable, "one", "two")
+        settings = {**STAYS, "jobmanager.application-process.max": "1"}
+        grant = Grant(durable, 2, binding(), settings)
+        take, taken = grant.mains.take, []
+
+        async def first_is_killed(python: str) -> Any:
+            taken.append(python)
+            return Killed() if len(taken) == 1 else await take(python)
+
+        grant.mains.take = first_is_killed  # type: ignore[method-assign]
         leading = await led(grant)
-        first = replace_fields(FLIGHTS, first_job_id=f"{7:032x}")
-        at_once = await asyncio.gather(
-            *(grant.dispatcher.submit(first, RunId(run)) for run in ("two", "three")),
-            return_exceptions=True,
-        )
-        await asyncio.sleep(1)
-        with pytest.raises(SubmissionError, match="used by another application"):
-            await grant.dispatcher.submit(first, RunId("four"))
-        two = grant.dispatcher.application(of("two"))
-        assert two is not None
-        await two.cancel()
-        await asyncio.sleep(1)
-        again = await grant.dispatcher.submit(first, RunId("five"))
-
-        assert of("two") == at_once[0]
-        assert isinstance(at_once[1], SubmissionError)
-        assert of("five") == again, "an application without that job has ended"
-        leading.cancel()
-
-    run_virtual(main())
-
-
-def test_the_next_leader_knows_the_first_job_s_id_of_an_application_without_a_job() -> None:
-    async def main() -> None:
-        durable = Durable()
-        first = replace_fields(FLIGHTS, first_job_id=f"{7:032x}")
-        for term in (2, 3):
-            grant = Grant(durable, term, Binding(None, False, None, session=True))
-            leading = await led(grant)
-            if term == 2:
-                await grant.dispatcher.submit(first, RunId("one"))
-            else:
-                with pytest.raises(SubmissionError, match="used by another application"):
-                    await grant.dispatcher.submit(first, RunId("two"))
-            leading.cancel()
-            await asyncio.gather(leading, return_exceptions=True)
-
-    run_virtual(main())
-
-
-def test_a_leader_that_stays_takes_applications_though_something_cannot_be_removed() -> None:
-    async def main() -> None:
-        durable = Durable()
-        await submitted(durable, "one", cancelled=True)
-        grant = Grant(durable, 2, Binding(None, False, None, session=True))
-        base = f"{ground.CLUSTER}/applications"
-        delete_tree, ended = grant.stores.storage.delete_tree, []
-
-        async def delete(path: str) -> None:
-            if path == f"{base}/foreign":
-                raise PermissionError(path)
-            await delete_tree(path)
-
-        async def report_end(end: RunEnd) -> None:
-            ended.append(end.run_id)
-
-        grant.stores.storage.delete_tree = delete  # type: ignore[method-assign]
-        grant.dispatcher._around = replace_fields(grant.dispatcher._around, report_end=report_end)
-        await grant.stores.storage.publish(f"{base}/foreign/blobs/b", b"of another user")
-        leading = await led(grant)
-        async with asyncio.timeout(30):
-            await grant.dispatcher.submit(FLIGHTS, RunId("two"))
-        await asyncio.sleep(1)
-
-        assert (["one"], ["two"]) == (ended, executed(grant))
-        leading.cancel()
-
-    run_virtual(main())
-
-
-def test_of_too_many_unfinished_applications_the_next_is_refused_and_nothing_is_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def main() -> None:
-        durable = Durable()
-        await submitted(durable, "one")
-        monkeypatch.setattr(dispatcher, "APPLICATIONS_MAX", 2)
-        grant = Grant(durable, 2, Binding(None, False, None, session=True))
-        leading = await led(grant)
-        outcomes = await asyncio.gather(
-            *(grant.dispatcher.submit(FLIGHTS, RunId(run)) for run in ("two", "three")),
-            return_exceptions=True,
-        )
-        await asyncio.sleep(1)
-        again = await grant.dispatcher.submit(FLIGHTS, RunId("two"))
-        directories = {
-            path.split("/")[2] for path in durable.storage.files if "/applications/" in path
+        await asyncio.sleep(10)
+        waits = {
+            linked.run_id: linked.application.waits
+            for linked in grant.dispatcher.applications.values()
+            if linked.application
         }
 
-        assert [of("two"), of("two")] == [outcomes[0], again]
-        assert isinstance(outcomes[1], TooLargeError)
-        assert "2 unfinished applications" in str(outcomes[1])
-        assert 2 == len(directories)
+        assert 2 == len(taken)
+        assert "" == waits[RunId("two")], "it has the only place by now"
+        assert "(place 1 of 1)" in waits[RunId("one")], "it waits for its next process"
         leading.cancel()
 
     run_virtual(main())

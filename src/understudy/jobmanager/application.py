@@ -308,6 +308,8 @@ class Application:
         elif self._starting:
             self._starting.cancel()
             self._starting = None
+            if self._turn:
+                self._turn.leave()
             message = "main was stopped before its process had started"
             failure = Failure(type="MainLost", message=message, time=self.context.clock.wall())
             self.enqueue(life.MainLost(failure, 0.0))
@@ -350,6 +352,8 @@ class Application:
         self.requests.settled.set()
         if self._main is main:
             self._main = None
+        if self._turn:
+            self._turn.leave()
         if ended is not None and ended.failure is None:
             self.enqueue(self._returned())
         elif ended is not None and ended.failure is not None:

@@ -467,7 +467,13 @@ class Dispatcher:
             storing.add_done_callback(functools.partial(self._stored, application))
         storing, request = known
         _refuse_other(run_id, request, submission.request)
-        await asyncio.shield(storing)  # Another client may wait for the same.
+        try:
+            await asyncio.shield(storing)  # Another client may wait for the same.
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if storing.cancelled() and not (this and this.cancelling()):
+                raise LeadershipLost("this term ended before the application was stored") from None
+            raise
         return application
 
     def is_submitted(self, run_id: RunId, request: str) -> bool:
