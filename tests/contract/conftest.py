@@ -59,6 +59,7 @@ class Backend:
         "zookeeper",
         "kubernetes",
         "fake-kubernetes",
+        "fake-kubernetes-configmap",
         "sqlite",
         "faulty",
     ]
@@ -74,9 +75,14 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         }
         cluster = uuid.uuid4().hex
         return Backend("zookeeper", lambda: open_register("zookeeper", cluster, settings))
-    if request.param.endswith("kubernetes"):
-        path, cluster = kubeconfig_for(request, request.param), uuid.uuid4().hex
-        settings = {options.HA_TYPE.key: "kubernetes", k8s.K8S_CONFIG_FILE.key: str(path)}
+    if "kubernetes" in request.param:
+        where = "kubernetes" if request.param == "kubernetes" else "fake-kubernetes"
+        settings = {
+            options.HA_TYPE.key: "kubernetes",
+            k8s.K8S_CONFIG_FILE.key: str(kubeconfig_for(request, where)),
+            k8s.K8S_LOCK.key: k8s.CONFIG_MAP if "configmap" in request.param else k8s.LEASE,
+        }
+        cluster = uuid.uuid4().hex
         return Backend("kubernetes", lambda: open_register("kubernetes", cluster, settings))
     if request.param == "sqlite":
         # Only for this test: elsewhere in this process the backend is not installed.

@@ -95,6 +95,11 @@ def test_without_any_of_them_the_option_is_named(tmp_path: Path) -> None:
         find_access(None, None, None, {"HOME": str(tmp_path)}, tmp_path)
 
 
+def test_several_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"several files .*kubernetes\.config\.file"):
+        find_access(None, None, None, {"KUBECONFIG": "/a/config:/b/config"}, tmp_path)
+
+
 def test_a_token_is_read_again_from_the_file_that_has_it(tmp_path: Path) -> None:
     access = found(write(tmp_path, user={"token": "first"}))
     write(tmp_path, user={"token": "second"})

@@ -12,6 +12,7 @@ import pytest
 
 from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi
 from tests.support.kubernetes import access_to, run, until
+from understudy.errors import ConfigurationError
 from understudy.ha.backends.kubernetes import client as clients
 from understudy.ha.backends.kubernetes import watch as watches
 from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
@@ -20,7 +21,7 @@ from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Fo
 from understudy.ha.backends.kubernetes.watch import Change, ChangeBell, Watch
 
 NAME = "flights"
-QUICK = RequestLimits(common_s=0.3, renewal_s=0.3, inactivity_s=0.3)
+QUICK = RequestLimits(common_s=0.3, renewal_s=0.3)
 
 
 def client_of(
@@ -127,6 +128,54 @@ def test_a_page_of_a_proxy_is_no_answer(fake_api: FakeApi, status: int) -> None:
             await client_of(fake_api).send(creating())
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"body": b"<html>404 page not found</html>"},
+        {"reason": "NotFound"},  # The server could not find the requested resource.
+    ],
+    ids=["proxy", "path"],
+)
+def test_a_404_that_is_not_about_the_object_is_no_absence(
+    fake_api: FakeApi, fault: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        fake_api.fail(method="GET", status=404, times=100, **fault)
+
+        with pytest.raises(ApiRefusal, match="502 to get"):
+            await client_of(fake_api).get(CONFIG_MAP, NAME)
+
+        with pytest.raises(ApiRefusal):
+            await client_of(fake_api).list(CONFIG_MAP, {})
+
+    run(main())
+
+
+def test_a_kubeconfig_that_is_being_written_is_read_again(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        answers: list[str | Exception] = [ConfigurationError("config is no kubeconfig"), TOKEN]
+
+        def read_token() -> str:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        client = client_of(fake_api, read_token=read_token)
+        with pytest.raises(OSError, match="is no kubeconfig"):
+            await client.send(creating())
+
+        await client.send(creating())
+
+    run(main())
+
+
+def test_nobody_is_asked_to_be_quiet_for_ever(fake_api: FakeApi) -> None:
+    assert clients.QUIET_MAX_S == clients._seconds("86400")
+    assert 3.0 == clients._seconds("3")
+    assert clients.PAUSE_FIRST_S == clients._seconds("Wed, 21 Oct 2026 07:28:00 GMT")
 
 
 def test_an_absent_object_is_none(fake_api: FakeApi) -> None:
@@ -291,11 +340,11 @@ def test_no_proxy_of_the_environment_is_used(
 
 
 @asynccontextmanager
-async def followed(api: FakeApi, limits: RequestLimits | None = None) -> AsyncIterator[Follower]:
+async def followed(api: FakeApi, silence_s: float = 60.0) -> AsyncIterator[Follower]:
     """Follow one ConfigMap; the watch runs on return."""
-    client = client_of(api, limits)
+    client = client_of(api)
     await client.send(creating(a="1"))
-    watch = Watch(client, CONFIG_MAP, {"fieldSelector": f"metadata.name={NAME}"})
+    watch = Watch(client, CONFIG_MAP, {"fieldSelector": f"metadata.name={NAME}"}, silence_s)
     with watch.following() as bell:
         follower = Follower(client, watch, bell)
         assert await follower.woken() is None  # The list: something may have changed.
@@ -397,7 +446,7 @@ def test_watches_that_close_early_again_and_again_lead_to_a_new_list(fake_api: F
 
 def test_a_silent_watch_is_dropped_and_a_missed_change_found(fake_api: FakeApi) -> None:
     async def main() -> None:
-        async with followed(fake_api, RequestLimits(inactivity_s=0.3)) as follower:
+        async with followed(fake_api, silence_s=0.3) as follower:
             fake_api.silent = True
             await follower.change()
 
@@ -412,7 +461,7 @@ def test_a_silent_watch_is_dropped_and_a_missed_change_found(fake_api: FakeApi) 
 def test_bookmarks_keep_an_idle_watch_and_its_version_fresh(fake_api: FakeApi) -> None:
     async def main() -> None:
         fake_api.bookmark_s = 0.05
-        async with followed(fake_api, RequestLimits(inactivity_s=1.0)) as follower:
+        async with followed(fake_api, silence_s=1.0) as follower:
             await follower.client.send(
                 ApiRequest(
                     "create",
@@ -464,12 +513,34 @@ def test_a_watch_without_the_right_says_so_and_tries_again(
 ) -> None:
     async def main() -> None:
         fake_api.denied = {("watch", "configmaps")}
-        watch = Watch(client_of(fake_api), CONFIG_MAP, {})
+        watch = Watch(client_of(fake_api), CONFIG_MAP, {}, 60.0)
         with watch.following():
             await until(lambda: "we may not watch configmaps" in caplog.text)
             fake_api.denied = set()
             before = fake_api.count("GET", "'watch': 'true'")
             await until(lambda: fake_api.count("GET", "'watch': 'true'") > before)
+
+    run(main())
+
+
+def test_what_ends_a_watch_is_raised_by_its_followers(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with followed(fake_api) as follower:
+
+            async def fail(*_: object, **__: object) -> None:
+                raise RuntimeError("a defect")
+
+            monkeypatch.setattr(follower.watch, "_list", fail)
+            fake_api.end_watches()
+
+            async def woken_for_ever() -> None:
+                while True:
+                    await follower.woken()
+
+            with pytest.raises(RuntimeError, match="a defect"):
+                await woken_for_ever()
 
     run(main())
 

@@ -304,7 +304,7 @@ def test_a_follower_sees_each_leader_though_its_watch_is_silent(fake_api: FakeAp
             seen: list[str] = []
 
             async def follow() -> None:
-                register = register_on(fake_api, limits=RequestLimits(inactivity_s=0.3))
+                register = register_on(fake_api, limits=RequestLimits(leader_silence_s=0.3))
                 async for leader in retrieve(register, SystemClock(), LONG.lease_s):
                     seen.append(leader.name if leader else "")
 
@@ -321,15 +321,20 @@ def test_a_follower_sees_each_leader_though_its_watch_is_silent(fake_api: FakeAp
     run(main())
 
 
-def test_an_idle_cluster_writes_once_a_renewal_and_reads_nothing(fake_api: FakeApi) -> None:
+@pytest.mark.parametrize("lock", [k8s.LEASE, k8s.CONFIG_MAP])
+def test_an_idle_cluster_writes_once_a_renewal_and_reads_nothing(
+    fake_api: FakeApi, lock: str
+) -> None:
     async def main() -> None:
         seen: list[str] = []
 
         async def follow() -> None:
-            async for leader in retrieve(register_on(fake_api), SystemClock(), LONG.lease_s):
+            async for leader in retrieve(
+                register_on(fake_api, lock=lock), SystemClock(), LONG.lease_s
+            ):
                 seen.append(leader.name if leader else "")
 
-        async with contending(fake_api, LONG) as them:
+        async with contending(fake_api, LONG, lock) as them:
             followers = [asyncio.ensure_future(follow()) for _ in range(5)]
             leader = await them.led()
             await until(lambda: seen.count(leader.name) == len(followers))

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.kubernetes.fake import FakeApi
-from tests.support.kubernetes import register_on, run
+from tests.support.kubernetes import access_to, register_on, run
 from understudy.errors import Conflict, CorruptDataError
+from understudy.ha.backends.kubernetes import client as clients
 from understudy.ha.backends.kubernetes import objects
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION
 from understudy.ha.backends.kubernetes.names import data_key, object_name, register_key
+from understudy.ha.backends.kubernetes.objects import ENTRIES, SeenObjects, Slot, Stored
+from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.register import Release
 from understudy.ha.retrieval import encode_leader
 from understudy.model import Incarnation, LeaderRecord
@@ -38,14 +43,20 @@ RECORD = LeaderRecord(
 )
 
 
+def annotated(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the annotations of an object, to be changed."""
+    annotations: dict[str, Any] = found["metadata"]["annotations"]
+    return annotations
+
+
 def test_a_value_is_text_that_people_read_beside_a_version(fake_api: FakeApi) -> None:
     async def main() -> None:
         await register_on(fake_api).swap("registry", b'{"format": "registry"}', None)
 
-        data = fake_api.object("configmaps", CLUSTER)["data"]
+        found = fake_api.object("configmaps", CLUSTER)
 
-        assert '{"format": "registry"}' == data["registry"]
-        assert ["registry"] == list(json.loads(data["_entries"]))
+        assert {"registry": '{"format": "registry"}'} == found["data"]
+        assert ["registry"] == list(json.loads(found["metadata"]["annotations"][ENTRIES]))
 
     run(main())
 
@@ -61,7 +72,7 @@ def test_objects_have_flinks_labels_and_no_owner(fake_api: FakeApi) -> None:
             "type": "understudy",
             "configmap-type": "high-availability",
         } == metadata["labels"]
-        assert {"understudy/cluster-id": "flights"} == metadata["annotations"]
+        assert "flights" == metadata["annotations"]["understudy/cluster-id"]
         assert "ownerReferences" not in metadata
 
     run(main())
@@ -172,9 +183,10 @@ def test_a_person_who_edits_a_value_is_noticed_and_not_overwritten(fake_api: Fak
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda one: one["data"].pop("registry"), "registry is gone"),
-        (lambda one: one["data"].update(_entries="{"), "_entries is damaged"),
-        (lambda one: one["data"].update(_entries="[1]"), "_entries is damaged"),
+        (lambda one: one["data"].pop("registry"), "value of registry is gone"),
+        (lambda one: annotated(one).update({ENTRIES: "{"}), "understudy/entries is damaged"),
+        (lambda one: annotated(one).update({ENTRIES: "[1]"}), "understudy/entries is damaged"),
+        (lambda one: annotated(one).pop(ENTRIES), "understudy/entries is gone"),
     ],
 )
 def test_what_a_person_damaged_is_named_and_left(fake_api: FakeApi, damage: Any, said: str) -> None:
@@ -189,6 +201,66 @@ def test_what_a_person_damaged_is_named_and_left(fake_api: FakeApi, damage: Any,
                 await work
 
         assert left == fake_api.object("configmaps", CLUSTER)
+
+    run(main())
+
+
+def test_a_damaged_map_hides_no_key_of_another_and_keeps_its_parts(
+    fake_api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        await register.swap("registry", b"x" * 600_000, None)
+        await register.swap("artifacts", b"x" * 600_000, None)
+        await register.swap(f"application-{NONCE}", b"{}", None)
+        fake_api.change("configmaps", CLUSTER, lambda one: annotated(one).update({ENTRIES: "{"}))
+
+        assert [f"application-{NONCE}"] == await register.keys("")
+        assert f"ConfigMap flights/{CLUSTER}" in caplog.text
+        assert 3 == len(fake_api.names("configmaps"))
+
+    run(main())
+
+
+def test_a_followed_map_is_split_in_time(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api, lock=k8s.CONFIG_MAP)
+        other = register_on(fake_api, lock=k8s.CONFIG_MAP)
+        await register.swap("artifacts", b"x" * 600_000, None)
+        version = await register.swap("leader", encode_leader(RECORD), None)
+        changes = register.changes("leader")
+        await anext(changes)
+        await anext(changes)  # After the list.
+        await other.swap("leader", encode_leader(RECORD), version)
+        assert await anext(changes) is not None  # What is sent has no sizes.
+
+        await register.swap("registry", b"x" * 600_000, None)
+
+        assert ["artifacts", "leader", "registry"] == await other.keys("")
+
+    run(main())
+
+
+def test_a_map_is_not_deleted_with_an_entry_that_somebody_has_just_made(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"1", None)
+
+        def write(api: FakeApi) -> None:
+            def add(found: dict[str, Any]) -> None:
+                found["data"]["artifacts"] = "2"
+                entries = json.loads(annotated(found)[ENTRIES]) | {"artifacts": "v.1ad5be0d"}
+                annotated(found)[ENTRIES] = json.dumps(entries)
+
+            api.change("configmaps", CLUSTER, add)
+
+        fake_api.fail(method="DELETE", before=write)
+        await register.swap("registry", None, version)
+
+        assert ["artifacts"] == await register.keys("")
+        entry = await register.load("artifacts")
+        assert entry is not None
+        assert b"2" == entry.value
 
     run(main())
 
@@ -211,7 +283,9 @@ def test_an_entry_that_a_person_added_is_no_key(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)
         await register.swap("registry", b"", None)
-        fake_api.change("configmaps", CLUSTER, lambda one: one["data"].update(notes="mine"))
+        fake_api.change(
+            "configmaps", CLUSTER, lambda one: one["data"].update({"my_FFnotes": "mine"})
+        )
 
         assert ["registry"] == await register.keys("")
 
@@ -279,6 +353,55 @@ def test_a_part_that_a_person_deleted_is_named(fake_api: FakeApi) -> None:
     run(main())
 
 
+def test_entries_of_a_large_map_are_claimed_without_reading_it_again(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        leader, other = register_on(fake_api), register_on(fake_api)
+        keys = [f"jobs-{NONCE}-{number}" for number in range(10)]
+        for key in keys:
+            await other.swap(key, b"x" * 10_000, None)
+        before = len(fake_api.asked)
+        for key in keys:
+            entry = await leader.load(key)
+            assert entry is not None
+            await leader.swap(key, entry.value + b"!", entry.version)
+
+        whole = [
+            one
+            for one in fake_api.asked[before:]
+            if one.method == "GET" and "PartialObjectMetadata" not in one.headers["accept"]
+        ]
+        assert 1 == len(whole)
+
+        entry = await other.load(keys[0])
+        assert entry is not None
+        assert b"x" * 10_000 + b"!" == entry.value
+
+    run(main())
+
+
+def test_keys_are_listed_without_values(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        await register_on(fake_api).swap("registry", b"x" * 100_000, None)
+        before = len(fake_api.asked)
+
+        assert ["registry"] == await register_on(fake_api).keys("")
+
+        lists = [one for one in fake_api.asked[before:] if one.path.endswith("configmaps")]
+        assert all("PartialObjectMetadata" in one.headers["accept"] for one in lists)
+
+    run(main())
+
+
+def test_values_that_are_kept_are_bounded() -> None:
+    seen = SeenObjects(100)
+    for name in "abc":
+        seen.put(Stored(name, "uid", "1", {"key": Slot("v", 40, b"x" * 40)}))
+
+    kept = [stored.held for name in "abc" if (stored := seen.get(name))]
+
+    assert [0, 40, 40] == kept
+
+
 def test_a_lost_answer_is_unknown_and_settled_by_reading(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)
@@ -322,7 +445,8 @@ def test_the_leader_can_be_in_the_map_with_the_annotation_of_flip_144(fake_api: 
 
         assert f"jobmanager-1_{'a' * 32}" == shown["holderIdentity"]
         assert (15, 7) == (shown["leaseDurationSeconds"], shown["leaderTransitions"])
-        assert {"leader", "registry", "_entries"} == set(found["data"])
+        assert {"registry"} == set(found["data"])
+        assert ["leader", "registry"] == await register_on(fake_api, lock=k8s.CONFIG_MAP).keys("")
         assert [] == fake_api.names("leases")
 
     run(main())
@@ -366,6 +490,29 @@ def test_the_guardian_leaves_the_record_of_a_later_leader(fake_api: FakeApi) -> 
         entry = await standby.load("leader")
         assert entry is not None
         assert later == entry.value
+
+    run(main())
+
+
+def test_the_guardian_is_told_of_a_new_token(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(clients, "TOKEN_AGE_S", 0.0)
+        fake_api.tokens |= {"first", "second"}
+        tokens = ["first"]
+        access = access_to(fake_api, lambda: tokens[-1])
+        register = KubernetesRegister(
+            "flights", access, name="flights", lock=k8s.LEASE, limits=RequestLimits()
+        )
+        programs: list[Release] = []
+        register.on_release(programs.append)
+        version = await register.swap("leader", encode_leader(RECORD), None)
+        version = await register.swap("leader", encode_leader(RECORD), version)
+        tokens.append("second")
+        await register.swap("leader", encode_leader(RECORD), version)
+
+        assert ["first", "second"] == [json.loads(one.input)["token"] for one in programs]
 
     run(main())
 
@@ -426,6 +573,20 @@ def test_the_proof_leaves_nothing(fake_api: FakeApi) -> None:
     run(main())
 
 
+def test_a_webhook_that_takes_part_in_no_dry_run_is_no_obstacle(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        said = b'{"kind": "Status", "message": "admission webhook x does not support dry run"}'
+        fake_api.fail(method="POST", path="dryRun", status=400, body=said)
+
+        await register_on(fake_api).prove()
+
+        fake_api.fail(method="POST", path="dryRun", status=400, reason="BadRequest")
+        with pytest.raises(OSError, match="400"):
+            await register_on(fake_api).prove()
+
+    run(main())
+
+
 def test_the_clusters_of_a_namespace_are_listed(fake_api: FakeApi) -> None:
     async def main() -> None:
         for name in ("flights", "orders"):
@@ -466,6 +627,48 @@ def test_a_renewal_waits_for_no_other_request(fake_api: FakeApi) -> None:
         await asyncio.gather(*others, return_exceptions=True)
 
     run(main())
+
+
+def test_a_renewal_does_not_share_the_patience_of_other_requests(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api, limits=RequestLimits(common_s=0.2))
+        version = await register.swap("leader", b"1", None)
+        fake_api.fail(path="configmaps", status=429, headers={"retry-after": "60"})
+        with pytest.raises(TimeoutError):
+            await register.load("registry")
+
+        await asyncio.wait_for(register.swap("leader", b"2", version), 4.0)
+
+    run(main())
+
+
+def test_one_register_serves_several_event_loops_at_once(fake_api: FakeApi) -> None:
+    register = register_on(fake_api)
+
+    async def append(mine: str) -> None:
+        for number in range(5):
+            done = False
+            while not done:
+                entry = await register.load("registry")
+                text = entry.value if entry else b""
+                with contextlib.suppress(Conflict):
+                    await register.swap(
+                        "registry",
+                        text + f"{mine}{number} ".encode(),
+                        entry.version if entry else None,
+                    )
+                    done = True
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(run, append(mine)) for mine in "abc"]:
+            done.result()
+
+    async def check() -> None:
+        entry = await register.load("registry")
+        assert entry is not None
+        assert sorted(entry.value.decode().split()) == [f"{m}{n}" for m in "abc" for n in range(5)]
+
+    run(check())
 
 
 def test_a_missing_namespace_is_said_at_once(fake_api: FakeApi) -> None:

@@ -282,6 +282,7 @@ class FakeApi:
             status = 201 if method == "POST" else 200
         except Refusal as refusal:
             answer = _status(refusal.status, refusal.reason, refusal.message)
+            answer["details"] = {"name": split.path.rpartition("/")[2]}
             status = refusal.status
         if fault and fault.lose_answer:
             return False

@@ -19,6 +19,7 @@ from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi, started
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.access import Access, find_access
 from understudy.ha.backends.kubernetes.client import RequestLimits
+from understudy.ha.backends.kubernetes.objects import ENTRIES
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 
 REAL = "UNDERSTUDY_TEST_KUBECONFIG"
@@ -69,10 +70,7 @@ def entries(kubeconfig: str, namespace: str) -> list[str]:
                 if metadata.get("labels", {}).get("type") != "understudy":
                     continue
                 cluster = metadata["annotations"]["understudy/cluster-id"]
-                text = (item.get("data") or metadata["annotations"]).get(
-                    "_entries", metadata["annotations"].get("understudy/entries", "{}")
-                )
-                keys = json.loads(text)
+                keys = json.loads(metadata["annotations"].get(ENTRIES, "{}"))
                 found |= {cluster, f"{cluster}/register"}
                 found |= {f"{cluster}/register/{key}" for key in keys}
     return sorted(found)

@@ -97,6 +97,10 @@ def find_access(
     Raises `ConfigurationError` if there is none, or it cannot be used.
     """
     named = path or environment.get("KUBECONFIG", "")
+    if os.pathsep in named and not Path(named).exists():
+        raise ConfigurationError(
+            f"$KUBECONFIG names several files ({named}): name one in {options.K8S_CONFIG_FILE.key}"
+        )
     if named:
         return _of_kubeconfig(Path(named).expanduser(), context, namespace)
     host = environment.get("KUBERNETES_SERVICE_HOST", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.config import options
-from understudy.config.option import Option
 from understudy.errors import ConfigurationError
 from understudy.ha.backends.kubernetes import options as k8s
 
@@ -14,20 +13,13 @@ if TYPE_CHECKING:
 
 TYPE = "kubernetes"
 
-_PERIODS: tuple[tuple[Option[float], Option[float]], ...] = (
-    (k8s.K8S_LEASE_DURATION, options.LEASE_DURATION),
-    (k8s.K8S_RENEW_DEADLINE, options.RENEW_DEADLINE),
-    (k8s.K8S_RETRY_PERIOD, options.RETRY_PERIOD),
-)
-"""The backend's own options, and the common ones."""
-
 
 def check(configuration: Configuration) -> None:
     """Raise `ConfigurationError` if options are set that nothing reads, or that contradict."""
     if configuration.get(options.HA_TYPE).lower() == TYPE:
         _check_lease(configuration)
         return
-    for key in (*(own.key for own, _ in _PERIODS), k8s.K8S_LOCK.key):
+    for key in (*k8s.COMMON, k8s.K8S_LOCK.key):
         if key in configuration.settings:
             configuration.warnings.append(
                 f"{key} does nothing here: {options.HA_TYPE.key} is not {TYPE}"
@@ -35,9 +27,18 @@ def check(configuration: Configuration) -> None:
 
 
 def _check_lease(configuration: Configuration) -> None:
-    for own, general in _PERIODS:
-        mine, theirs = configuration.settings.get(own.key), configuration.settings.get(general.key)
-        if mine is not None and theirs is not None and own.parse(mine) != general.parse(theirs):
+    written = configuration.settings
+    for own, common in k8s.COMMON.items():
+        mine, theirs = written.get(own), written.get(common.key)
+        if mine is not None and theirs is not None and common.parse(mine) != common.parse(theirs):
             raise ConfigurationError(
-                f"{own.key} is {mine}, and {general.key} is {theirs}: set one of them"
+                f"{own} is {mine}, and {common.key} is {theirs}: set one of them"
             )
+    lease_s = k8s.period(configuration, k8s.K8S_LEASE_DURATION)
+    orphan_s = configuration.get(options.ORPHAN_TIMEOUT)
+    if lease_s >= orphan_s:
+        configuration.warnings.append(
+            f"{k8s.K8S_LEASE_DURATION.key} ({lease_s:g} s) is not shorter than "
+            f"{options.ORPHAN_TIMEOUT.key} ({orphan_s:g} s): when the leader's host is lost, the "
+            "drivers end before somebody else leads, and their jobs start again"
+        )

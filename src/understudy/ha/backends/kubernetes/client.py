@@ -22,9 +22,16 @@ from typing import Any
 import httpx
 
 from understudy.clock import SystemClock
+from understudy.errors import ConfigurationError
 from understudy.ha.backends.kubernetes.access import TOKEN_AGE_S, Access
 from understudy.ha.backends.kubernetes.kinds import Resource
-from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Outdated, Throttled, judged
+from understudy.ha.backends.kubernetes.refusals import (
+    ApiRefusal,
+    NotThere,
+    Outdated,
+    Throttled,
+    judged,
+)
 from understudy.version import VERSION
 
 Json = dict[str, Any]
@@ -41,12 +48,15 @@ READS_MAX = 4
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 """Pauses between tries; each is stretched at random by up to a half."""
 
+QUIET_MAX_S = 60.0
+"""Longest time for which a server may ask for silence."""
+
 PAGE_OBJECTS = 100
 """Objects in one answer to a list: 100 MB at most."""
 
 PAGES_MAX = 10_000
 
-INACTIVITY_S = 70.0
+SILENCE_S = 70.0
 """The server sends a bookmark each minute: a watch that is silent for longer is dead."""
 
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
@@ -67,7 +77,9 @@ class RequestLimits:
     common_s: float = 5.0
     renewal_s: float = 5.0
     """Shorter than the renew deadline."""
-    inactivity_s: float = INACTIVITY_S
+    leader_silence_s: float = SILENCE_S
+    """The leader's record changes with each renewal: a watch of it that is silent for the duration
+    of a lease is dead, or nobody leads."""
 
 
 @dataclass
@@ -123,8 +135,8 @@ class Client:
         self._limits = limits
         self._clock = SystemClock()
         self._token = _Token(access)
-        self._quiet_until = 0.0
-        """The server has asked for no request before this time of the loop."""
+        self._quiet_until = dict.fromkeys(Lane, 0.0)
+        """The server has asked for no request of a lane before this time of the loop."""
         name = access.server_name
         self._extensions = {"sni_hostname": name} if name else {}
         tls = access.tls()
@@ -141,6 +153,11 @@ class Client:
             timeout=httpx.Timeout(None, connect=CONNECT_S),
             headers={"user-agent": f"understudy/{VERSION}"},
         )
+
+    @property
+    def token(self) -> str:
+        """Return the token that was read last."""
+        return self._token.text
 
     async def get(self, kind: Resource, name: str) -> Json | None:
         """Return an object as it is now; None if it does not exist."""
@@ -186,12 +203,12 @@ class Client:
         raise OSError(errno.EBUSY, f"a list of {kind.plural} has more than {PAGES_MAX} pages")
 
     async def watch(
-        self, kind: Resource, query: Mapping[str, str], version: str
+        self, kind: Resource, query: Mapping[str, str], version: str, silence_s: float = SILENCE_S
     ) -> AsyncIterator[tuple[str, Json]]:
         """Yield type and metadata of each change after a version, until the server ends the watch.
 
         Raises `Outdated` if the version is too old, ``TimeoutError`` if the watch is silent for
-        longer than the server may be.
+        ``silence_s``.
         """
         asked = {
             **query,
@@ -200,7 +217,7 @@ class Client:
             "resourceVersion": version,
         }
         request = ApiRequest("watch", kind, query=asked, metadata_only=True)
-        timeout = httpx.Timeout(CONNECT_S, read=self._limits.inactivity_s)
+        timeout = httpx.Timeout(CONNECT_S, read=silence_s)
         try:
             async with self._watches.stream(
                 "GET",
@@ -233,21 +250,21 @@ class Client:
     async def _tried(self, request: ApiRequest, lane: Lane) -> Json | None:
         reads, renewed, throttled = 1, False, 0
         while True:
-            await self._calm()
+            await self._calm(lane)
             try:
                 answer = await self._sent(request, lane)
             except Throttled:
                 # Nothing was done, and the server has said when to come back.
                 throttled += 1
                 self.counts.throttled += 1
-                self._quiet(_pause_s(throttled))
+                self._quiet(lane, _pause_s(throttled))
                 continue
             except ApiRefusal as error:
                 if error.status == 401 and not renewed:
                     renewed = True
                     await self._token.renew()
                     continue
-                if request.verb in {"get", "list"} and error.status == 404:
+                if request.verb == "get" and isinstance(error, NotThere):
                     return None
                 if error.status < 500 or request.method != "GET" or reads == READS_MAX:
                     raise
@@ -280,7 +297,7 @@ class Client:
         except httpx.HTTPError as error:
             raise self._lost(error) from error
         if retry_after := response.headers.get("retry-after", ""):
-            self._quiet(_seconds(retry_after))
+            self._quiet(lane, _seconds(retry_after))
         if response.status_code not in {200, 201, 202}:
             raise self._judged(request, response.status_code, response.content)
         return self._understood(request, response)
@@ -313,13 +330,13 @@ class Client:
         self.counts.failures += 1
         self.counts.problem = problem
 
-    def _quiet(self, seconds: float) -> None:
-        until = asyncio.get_running_loop().time() + seconds
-        self._quiet_until = max(self._quiet_until, until)
+    def _quiet(self, lane: Lane, seconds: float) -> None:
+        """Note what the server asks for; it counts leases and other objects apart."""
+        self._quiet_until[lane] = max(self._quiet_until[lane], _now() + seconds)
 
-    async def _calm(self) -> None:
+    async def _calm(self, lane: Lane) -> None:
         """Wait as long as the server has asked."""
-        await asyncio.sleep(self._quiet_until - asyncio.get_running_loop().time())
+        await asyncio.sleep(self._quiet_until[lane] - _now())
 
 
 class _Token:
@@ -341,10 +358,15 @@ class _Token:
                 raise
 
     async def renew(self) -> None:
-        """Read the token again."""
-        if self._read is not None:
+        """Read the token again; raises ``OSError`` if it cannot be read."""
+        if self._read is None:
+            return
+        try:
             self.text = await asyncio.to_thread(self._read)
-            self._read_at = _now()
+        except (ConfigurationError, UnicodeDecodeError) as error:
+            # Somebody may be writing the file: it is read again with the next request.
+            raise OSError(errno.EIO, str(error)) from error
+        self._read_at = _now()
 
 
 def _now() -> float:
@@ -358,4 +380,4 @@ def _pause_s(failures: int) -> float:
 
 def _seconds(text: str) -> float:
     """Return what ``Retry-After`` asks for; Kubernetes sends whole seconds."""
-    return float(text) if text.isdecimal() else PAUSE_FIRST_S
+    return min(QUIET_MAX_S, float(text)) if text.isdecimal() else PAUSE_FIRST_S

@@ -2,7 +2,7 @@
 
 A key of a ConfigMap may have letters, digits, ``-``, ``_`` and ``.``, up to 253 of them. Letters,
 digits and ``-`` stand for themselves; each other byte of a key's UTF-8 is ``_`` and two hexadecimal
-digits. A name that begins with ``_`` and a small letter is therefore never a key's.
+digits.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from urllib.parse import unquote_to_bytes
 from understudy.ha.backends.kubernetes import options
 
 KEY_CHARS_MAX = 253
-
-ENTRIES = "_entries"
-"""The name, in a ConfigMap's data, of the list of its entries."""
 
 LABEL_CHARS_MAX = 63
 
@@ -34,8 +31,8 @@ def data_key(key: str) -> str:
 
 
 def register_key(name: str) -> str:
-    """Return the register key that `data_key` made a name of."""
-    return unquote_to_bytes(name.replace("_", "%")).decode()
+    """Return the register key that `data_key` made a name of; of another name, no key of ours."""
+    return unquote_to_bytes(name.replace("_", "%")).decode(errors="replace")
 
 
 def object_name(cluster: str) -> str:

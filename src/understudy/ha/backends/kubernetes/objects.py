@@ -1,14 +1,16 @@
 """How entries of the register lie in objects of Kubernetes, and how they are read from them.
 
-A ConfigMap has several entries. ``data`` has the value of each, as text that people read, and
-``_entries``: a version for each, new with every write. So two writers of different entries of one
-ConfigMap do not disturb each other: where another entry has changed, the write is sent again.
-``binaryData`` has a value that is no text. A value that does not fit lies in a *part*: a ConfigMap
-of its own, which is never changed, and which ``_entries`` names.
+The annotation `ENTRIES` lists the entries of an object, with a version for each that is new with
+every write. So two writers of different entries of one ConfigMap do not disturb each other: where
+another entry has changed, the write is sent again. And who asks for metadata only learns which
+entries there are, without their values.
 
-The Lease has one entry, in annotations, since a Lease has no data.
+``data`` of a ConfigMap has the values, as text that people read; ``binaryData`` those that are no
+text. A value that does not fit lies in a *part*: a ConfigMap of its own, which is never changed,
+and which `ENTRIES` names. The leader's record lies in an annotation, in a Lease or a ConfigMap: a
+watch of metadata tells all followers of each renewal.
 
-A version contains a checksum of the value: an entry that a person has edited has another one.
+A version ends with a checksum of the value: an entry that a person has edited has another one.
 """
 
 from __future__ import annotations
@@ -21,29 +23,36 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from understudy.errors import CorruptDataError
 from understudy.ha.backends.kubernetes.client import Json
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE, Resource
+from understudy.ha.backends.kubernetes.kinds import LEASE, Resource
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION, view_of
-from understudy.ha.backends.kubernetes.names import ENTRIES, data_key, register_key
+from understudy.ha.backends.kubernetes.names import data_key, register_key
 
 CONFIG_MAP_BYTES_MAX = 1 << 20
 """Kubernetes's limit for the values of a ConfigMap together."""
 
 CONFIG_MAP_FULL_BYTES = CONFIG_MAP_BYTES_MAX - 16_384
-"""What a ConfigMap has at most before a value goes into a part: room for `_entries` to grow."""
+"""What a ConfigMap has at most before a value goes into a part."""
 
-LEASE_FULL_BYTES = 150_000
-"""Annotations of one object have 256 KiB at most, also where the value is in base64."""
+ENTRIES_BYTES_MAX = 200_000
+"""About 3,000 entries; annotations of one object have 256 KiB at most."""
+
+RECORD_BYTES_MAX = 40_000
+"""The leader's record, in an annotation beside the list of entries; it has about one kilobyte."""
 
 PREFIX = "understudy"
-VALUE, BINARY_VALUE, LEASE_ENTRIES = (
+ENTRIES, VALUE, BINARY_VALUE = (
+    f"{PREFIX}/entries",
     f"{PREFIX}/value",
     f"{PREFIX}/value.base64",
-    f"{PREFIX}/entries",
 )
+"""Annotations."""
+
+PARTIAL = "PartialObjectMetadata"
+"""The kind of an answer without data."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """JSON writes each of these as six characters: such a value is no text for people either."""
@@ -57,7 +66,7 @@ class Slot:
     size: int
     """Bytes that the value takes in the object itself."""
     value: bytes | None = field(default=None, repr=False)
-    """None if it is in a part, or was left out."""
+    """None if it is in a part, or was not asked for."""
     part: str = ""
 
 
@@ -73,10 +82,18 @@ class Stored:
 
     @property
     def size(self) -> int:
-        """Return how many bytes the values and their list take."""
-        return sum(slot.size + len(key) for key, slot in self.slots.items()) + len(
-            entries_text(self.slots)
-        )
+        """Return how many bytes the values take in the object."""
+        return sum(slot.size for slot in self.slots.values())
+
+    @property
+    def held(self) -> int:
+        """Return how many bytes of values are here."""
+        return sum(len(slot.value or b"") for slot in self.slots.values())
+
+    @property
+    def has_values(self) -> bool:
+        """Return whether the values are here of all entries that have none elsewhere."""
+        return all(slot.value is not None or slot.part for slot in self.slots.values())
 
     def without_values(self) -> Stored:
         """Return the same without values, to be kept."""
@@ -85,110 +102,121 @@ class Stored:
         )
 
 
-class Layout(Protocol):
-    """How one kind of object holds entries."""
+class SeenObjects:
+    """Objects as this process has seen them last; of the least recent ones without values."""
 
-    kind: Resource
-    full_bytes: int
-    """An object does not grow beyond: a further value goes into a part."""
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._objects: dict[str, Stored] = {}
+
+    def get(self, name: str) -> Stored | None:
+        """Return an object; None if it was not seen, or what was seen is worth nothing."""
+        return self._objects.get(name)
+
+    def put(self, stored: Stored) -> None:
+        """Remember an object."""
+        self._objects.pop(stored.name, None)
+        self._objects[stored.name] = stored
+        held = sum(one.held for one in self._objects.values())
+        for name, one in list(self._objects.items()):
+            if held <= self._bytes_max:
+                break
+            held -= one.held
+            self._objects[name] = one.without_values()
+
+    def forget(self, name: str) -> None:
+        """Forget an object."""
+        self._objects.pop(name, None)
+
+
+class Layout:
+    """How the objects of one kind hold entries: in data, and one, the *record*, in annotations.
+
+    Followers of the record learn its value from the metadata that a watch sends them.
+    """
+
+    def __init__(self, kind: Resource, record: str) -> None:
+        """``record``: the key of the entry in annotations; a Lease has no other."""
+        self.kind = kind
+        self._record = record
+
+    def fits(self, slots: Mapping[str, Slot]) -> bool:
+        """Return whether an object can have these entries."""
+        record = slots.get(self._record)
+        record_size = record.size if record else 0
+        in_data = sum(slot.size for slot in slots.values()) - record_size
+        return (
+            in_data <= CONFIG_MAP_FULL_BYTES
+            and record_size <= RECORD_BYTES_MAX
+            and len(entries_text(slots)) <= ENTRIES_BYTES_MAX
+        )
 
     def read(self, found: Json, place: str) -> Stored:
-        """Return the entries of an object; raises `CorruptDataError`, which names the place."""
-        ...
+        """Return the entries of an object, or of its metadata, which have the record's value only.
+
+        Raises `CorruptDataError`, which names the place.
+        """
+        values, metadata, slots = self._values(found, place), found["metadata"], {}
+        is_whole = found.get("kind") != PARTIAL
+        if values and ENTRIES not in _annotations(found):
+            raise CorruptDataError(
+                f"{place}: the annotation {ENTRIES} is gone: put its latest value back"
+            )
+        for key, (version, part) in _entries(found, place).items():
+            value = values.get(key)
+            if value is not None and not part:
+                version = _version(version.partition(".")[0], value)  # noqa: PLW2901
+            elif not part and (is_whole or key == self._record):
+                raise CorruptDataError(
+                    f"{place}: the value of {key} is gone, though the annotation {ENTRIES} names "
+                    "it: put its latest value back"
+                )
+            slots[key] = Slot(version, len(value or b""), None if part else value, part)
+        return Stored(metadata["name"], metadata["uid"], metadata["resourceVersion"], slots)
 
     def fields(self, slots: Mapping[str, Slot], key: str, now: float) -> Json:
         """Return what an object must have after a change of one entry: a merge patch."""
-        ...
-
-
-class ConfigMapLayout:
-    """Entries in ``data`` of a ConfigMap; see the module's docstring."""
-
-    kind = CONFIG_MAP
-    full_bytes = CONFIG_MAP_FULL_BYTES
-
-    def __init__(self, shown: str = "") -> None:
-        """``shown``: the key of the leader's record, if the ConfigMap shows the leader."""
-        self._shown = shown
-
-    def read(self, found: Json, place: str) -> Stored:
-        """See `Layout`."""
-        data, binary = found.get("data") or {}, found.get("binaryData") or {}
-        slots = {}
-        for name, (version, part) in _entries(data.get(ENTRIES), place).items():
-            if part:
-                slot = Slot(version, 0, part=part)
-            elif name in data:
-                slot = _slot(version, str(data[name]).encode())
-            elif name in binary:
-                slot = _slot(version, _unpacked(binary[name], f"{place}, {name}"))
-            else:
-                raise CorruptDataError(
-                    f"{place}: {name} is gone, though {ENTRIES} names it: put its latest value back"
-                )
-            slots[register_key(name)] = slot
-        return _stored(found, slots)
-
-    def fields(self, slots: Mapping[str, Slot], key: str, now: float) -> Json:
-        """See `Layout`."""
-        name, slot = data_key(key), slots.get(key)
-        text, packed = _split(slot.value if slot else None)
-        change: Json = {
-            "data": {name: text, ENTRIES: entries_text(slots)},
-            "binaryData": {name: packed},
-        }
-        if key == self._shown:
-            view = view_of(slot.value if slot else None, now).annotation(now)
-            change["metadata"] = {"annotations": {ANNOTATION: view}}
-        return change
-
-
-class LeaseLayout:
-    """The leader's record in annotations of a Lease, whose ``spec`` shows it."""
-
-    kind = LEASE
-    full_bytes = LEASE_FULL_BYTES
-
-    def read(self, found: Json, place: str) -> Stored:
-        """See `Layout`."""
-        annotations = (found.get("metadata") or {}).get("annotations") or {}
-        slots = {}
-        for name, (version, part) in _entries(annotations.get(LEASE_ENTRIES), place).items():
-            if part:
-                slot = Slot(version, 0, part=part)
-            elif VALUE in annotations:
-                slot = _slot(version, str(annotations[VALUE]).encode())
-            elif BINARY_VALUE in annotations:
-                slot = _slot(version, _unpacked(annotations[BINARY_VALUE], place))
-            else:
-                raise CorruptDataError(f"{place}: the annotation {VALUE} is gone")
-            slots[register_key(name)] = slot
-        return _stored(found, slots)
-
-    def fields(self, slots: Mapping[str, Slot], key: str, now: float) -> Json:
-        """See `Layout`."""
         value = slots[key].value if key in slots else None
         text, packed = _split(value)
-        annotations = {LEASE_ENTRIES: entries_text(slots), VALUE: text, BINARY_VALUE: packed}
-        return {"metadata": {"annotations": annotations}, "spec": view_of(value, now).spec(now)}
+        annotations: dict[str, str | None] = {ENTRIES: entries_text(slots)}
+        change: Json = {"metadata": {"annotations": annotations}}
+        if key != self._record:
+            name = data_key(key)
+            return {**change, "data": {name: text}, "binaryData": {name: packed}}
+        annotations |= {VALUE: text, BINARY_VALUE: packed}
+        view = view_of(value, now)
+        if self.kind is LEASE:
+            return {**change, "spec": view.spec(now)}
+        annotations[ANNOTATION] = view.annotation(now)
+        return change
+
+    def _values(self, found: Json, place: str) -> dict[str, bytes]:
+        """Return the values that are in an object, by register key."""
+        data, binary = dict(found.get("data") or {}), dict(found.get("binaryData") or {})
+        values = {register_key(name): str(text).encode() for name, text in data.items()}
+        values |= {
+            register_key(name): _unpacked(text, f"{place}, {name}") for name, text in binary.items()
+        }
+        annotations = _annotations(found)
+        if VALUE in annotations:
+            values[self._record] = str(annotations[VALUE]).encode()
+        elif BINARY_VALUE in annotations:
+            values[self._record] = _unpacked(annotations[BINARY_VALUE], place)
+        return values
 
 
 def new_version(value: bytes) -> str:
     """Return a version that was never used, with the value's checksum."""
-    return f"{uuid.uuid4().hex[:12]}.{zlib.crc32(value):08x}"
+    return _version(uuid.uuid4().hex[:12], value)
 
 
 def entries_text(slots: Mapping[str, Slot]) -> str:
-    """Return the list of entries: a nonce for each, and a value's part if it has one."""
+    """Return the list of entries: a version for each, and a value's part if it has one."""
     listed: dict[str, Any] = {}
     for key in sorted(slots):
-        slot = slots[key]
-        listed[data_key(key)] = (
-            {"version": slot.version, "part": slot.part}
-            if slot.part
-            else slot.version.partition(".")[0]
-        )
-    return json.dumps(listed, indent=0 if len(listed) > 1 else None)
+        version, part = slots[key].version, slots[key].part
+        listed[data_key(key)] = {"version": version, "part": part} if part else version
+    return json.dumps(listed, separators=(",", ":"))
 
 
 def part_manifest(value: bytes) -> Json:
@@ -227,13 +255,12 @@ def merged(one: Json, other: Json) -> Json:
     return result
 
 
-def _slot(nonce: str, value: bytes) -> Slot:
-    return Slot(f"{nonce}.{zlib.crc32(value):08x}", len(value), value)
+def _version(nonce: str, value: bytes) -> str:
+    return f"{nonce}.{zlib.crc32(value):08x}"
 
 
-def _stored(found: Json, slots: Mapping[str, Slot]) -> Stored:
-    metadata = found["metadata"]
-    return Stored(metadata["name"], metadata["uid"], metadata["resourceVersion"], slots)
+def _annotations(found: Json) -> Mapping[str, Any]:
+    return (found.get("metadata") or {}).get("annotations") or {}
 
 
 def _split(value: bytes | None) -> tuple[str | None, str | None]:
@@ -256,17 +283,19 @@ def _unpacked(packed: Any, place: str) -> bytes:
         raise CorruptDataError(f"{place} is not base64: {error}") from error
 
 
-def _entries(text: Any, place: str) -> dict[str, tuple[str, str]]:
-    """Return nonce (or version) and part by name; an object without the list has no entries."""
+def _entries(found: Json, place: str) -> dict[str, tuple[str, str]]:
+    """Return version and part by register key; an object without the list has no entries."""
+    text = _annotations(found).get(ENTRIES)
     if text is None:
         return {}
     try:
-        listed = json.loads(text)
         return {
-            name: (str(one["version"]), str(one["part"])) if isinstance(one, dict) else (one, "")
-            for name, one in listed.items()
+            register_key(name): (
+                (str(one["version"]), str(one["part"])) if isinstance(one, dict) else (one, "")
+            )
+            for name, one in json.loads(text).items()
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError(
-            f"{place}: {ENTRIES} is damaged: {error}; put its latest value back"
+            f"{place}: the annotation {ENTRIES} is damaged: {error}; put its latest value back"
         ) from error

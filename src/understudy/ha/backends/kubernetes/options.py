@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
+from understudy.config import options as common
 from understudy.config.option import PERIOD, SAME, TEXT, Kind, Option, choice
+
+if TYPE_CHECKING:
+    from understudy.config import Configuration
 
 CLUSTER_ID_CHARS_MAX = 45
 """Flink's limit: names of objects are made from the id, and Kubernetes allows 63 characters."""
@@ -71,8 +76,7 @@ K8S_LOCK = Option(
     LEASE,
     "Where the leader's record is: lease, in the Lease <cluster-id>-leader; configmap, in the "
     "ConfigMap <cluster-id>-cluster-config-map with FLIP-144's annotation "
-    "control-plane.alpha.kubernetes.io/leader. With configmap each renewal sends the whole "
-    "ConfigMap to each process that follows the leader.",
+    "control-plane.alpha.kubernetes.io/leader.",
     "a ConfigMap there",
 )
 K8S_CONNECTION_TIMEOUT = Option(
@@ -105,3 +109,16 @@ K8S_RETRY_PERIOD = Option(
     "high-availability.leader-election.retry-period (2 s).",
     "5 s there",
 )
+
+COMMON = {
+    K8S_LEASE_DURATION.key: common.LEASE_DURATION,
+    K8S_RENEW_DEADLINE.key: common.RENEW_DEADLINE,
+    K8S_RETRY_PERIOD.key: common.RETRY_PERIOD,
+}
+"""The common option of each of the backend's own periods."""
+
+
+def period(configuration: Configuration, own: Option[float]) -> float:
+    """Return one of the periods of the lease: the backend's own, else the common one."""
+    found = configuration.find(own)
+    return configuration.get(COMMON[own.key]) if found is None else found

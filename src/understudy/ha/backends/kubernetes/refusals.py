@@ -56,6 +56,10 @@ _BY_STATUS: Mapping[int, type[ApiRefusal]] = {
 }
 
 
+_ONLY_KUBERNETES = {404, 409, 410, 422}
+"""What these mean is known only if Kubernetes says it, and not a proxy."""
+
+
 def rule(kind: Resource, *verbs: str) -> str:
     """Return the rule of a Role that gives rights, as one line of YAML."""
     return (
@@ -70,6 +74,11 @@ def judged(
     verb, kind, name = asked
     what = f"{verb} {kind.plural}{f' {name!r}' if name else ''} in namespace {namespace}"
     said = _status_of(body)
+    if (said is None and status in _ONLY_KUBERNETES) or (
+        status == 404 and not _is_about(said, name)
+    ):
+        # Another server's page: whether the object exists is not known.
+        status = 502
     reason = str(said.get("reason", "")) if said else ""
     message = str(said.get("message", ""))[:SHOWN_CHARS_MAX] if said else _no_status(body)
     refusal = _BY_STATUS.get(status, ApiRefusal)
@@ -91,6 +100,12 @@ def _status_of(body: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and found.get("kind") == "Status" else None
+
+
+def _is_about(said: dict[str, Any] | None, name: str) -> bool:
+    """Return whether a refusal is about the object that was asked for, if one was."""
+    details = (said or {}).get("details") or {}
+    return not name or details.get("name") == name
 
 
 def _no_status(body: bytes) -> str:

@@ -22,17 +22,17 @@ import sys
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration
-from understudy.config import options as common
 from understudy.errors import CorruptDataError, TooLargeError
 from understudy.ha.backends.kubernetes import objects, options, rights
 from understudy.ha.backends.kubernetes import release as kubernetes_release
 from understudy.ha.backends.kubernetes.access import Access, find_access
 from understudy.ha.backends.kubernetes.client import (
+    SILENCE_S,
     ApiRequest,
     Client,
     Json,
@@ -45,13 +45,12 @@ from understudy.ha.backends.kubernetes.leader_view import view_of
 from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
 from understudy.ha.backends.kubernetes.objects import (
     PREFIX,
-    ConfigMapLayout,
     Layout,
-    LeaseLayout,
+    SeenObjects,
     Slot,
     Stored,
 )
-from understudy.ha.backends.kubernetes.refusals import Contested, NotThere
+from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, NotThere
 from understudy.ha.backends.kubernetes.watch import Change, Watch
 from understudy.ha.register import Conflict, Entry, Pushed, Release
 
@@ -79,6 +78,12 @@ RENEWAL_SHARE = 0.5
 COMMON_S = 5.0
 """Limit of any other request: half of the default renew deadline."""
 
+CACHE_BYTES_MAX = 32 << 20
+"""Values that are kept for a later read; of further objects only versions are known."""
+
+LARGE_BYTES = 16_384
+"""A smaller object is read whole: to ask for its version first would cost a request more."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -90,15 +95,19 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> KubernetesReg
         configuration.find(options.K8S_CONTEXT),
         configuration.find(options.K8S_NAMESPACE),
     )
-    deadline_s = configuration.find(options.K8S_RENEW_DEADLINE)
-    if deadline_s is None:
-        deadline_s = configuration.get(common.RENEW_DEADLINE)
+    lease_s = options.period(configuration, options.K8S_LEASE_DURATION)
+    deadline_s = options.period(configuration, options.K8S_RENEW_DEADLINE)
+    limits = RequestLimits(
+        common_s=COMMON_S,
+        renewal_s=min(COMMON_S, deadline_s * RENEWAL_SHARE),
+        leader_silence_s=min(SILENCE_S, lease_s),
+    )
     return KubernetesRegister(
         cluster_id,
         access,
         name=configuration.find(options.K8S_CLUSTER_ID) or object_name(cluster_id),
         lock=configuration.get(options.K8S_LOCK),
-        limits=RequestLimits(COMMON_S, min(COMMON_S, deadline_s * RENEWAL_SHARE)),
+        limits=limits,
     )
 
 
@@ -138,26 +147,26 @@ class KubernetesRegister:
         self._limits = limits
         self._in_lease = lock == options.LEASE
         cluster = f"{name}-cluster-config-map"
-        shown = "" if self._in_lease else LEADER
-        self._cluster = _ObjectPlace(ConfigMapLayout(shown), cluster)
+        self._cluster = _ObjectPlace(Layout(CONFIG_MAP, LEADER), cluster)
         self._leader = (
-            _ObjectPlace(LeaseLayout(), f"{name}-leader") if self._in_lease else self._cluster
+            _ObjectPlace(Layout(LEASE, LEADER), f"{name}-leader")
+            if self._in_lease
+            else self._cluster
         )
         self._counts = Traffic()
         self._conflicts = 0
         self._missing: list[str] = []
         """Rights that we lacked when we asked last."""
-        self._known: dict[str, Stored] = {}
-        """Objects as seen last, without values, by name."""
-        self._seen_at: dict[str, int] = {}
-        """The latest ``resourceVersion`` of each object that was read, written or told here."""
+        self._known = SeenObjects(CACHE_BYTES_MAX)
+        self._leader_at = 0
+        """The latest ``resourceVersion`` of the leader's object that was read, written or told."""
         self._here: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = (
             weakref.WeakKeyDictionary()
         )
         self._clock = SystemClock()
         self._notify: Callable[[Release], None] | None = None
-        self._held = ""
-        """The holder in the leader's record that this process has written last."""
+        self._held = ("", "")
+        """Holder and token of the last release that the guardian was told of."""
 
     # --- the register ----------------------------------------------------------------------------
 
@@ -166,7 +175,7 @@ class KubernetesRegister:
         place = self._place(key)
         lost = ""
         for _ in range(RACES_MAX):
-            stored = await self._fetch(place)
+            stored = await self._unchanged(place) or await self._fetch(place)
             slot = stored.slots.get(key) if stored else None
             if slot is None:
                 return None
@@ -199,18 +208,21 @@ class KubernetesRegister:
         parts, _ = await here.client.list(
             CONFIG_MAP, self._labelled(**{"configmap-type": PART}), metadata_only=True
         )
-        found, _ = await here.client.list(CONFIG_MAP, self._labelled(**{"configmap-type": HA}))
-        stored = [self._cluster.layout.read(one, self._where_is(one)) for one in found]
+        found, _ = await here.client.list(
+            CONFIG_MAP, self._labelled(**{"configmap-type": HA}), metadata_only=True
+        )
+        stored, damaged = self._readable(found)
         if self._in_lease and (lease := await self._fetch(self._leader)):
             stored.append(lease)
-        await self._remove_orphans(parts, {one.name: one for one in stored})
+        sound = [part for part in parts if _annotation(part, OF) not in damaged]
+        await self._remove_orphans(sound, {one.name: one for one in stored})
         return sorted(key for one in stored for key in one.slots if key.startswith(prefix))
 
     async def changes(self, key: str) -> AsyncIterator[Pushed | None]:
         """Wake by a watch of the object, which all followers in this process share.
 
-        A change of the Lease has the leader's record with it: a follower need not read the Lease at
-        each renewal.
+        A change of the leader's record has the record with it: a follower need not read it at each
+        renewal.
         """
         place = self._place(key)
         with self._watch(place).following() as bell:
@@ -230,7 +242,12 @@ class KubernetesRegister:
             **self._manifest(self._cluster, f"{self._name}-proof-{uuid.uuid4().hex[:12]}"),
             "data": {},
         }
-        await client.send(ApiRequest("create", CONFIG_MAP, query={"dryRun": "All"}, body=trial))
+        try:
+            await client.send(ApiRequest("create", CONFIG_MAP, query={"dryRun": "All"}, body=trial))
+        except ApiRefusal as error:
+            # An admission webhook with effects of its own takes part in no dry run.
+            if error.status != 400 or "dry run" not in str(error):
+                raise
 
     async def clusters(self) -> list[str]:
         """Return the clusters that have ConfigMaps in the namespace."""
@@ -268,15 +285,40 @@ class KubernetesRegister:
 
     # --- reading ---------------------------------------------------------------------------------
 
+    async def _unchanged(self, place: _ObjectPlace) -> Stored | None:
+        """Return a large object as seen last, if the server says that it is still the same.
+
+        A new leader claims one entry after the other of a ConfigMap that may have a mebibyte.
+        """
+        seen = self._known.get(place.name)
+        if seen is None or seen.size < LARGE_BYTES or not seen.has_values:
+            return None
+        request = ApiRequest("get", place.kind, place.name, metadata_only=True)
+        found = await self._here_now().client.send(request)
+        if found is None or found["metadata"]["resourceVersion"] != seen.resource_version:
+            return None
+        return seen
+
     async def _fetch(self, place: _ObjectPlace) -> Stored | None:
         found = await self._here_now().client.get(place.kind, place.name)
         if found is None:
-            self._known.pop(place.name, None)
+            self._known.forget(place.name)
             return None
         self._saw(place, found["metadata"]["resourceVersion"])
         stored = place.layout.read(found, self._where(place))
-        self._known[place.name] = stored.without_values()
+        self._known.put(stored)
         return stored
+
+    def _readable(self, found: list[Json]) -> tuple[list[Stored], set[str]]:
+        """Return the entries of listed objects, and the names of objects that are damaged."""
+        stored, damaged = [], set()
+        for one in found:
+            try:
+                stored.append(self._cluster.layout.read(one, self._where_is(one)))
+            except CorruptDataError as error:
+                _log.warning("left in place, with all its entries: %s", error)
+                damaged.add(one["metadata"]["name"])
+        return stored, damaged
 
     async def _part(self, name: str) -> bytes | None:
         found = await self._here_now().client.get(CONFIG_MAP, name)
@@ -286,7 +328,7 @@ class KubernetesRegister:
 
     def _pushed(self, place: _ObjectPlace, key: str, change: Change | None) -> Pushed | None:
         """Return the entry that a change has with it; None if it has to be read."""
-        if change is None or place.kind is not LEASE:
+        if change is None or key != LEADER:
             return None
         try:
             stored = place.layout.read(change.found, self._where(place))
@@ -296,9 +338,10 @@ class KubernetesRegister:
             return None
         self._saw(place, stored.resource_version)
         if change.is_gone:
-            self._known.pop(place.name, None)
+            self._known.forget(place.name)
             return Pushed(None)
-        self._known[place.name] = stored.without_values()
+        if place.kind is LEASE:
+            self._known.put(stored)  # Of a ConfigMap, metadata do not tell the sizes of values.
         slot = stored.slots.get(key)
         if slot is None:
             return Pushed(None)
@@ -312,11 +355,11 @@ class KubernetesRegister:
         Since Kubernetes 1.35 versions are promised to be numbers that grow; before, they were.
         """
         told = stored.resource_version
-        return told.isdecimal() and int(told) >= self._seen_at.get(stored.name, 0)
+        return told.isdecimal() and int(told) >= self._leader_at
 
     def _saw(self, place: _ObjectPlace, version: str) -> None:
-        if version.isdecimal():
-            self._seen_at[place.name] = max(self._seen_at.get(place.name, 0), int(version))
+        if place == self._leader and version.isdecimal():
+            self._leader_at = max(self._leader_at, int(version))
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -341,7 +384,7 @@ class KubernetesRegister:
                 stored = None
                 continue
             # What was seen is worth nothing once the outcome of a write is unknown.
-            self._known.pop(place.name, None)
+            self._known.forget(place.name)
             try:
                 return await self._write(place, stored, key, value)
             except (Contested, NotThere) as error:
@@ -370,9 +413,9 @@ class KubernetesRegister:
             assert answer is not None
             metadata = answer["metadata"]
             self._saw(place, metadata["resourceVersion"])
-            self._known[place.name] = Stored(
-                place.name, metadata["uid"], metadata["resourceVersion"], slots
-            ).without_values()
+            self._known.put(Stored(place.name, metadata["uid"], metadata["resourceVersion"], slots))
+        else:
+            self._here_now().turns.pop(place.name, None)
         if replaced and replaced.part:
             await self._delete_part(replaced.part)
         return version
@@ -383,13 +426,12 @@ class KubernetesRegister:
         """Return the new entry; its value goes into a part if the object would be too full."""
         slot = Slot(version, len(value), value)
         others = {name: one for name, one in stored.slots.items() if name != key} if stored else {}
-        size = replace(stored, slots={**others, key: slot}).size if stored else len(value)
-        if size <= place.layout.full_bytes:
+        if place.layout.fits({**others, key: slot}):
             return slot
         name = f"{self._name}-part-{uuid.uuid4().hex[:16]}"
         in_part = Slot(version, 0, part=name)
-        listed = len(objects.entries_text({**others, key: in_part}))
-        if listed > place.layout.full_bytes or len(value) > objects.CONFIG_MAP_BYTES_MAX:
+        fits = place.layout.fits({**others, key: in_part})
+        if not fits or len(value) > objects.CONFIG_MAP_BYTES_MAX:
             raise TooLargeError(
                 f"{key}: {len(value)} bytes do not fit into {self._where(place)}; nothing was "
                 "written"
@@ -494,25 +536,25 @@ class KubernetesRegister:
         here = self._here_now()
         if place.name not in here.watches:
             query = {"fieldSelector": f"metadata.name={place.name}"}
-            here.watches[place.name] = Watch(here.client, place.kind, query)
+            is_leader = place == self._leader
+            silence_s = self._limits.leader_silence_s if is_leader else SILENCE_S
+            here.watches[place.name] = Watch(here.client, place.kind, query, silence_s)
         return here.watches[place.name]
 
     # --- the death of this process ---------------------------------------------------------------
 
     def _note_holder(self, value: bytes | None) -> None:
         """Tell the guardian what to empty if this process dies while it leads."""
-        holder = view_of(value, 0.0).holder
-        if self._notify is None or holder == self._held:
+        holder, token = view_of(value, 0.0).holder, self._here_now().client.token
+        if self._notify is None or not holder or (holder, token) == self._held:
             return
-        self._held = holder
-        if not holder:
-            return
+        self._held = (holder, token)
         what = {
             "server": self._access.server,
             "path": self._leader.kind.path(self._access.namespace, self._leader.name),
             "in_lease": self._in_lease,
             "holder": holder,
-            "token": self._access.read_token() if self._access.read_token else "",
+            "token": token,
             "authority": self._access.authority,
             "certificate": self._access.certificate,
             "verify": self._access.verify,

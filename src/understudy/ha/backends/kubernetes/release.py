@@ -20,6 +20,7 @@ import ssl
 import sys
 import time
 import uuid
+import zlib
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,7 +53,7 @@ def empty(what: dict[str, Any]) -> bool:
         return True
     if status != 200:
         return False
-    text = _record_of(what, found)
+    text = found["metadata"].get("annotations", {}).get(VALUE)
     if text is None or json.loads(text)["body"]["holder"] != what["holder"]:
         return True
     status, _ = _ask(what, "PATCH", change(what["in_lease"], found, vacant(text)))
@@ -73,26 +74,17 @@ def change(in_lease: bool, found: dict[str, Any], text: str) -> dict[str, Any]:
     """Return the merge patch that writes a vacant record over the object as it was read."""
     metadata = found["metadata"]
     fence = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-    nonce = uuid.uuid4().hex[:12]
+    version = f"{uuid.uuid4().hex[:12]}.{zlib.crc32(text.encode()):08x}"
+    before = metadata["annotations"]
+    entries = json.dumps({**json.loads(before[ENTRIES]), LEADER: version})
+    annotations = {ENTRIES: entries, VALUE: text}
     if in_lease:
-        annotations = {ENTRIES: json.dumps({LEADER: nonce}), VALUE: text}
-        return {
-            "metadata": {**fence, "annotations": annotations},
-            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
-        }
-    entries = {**json.loads(found["data"]["_entries"]), LEADER: nonce}
-    shown = json.loads(metadata["annotations"].get(ANNOTATION, "{}"))
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        return {"metadata": {**fence, "annotations": annotations}, "spec": spec}
+    shown = json.loads(before.get(ANNOTATION, "{}"))
     shown |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-    return {
-        "metadata": {**fence, "annotations": {ANNOTATION: json.dumps(shown)}},
-        "data": {"_entries": json.dumps(entries), LEADER: text},
-    }
-
-
-def _record_of(what: dict[str, Any], found: dict[str, Any]) -> str | None:
-    part = found["metadata"].get("annotations", {}) if what["in_lease"] else found.get("data", {})
-    text: str | None = part.get(VALUE if what["in_lease"] else LEADER)
-    return text
+    annotations[ANNOTATION] = json.dumps(shown)
+    return {"metadata": {**fence, "annotations": annotations}}
 
 
 def _ask(

@@ -7,6 +7,8 @@ to add to the Role.
 
 from __future__ import annotations
 
+import asyncio
+
 from understudy.ha.backends.kubernetes.access import Access
 from understudy.ha.backends.kubernetes.client import ApiRequest, Client
 from understudy.ha.backends.kubernetes.kinds import ACCESS_REVIEW, CONFIG_MAP, LEASE, Resource
@@ -24,8 +26,10 @@ def needed(*, lease: bool) -> list[tuple[str, Resource]]:
 async def missing(client: Client, *, lease: bool) -> list[str]:
     """Return the rights that we lack, as rules of a Role; raises as `Client.send` does."""
     lacking: dict[Resource, list[str]] = {}
-    for verb, kind in needed(lease=lease):
-        if not await _allowed(client, verb, kind):
+    asked = needed(lease=lease)
+    answers = await asyncio.gather(*(_allowed(client, verb, kind) for verb, kind in asked))
+    for (verb, kind), allowed in zip(asked, answers, strict=True):
+        if not allowed:
             lacking.setdefault(kind, []).append(verb)
     return [rule(kind, *verbs) for kind, verbs in lacking.items()]
 

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 from understudy.ha.backends.kubernetes.client import Client, Json
@@ -47,24 +47,36 @@ class ChangeBell:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._news: Change | None = None
+        self._error: BaseException | None = None
 
     def ring(self, news: Change | None) -> None:
         """Wake the follower; None: something may have changed."""
         self._news = news
         self._event.set()
 
+    def fail(self, error: BaseException) -> None:
+        """Have the follower raise an error."""
+        self._error = error
+        self._event.set()
+
     async def rung(self) -> Change | None:
         """Return what the last change was, once there was one."""
         await self._event.wait()
         self._event.clear()
+        if self._error:
+            raise self._error
         return self._news
 
 
 class Watch:
     """Wakes followers of one object; runs while there is one."""
 
-    def __init__(self, client: Client, kind: Resource, query: Mapping[str, str]) -> None:
+    def __init__(
+        self, client: Client, kind: Resource, query: Mapping[str, str], silence_s: float
+    ) -> None:
+        """``silence_s``: a watch that is silent for longer is dead."""
         self._client = client
+        self._silence_s = silence_s
         self._kind = kind
         self._query = query
         self._bells: set[ChangeBell] = set()
@@ -82,6 +94,7 @@ class Watch:
         if self._task is None:
             self._version = ""
             self._task = asyncio.ensure_future(self._run())
+            self._task.add_done_callback(self._ended)
         try:
             yield bell
         finally:
@@ -89,6 +102,12 @@ class Watch:
             if not self._bells:
                 self._task.cancel()
                 self._task = None
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Have the followers raise what has ended the watch."""
+        if not task.cancelled() and (error := task.exception()):
+            for bell in self._bells:
+                bell.fail(error)
 
     async def _run(self) -> None:
         failures, early, reported = 0, 0, ""
@@ -127,12 +146,15 @@ class Watch:
         self._ring_all()
 
     async def _watch(self) -> None:
-        async for kind, found in self._client.watch(self._kind, self._query, self._version):
+        async for kind, found in self._changes():
             metadata: Json = found.get("metadata") or {}
             self._version = str(metadata.get("resourceVersion") or self._version)
             if kind != "BOOKMARK":
                 self.events += 1
                 self._ring_all(Change(found, is_gone=kind == "DELETED"))
+
+    def _changes(self) -> AsyncIterator[tuple[str, Json]]:
+        return self._client.watch(self._kind, self._query, self._version, self._silence_s)
 
     def _ring_all(self, news: Change | None = None) -> None:
         for bell in self._bells:
