@@ -15,7 +15,13 @@ from tests.support.kubernetes import access_to, run, until
 from understudy.errors import ConfigurationError
 from understudy.ha.backends.kubernetes import client as clients
 from understudy.ha.backends.kubernetes import watch as watches
-from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
+from understudy.ha.backends.kubernetes.client import (
+    ApiRequest,
+    Client,
+    Lane,
+    RequestLimits,
+    Traffic,
+)
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
 from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Forbidden, Invalid
 from understudy.ha.backends.kubernetes.watch import Change, ChangeBell, Watch
@@ -62,11 +68,26 @@ def test_patience_ends_with_the_limit_of_the_request(fake_api: FakeApi) -> None:
         fake_api.fail(status=429, headers={"retry-after": "60"}, times=100)
         began = time.monotonic()
 
-        with pytest.raises(TimeoutError, match=r"silent for 0\.3 s"):
+        with pytest.raises(TimeoutError, match="asks for no request for 60 s more"):
             await client.send(creating())
 
         assert time.monotonic() - began < 5
         assert 1 == fake_api.count("POST")
+
+    run(main())
+
+
+def test_patience_for_other_requests_delays_no_renewal(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api, QUICK)
+        await client.send(creating(a="1"))
+        fake_api.fail(method="GET", status=429, headers={"retry-after": "60"})
+        with pytest.raises(TimeoutError):
+            await client.get(CONFIG_MAP, NAME)
+
+        await client.send(patching(a="2"), Lane.RENEWAL)
+
+        assert {"a": "2"} == fake_api.object("configmaps", NAME)["data"]
 
     run(main())
 
@@ -504,6 +525,19 @@ def test_all_followers_share_one_watch_which_ends_with_the_last(fake_api: FakeAp
 
             assert 1 == fake_api.count("GET", "'watch': 'true'")
         await until(lambda: not [w for w in fake_api._open if getattr(w, "watches", False)])
+
+    run(main())
+
+
+def test_a_server_that_wants_no_watch_gets_patience(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        fake_api.fail(path="watch=true", status=429, headers={"retry-after": "1"})
+        watch = Watch(client_of(fake_api), CONFIG_MAP, {}, clients.SILENCE_S)
+        began = time.monotonic()
+        with watch.following():
+            await until(lambda: fake_api.count("GET", "'watch': 'true'") >= 2)
+
+        assert time.monotonic() - began >= 1.0
 
     run(main())
 

@@ -67,7 +67,8 @@ class Lane(enum.Enum):
 
     COMMON = "common"
     RENEWAL = "renewal"
-    """Writes of the leader's record: nothing else queues before them."""
+    """Requests for the leader's record: nothing else queues before them."""
+    WATCH = "watch"
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,15 @@ class Client:
         self._limits = limits
         self._clock = SystemClock()
         self._token = _Token(access)
-        self._quiet_until = 0.0
-        """The server has asked for no request before this time of the loop."""
+        self._quiet_until = dict.fromkeys(Lane, 0.0)
+        """The server has asked for no request in a lane before this time of the loop."""
         name = access.server_name
         self._extensions = {"sni_hostname": name} if name else {}
         tls = access.tls()
-        self._lanes = {lane: self._opened(tls, CONNECTIONS_MAX) for lane in Lane}
-        self._watches = self._opened(tls, None)
+        self._lanes = {
+            lane: self._opened(tls, None if lane is Lane.WATCH else CONNECTIONS_MAX)
+            for lane in Lane
+        }
 
     def _opened(self, tls: Any, connections: int | None) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=connections, keepalive_expiry=60.0)
@@ -159,9 +162,9 @@ class Client:
         """Return the token that was read last."""
         return self._token.text
 
-    async def get(self, kind: Resource, name: str) -> Json | None:
+    async def get(self, kind: Resource, name: str, lane: Lane = Lane.COMMON) -> Json | None:
         """Return an object as it is now; None if it does not exist."""
-        return await self.send(ApiRequest("get", kind, name))
+        return await self.send(ApiRequest("get", kind, name), lane)
 
     async def send(self, request: ApiRequest, lane: Lane = Lane.COMMON) -> Json | None:
         """Send a request; return the answer, or None where a read finds nothing."""
@@ -171,7 +174,12 @@ class Client:
             async with asyncio.timeout(limit_s):
                 answer = await self._tried(request, lane)
         except TimeoutError:
-            self._failed(f"the API server {self.access.server} is silent for {limit_s:g} s")
+            quiet_s = self._quiet_until[lane] - _now()
+            self._failed(
+                f"the API server {self.access.server} asks for no request for {quiet_s:.0f} s more"
+                if quiet_s > 0
+                else f"the API server {self.access.server} is silent for {limit_s:g} s"
+            )
             raise TimeoutError(errno.ETIMEDOUT, self.counts.problem) from None
         except OSError as error:
             if not isinstance(error, ApiRefusal) or error.status >= 500:
@@ -218,8 +226,10 @@ class Client:
         }
         request = ApiRequest("watch", kind, query=asked, metadata_only=True)
         timeout = httpx.Timeout(CONNECT_S, read=silence_s)
+        await self._calm(Lane.WATCH)
+        await self._token.refresh()
         try:
-            async with self._watches.stream(
+            async with self._lanes[Lane.WATCH].stream(
                 "GET",
                 self._path(request),
                 params=asked,
@@ -228,6 +238,7 @@ class Client:
                 extensions=self._extensions,
             ) as response:
                 if response.status_code != 200:
+                    self._heed(response, Lane.WATCH)
                     raise self._judged(request, response.status_code, await response.aread())
                 async for line in response.aiter_lines():
                     if line:
@@ -250,14 +261,14 @@ class Client:
     async def _tried(self, request: ApiRequest, lane: Lane) -> Json | None:
         reads, renewed, throttled = 1, False, 0
         while True:
-            await self._calm()
+            await self._calm(lane)
             try:
                 answer = await self._sent(request, lane)
             except Throttled:
                 # Nothing was done, and the server has said when to come back.
                 throttled += 1
                 self.counts.throttled += 1
-                self._quiet(_pause_s(throttled))
+                self._quiet(_pause_s(throttled), lane)
                 continue
             except ApiRefusal as error:
                 if error.status == 401 and not renewed:
@@ -296,8 +307,7 @@ class Client:
             )
         except httpx.HTTPError as error:
             raise self._lost(error) from error
-        if retry_after := response.headers.get("retry-after", ""):
-            self._quiet(_seconds(retry_after))
+        self._heed(response, lane)
         if response.status_code not in {200, 201, 202}:
             raise self._judged(request, response.status_code, response.content)
         return self._understood(request, response)
@@ -330,13 +340,16 @@ class Client:
         self.counts.failures += 1
         self.counts.problem = problem
 
-    def _quiet(self, seconds: float) -> None:
-        until = asyncio.get_running_loop().time() + seconds
-        self._quiet_until = max(self._quiet_until, until)
+    def _heed(self, response: httpx.Response, lane: Lane) -> None:
+        if retry_after := response.headers.get("retry-after", ""):
+            self._quiet(_seconds(retry_after), lane)
 
-    async def _calm(self) -> None:
+    def _quiet(self, seconds: float, lane: Lane) -> None:
+        self._quiet_until[lane] = max(self._quiet_until[lane], _now() + seconds)
+
+    async def _calm(self, lane: Lane) -> None:
         """Wait as long as the server has asked."""
-        await asyncio.sleep(self._quiet_until - asyncio.get_running_loop().time())
+        await asyncio.sleep(self._quiet_until[lane] - _now())
 
 
 class _Token:
