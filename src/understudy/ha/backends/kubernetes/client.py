@@ -16,6 +16,7 @@ import errno
 import json
 import random
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,9 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 
 QUIET_MAX_S = 60.0
 """Longest time for which a server may ask for silence."""
+
+TOKEN_READ_S = 1.0
+"""A file that takes longer is not waited for: the token that was read last is used."""
 
 PAGE_OBJECTS = 100
 """Objects in one answer to a list: 100 MB at most."""
@@ -358,6 +362,8 @@ class _Token:
     def __init__(self, access: Access) -> None:
         self._read = access.read_token
         self._read_at = float("-inf")
+        self._thread = ThreadPoolExecutor(1, "token")
+        """Not one of the loop's threads: storage that hangs occupies these."""
         self.text = ""
 
     async def refresh(self) -> None:
@@ -374,12 +380,21 @@ class _Token:
         """Read the token again; raises ``OSError`` if it cannot be read."""
         if self._read is None:
             return
+        loop = asyncio.get_running_loop()
         try:
-            self.text = await asyncio.to_thread(self._read)
+            async with asyncio.timeout(TOKEN_READ_S):
+                text = await loop.run_in_executor(self._thread, self._read)
         except (ConfigurationError, UnicodeDecodeError) as error:
             # Somebody may be writing the file: it is read again with the next request.
             raise OSError(errno.EIO, str(error)) from error
-        self._read_at = _now()
+        except TimeoutError:
+            raise TimeoutError(
+                errno.ETIMEDOUT, "the token cannot be read: its file hangs"
+            ) from None
+        if not text:
+            # Without a token the server would answer as to anybody, and refuse each request.
+            raise OSError(errno.ENODATA, "the token is empty")
+        self.text, self._read_at = text, _now()
 
 
 def _now() -> float:
