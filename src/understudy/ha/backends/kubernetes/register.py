@@ -27,7 +27,7 @@ from typing import Any
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration
-from understudy.errors import CorruptDataError, TooLargeError
+from understudy.errors import CorruptDataError, DataError, ForeignDataError, TooLargeError
 from understudy.ha.backends.kubernetes import objects, options, rights
 from understudy.ha.backends.kubernetes import release as kubernetes_release
 from understudy.ha.backends.kubernetes.access import Access, find_access
@@ -212,7 +212,8 @@ class KubernetesRegister:
         found, _ = await here.client.list(
             CONFIG_MAP, self._labelled(**{"configmap-type": HA}), metadata_only=True
         )
-        stored = [self._cluster.layout.read(one, self._where_is(one)) for one in found]
+        layout = self._cluster.layout
+        stored = [self._read(_ObjectPlace(layout, one["metadata"]["name"]), one) for one in found]
         if self._in_lease and (lease := await self._fetch(self._leader)):
             stored.append(lease)
         await self._remove_orphans(parts, {one.name: one for one in stored})
@@ -305,9 +306,29 @@ class KubernetesRegister:
             self._known.forget(place.name)
             return None
         self._saw(place, found["metadata"]["resourceVersion"])
-        stored = place.layout.read(found, self._where(place))
+        stored = self._read(place, found)
         self._known.put(stored)
         return stored
+
+    def _read(self, place: _ObjectPlace, found: Json) -> Stored:
+        """Return an object's entries; raises `ForeignDataError` if the object is not ours."""
+        where, whose = self._where(place), _annotation(found, CLUSTER_ID)
+        ours = self._manifest(place, place.name)["metadata"]["labels"]
+        labels = found["metadata"].get("labels") or {}
+        if any(labels.get(name) != value for name, value in ours.items()) or not whose:
+            shown = ", ".join(f"{name}={value}" for name, value in ours.items())
+            raise ForeignDataError(
+                f"{where} is another program's, and is left alone: set "
+                f"{options.K8S_CLUSTER_ID.key} to a name that is free; if somebody has edited our "
+                f"own, put back its labels {shown} and its annotation "
+                f"{CLUSTER_ID}={self._cluster_id}"
+            )
+        if whose != self._cluster_id:
+            raise ForeignDataError(
+                f"{where} belongs to cluster {whose!r}, not to {self._cluster_id!r}: give each "
+                f"cluster of a namespace its own {options.K8S_CLUSTER_ID.key}"
+            )
+        return place.layout.read(found, where)
 
     async def _part(self, name: str) -> bytes | None:
         found = await self._here_now().client.get(CONFIG_MAP, name)
@@ -320,8 +341,8 @@ class KubernetesRegister:
         if change is None or place.kind is not LEASE:
             return None
         try:
-            stored = place.layout.read(change.found, self._where(place))
-        except CorruptDataError:
+            stored = self._read(place, change.found)
+        except DataError:
             return None  # `load` reports it.
         if not self._is_news(stored):
             return None
@@ -503,9 +524,6 @@ class KubernetesRegister:
 
     def _where(self, place: _ObjectPlace) -> str:
         return f"{place.kind.name} {self._access.namespace}/{place.name}"
-
-    def _where_is(self, found: Json) -> str:
-        return f"ConfigMap {self._access.namespace}/{found['metadata']['name']}"
 
     def _labelled(self, **labels: str) -> dict[str, str]:
         chosen = {"app": self._name, "type": TYPE, **labels}
