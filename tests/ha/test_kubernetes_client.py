@@ -532,6 +532,26 @@ def test_watches_that_close_early_again_and_again_lead_to_a_new_list(fake_api: F
     run(main())
 
 
+def test_the_pauses_between_watches_that_close_early_grow(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        asked: list[int] = []
+
+        def pause_s(failures: int) -> float:
+            asked.append(failures)
+            return 0.0
+
+        monkeypatch.setattr(watches, "_pause_s", pause_s)
+        fake_api.watches_end_after = 0
+        with Watch(client_of(fake_api), CONFIG_MAP, {}, clients.SILENCE_S).following():
+            await until(lambda: len(asked) >= 6)
+
+        assert [1, 2, 3, 4, 5, 6] == asked[:6]
+
+    run(main())
+
+
 def test_a_silent_watch_is_dropped_and_a_missed_change_found(fake_api: FakeApi) -> None:
     async def main() -> None:
         async with followed(fake_api, silence_s=0.3) as follower:
