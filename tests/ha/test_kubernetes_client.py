@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +26,13 @@ from understudy.ha.backends.kubernetes.client import (
     Traffic,
 )
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
-from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Forbidden, Invalid
+from understudy.ha.backends.kubernetes.refusals import (
+    ApiRefusal,
+    Contested,
+    Forbidden,
+    Invalid,
+    judged,
+)
 from understudy.ha.backends.kubernetes.watch import Change, ChangeBell, Watch
 
 NAME = "flights"
@@ -365,6 +372,32 @@ def test_a_token_file_that_hangs_is_not_waited_for(
             over.set()
 
     run(main())
+
+
+def test_a_refusal_is_a_problem_that_is_shown(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api)
+        fake_api.denied = {("create", "configmaps")}
+        with pytest.raises(Forbidden, match="add to the Role"):
+            await client.send(creating())
+
+        assert "we may not create configmaps" in client.counts.problem
+        assert 1 == client.counts.failures
+
+    run(main())
+
+
+def test_a_refusal_that_no_role_can_lift_names_no_role() -> None:
+    said = {
+        "kind": "Status",
+        "reason": "Forbidden",
+        "message": 'configmaps "flights" is forbidden: exceeded quota: few, limited: configmaps=3',
+    }
+
+    refusal = judged(("create", CONFIG_MAP, ""), NAMESPACE, 403, json.dumps(said).encode())
+
+    assert "exceeded quota" in str(refusal)
+    assert "Role" not in str(refusal)
 
 
 def test_a_frozen_server_costs_the_limit_and_is_told(fake_api: FakeApi) -> None:

@@ -28,6 +28,7 @@ from understudy.ha.backends.kubernetes.access import TOKEN_AGE_S, Access
 from understudy.ha.backends.kubernetes.kinds import Resource
 from understudy.ha.backends.kubernetes.refusals import (
     ApiRefusal,
+    Contested,
     NotThere,
     Outdated,
     Throttled,
@@ -186,7 +187,7 @@ class Client:
             )
             raise TimeoutError(errno.ETIMEDOUT, self.counts.problem) from None
         except OSError as error:
-            if not isinstance(error, ApiRefusal) or error.status >= 500:
+            if not isinstance(error, (NotThere, Contested, Outdated)):
                 self._failed(str(error))
             raise
         self.counts.answered_at, self.counts.problem = sent_at, ""
