@@ -24,6 +24,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration
@@ -301,7 +302,9 @@ class KubernetesRegister:
         return seen
 
     async def _fetch(self, place: _ObjectPlace) -> Stored | None:
-        found = await self._here_now().client.get(place.kind, place.name)
+        # A renewal reads after a write whose answer was lost.
+        lane = Lane.RENEWAL if place.kind is LEASE else Lane.COMMON
+        found = await self._here_now().client.get(place.kind, place.name, lane)
         if found is None:
             self._known.forget(place.name)
             return None
@@ -555,9 +558,10 @@ class KubernetesRegister:
         if self._notify is None or not holder or (holder, token) == self._held:
             return
         self._held = (holder, token)
+        leader = self._leader.kind.path(self._access.namespace, self._leader.name)
         what = {
             "server": self._access.server,
-            "path": self._leader.kind.path(self._access.namespace, self._leader.name),
+            "path": urlsplit(self._access.server).path + leader,
             "in_lease": self._in_lease,
             "holder": holder,
             "token": token,
