@@ -11,6 +11,7 @@ from __future__ import annotations
 from tests.mutants.artifacts import ARTIFACTS
 from tests.mutants.checkpoints import CHECKPOINTS
 from tests.mutants.crashes import CRASHES
+from tests.mutants.kubernetes import KUBERNETES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
 from tests.mutants.redeployment import REDEPLOYMENT
@@ -530,4 +531,5 @@ MUTANTS = (
     *SESSIONS,
     *CRASHES,
     *ZOOKEEPER,
+    *KUBERNETES,
 )  # fmt: skip

@@ -160,8 +160,8 @@ class KubernetesRegister:
         self._missing: list[str] = []
         """Rights that we lacked when we asked last."""
         self._known = SeenObjects(CACHE_BYTES_MAX)
-        self._seen_at: dict[str, int] = {}
-        """The latest ``resourceVersion`` of each object that was read, written or told here."""
+        self._lease_at = 0
+        """The latest ``resourceVersion`` of the Lease that was read, written or told here."""
         self._here: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Here] = (
             weakref.WeakKeyDictionary()
         )
@@ -367,11 +367,11 @@ class KubernetesRegister:
         Since Kubernetes 1.35 versions are promised to be numbers that grow; before, they were.
         """
         told = stored.resource_version
-        return told.isdecimal() and int(told) >= self._seen_at.get(stored.name, 0)
+        return told.isdecimal() and int(told) >= self._lease_at
 
     def _saw(self, place: _ObjectPlace, version: str) -> None:
-        if version.isdecimal():
-            self._seen_at[place.name] = max(self._seen_at.get(place.name, 0), int(version))
+        if place.kind is LEASE and version.isdecimal():
+            self._lease_at = max(self._lease_at, int(version))
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -426,6 +426,8 @@ class KubernetesRegister:
             metadata = answer["metadata"]
             self._saw(place, metadata["resourceVersion"])
             self._known.put(Stored(place.name, metadata["uid"], metadata["resourceVersion"], slots))
+        else:
+            self._here_now().turns.pop(place.name, None)
         if replaced and replaced.part:
             await self._delete_part(replaced.part)
         return version
