@@ -339,6 +339,23 @@ def test_without_a_job_for_long_who_can_ask_again_is_asked_to_and_else_nothing_i
     assert (code, left) == told(story)
 
 
+def test_one_that_could_not_be_cancelled_is_not_said_to_be() -> None:
+    async def story(leader: Led) -> Any:
+        async def slowly(_: Any) -> ApplicationRecord:
+            await asyncio.Future()
+            raise AssertionError
+
+        leader.manager.around.services.applications.record = slowly  # type: ignore[method-assign]
+        answer = await (await asked(leader, CONVERTED, {}))
+        return answer.status_code, answer.json()["errors"][0], [*leader.dispatcher.applications]
+
+    code, message, (left,) = told(story)
+
+    assert 408 == code
+    assert "was cancelled" not in message
+    assert f"/applications/{left}/cancel" in message
+
+
 def test_the_same_artifact_may_not_be_run_in_both_ways_under_one_id() -> None:
     async def story(leader: Led) -> Any:
         artifact = await upload(leader, "etl.py", CONVERTED)

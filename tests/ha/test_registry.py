@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from tests.ha import ground
 from tests.support.faulty_register import Durable, Fault, Faults
 from tests.support.virtual_time import run_virtual
+from understudy.core.ids import RUN_ID_MAX
 from understudy.errors import CorruptDataError, ForeignDataError, LeadershipLost
 from understudy.ha.registry import (
     APPLICATION_PREFIX,
+    APPLICATIONS_MAX,
     ENDED_BYTES_MAX,
     HISTORY_MAX,
     SEGMENT_PREFIX,
@@ -319,5 +321,41 @@ def test_of_ended_runs_the_oldest_are_forgotten_once_there_is_no_room() -> None:
 
         assert kept == runs[-len(kept) :]
         assert ENDED_BYTES_MAX * 0.9 < len(msgspec.json.encode(body.ended)) <= ENDED_BYTES_MAX
+
+    run_virtual(main())
+
+
+def test_with_as_many_applications_as_a_leader_takes_the_registry_can_still_be_written() -> None:
+    async def main() -> None:
+        registry = ground.services(Durable()).registry
+        await registry.claim(1, ephemeral=False)
+        links = {
+            ApplicationId(f"{number:032x}"): RegistryLink(
+                document=f"{APPLICATION_PREFIX}{number:016x}",
+                run_id=RunId(f"{number:0{RUN_ID_MAX}d}"),
+                request=f"{number:016x}",
+            )
+            for number in range(APPLICATIONS_MAX)
+        }
+        stones = {
+            RunId(f"stone-{number}"): replace(
+                STONE, run_id=RunId(f"stone-{number}"), left_behind=("x" * 10_000,)
+            )
+            for number in range(TOMBSTONES_BYTES_MAX // 10_000 - 5)
+        }
+        ended = {
+            RunId(f"{number:0{RUN_ID_MAX}d}"): STONE.status
+            for number in range(ENDED_BYTES_MAX // (RUN_ID_MAX + 14))
+        }
+        await registry._document.update(
+            1, lambda body: replace(body, applications=links, tombstones=stones, ended=ended)
+        )
+        span = LeadershipSpan(term=1, holder="h" * 100, granted_at=1e9, rest="r" * 100)
+        await registry.record(2, lambda _: [span] * HISTORY_MAX)
+        for number in range(20):
+            last = replace(STONE, run_id=RunId(f"last-{number}"), left_behind=("x" * 10_000,))
+            body = await registry.bury(2, ApplicationId(f"{number:032x}"), last)
+
+        assert APPLICATIONS_MAX - 20 == len(body.applications)
 
     run_virtual(main())

@@ -37,7 +37,7 @@ JOB_S = 8.0
 """How long `/run` waits for the job: a standby waits for 10 s for the leader's answer."""
 
 CANCELLED_S = 1.0
-"""How long the answer waits until an application is cleaned up that is cancelled."""
+"""How long the answer waits until an application is cancelled and cleaned up."""
 
 IN_QUERY = {
     "entry-class": "entryClass",
@@ -142,13 +142,20 @@ class RunRoutes:
         body = await _body(request)
         if body.applicationId or body.runId:
             return answers.unavailable(f"{why}. Please ask again, with the same id.")
-        if linked.application:
-            await linked.application.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CANCELLED_S):
+        cancelled = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCELLED_S):
+                await linked.executed.wait()
+                if linked.application:
+                    cancelled = await linked.application.cancel()
                     await linked.over.wait()
+        way_out = "choose its applicationId, and ask again until it has"
+        if cancelled:
+            return answers.error(408, f"{why} and was cancelled: {way_out}")
         return answers.error(
-            408, f"{why} and was cancelled: choose its applicationId, and ask again until it has"
+            408,
+            f"{why}, and could not be cancelled just now: POST "
+            f"/applications/{linked.application_id}/cancel; next time, {way_out}",
         )
 
     async def _taken(

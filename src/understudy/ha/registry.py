@@ -58,6 +58,10 @@ ENDED_BYTES_MAX = 150_000
 """About 5,000 ended runs without a tombstone. A run's id can be executed again only after so many
 later runs have ended and lost their tombstones."""
 
+APPLICATIONS_MAX = 500
+"""Unfinished applications that a leader takes: their links have 120 kB at most. With more, the
+registry might reach the register's limit: nobody could lead then, and no application could end."""
+
 _log = logging.getLogger(__name__)
 
 

@@ -28,10 +28,12 @@ from understudy.errors import (
     DifferentRequestError,
     LeadershipLost,
     SubmissionError,
+    TooLargeError,
 )
 from understudy.ha import coordination, layout, permits
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
+from understudy.ha.registry import APPLICATIONS_MAX
 from understudy.jobmanager import attention
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems
@@ -55,6 +57,7 @@ from understudy.jobmanager.surroundings import (
 )
 from understudy.model import (
     ApplicationId,
+    ApplicationRecord,
     ApplicationStatus,
     JobId,
     LeadershipSpan,
@@ -118,6 +121,8 @@ class Dispatcher:
         """Whether applications may be submitted."""
         self._submissions: dict[ApplicationId, tuple[asyncio.Task[None], str]] = {}
         """What is being stored, with the digest of its request."""
+        self._first_jobs: dict[ApplicationId, str] = {}
+        """The ids of first jobs that applications of this term were submitted with."""
         self._sweeping = asyncio.Lock()
         self._end: RunEnd | None = None
         """How the own run has ended."""
@@ -305,6 +310,7 @@ class Dispatcher:
         """Let an application live, and take note of its end."""
         tombstone = await linked.live()
         del self.applications[linked.application_id]
+        self._first_jobs.pop(linked.application_id, None)
         self.cleanup_failures += linked.cleanup.failures if linked.cleanup else 0
         self._resources.leave(linked.application_id)
         await self._note_burial()
@@ -445,7 +451,8 @@ class Dispatcher:
 
         Who asks again because an answer was lost gets the same answer. Raises
         `DifferentRequestError` for an unfinished run that was submitted by another request,
-        `AlreadyEndedError`, other `SubmissionError`s, `ConfigurationError`, or `LeadershipLost`.
+        `AlreadyEndedError`, other `SubmissionError`s, `ConfigurationError`, `LeadershipLost`, or
+        `TooLargeError` while there are as many applications as the registry has room for.
         """
         application = application_id(self._around.services.cluster_id, run_id)
         if self.is_submitted(run_id, submission.request):
@@ -454,6 +461,7 @@ class Dispatcher:
             raise LeadershipLost("this leader does not take applications any more, or not yet")
         known = self._submissions.get(application)
         if known is None:
+            self._refuse_one_too_many()
             storing = asyncio.create_task(self._put(submission, run_id))
             known = self._submissions[application] = (storing, submission.request)
             storing.add_done_callback(functools.partial(self._stored, application))
@@ -485,6 +493,14 @@ class Dispatcher:
         if status:
             raise _already_ended(run_id, application, status)
 
+    def _refuse_one_too_many(self) -> None:
+        unfinished = self.applications.keys() | self._submissions.keys()
+        if len(unfinished) >= APPLICATIONS_MAX:
+            raise TooLargeError(
+                f"the cluster has {len(unfinished):,} unfinished applications, and takes no more: "
+                "submit again once some have ended"
+            )
+
     def _stored(self, application: ApplicationId, storing: asyncio.Task[None]) -> None:
         del self._submissions[application]
         self._changed.set()
@@ -493,26 +509,19 @@ class Dispatcher:
 
     async def _put(self, submission: Submission, run_id: RunId) -> None:
         """Store an application, and begin to execute it."""
-        services, term = self._around.services, self._leadership.term
+        services = self._around.services
         if self._binding.session or submission.request:
             # Bad settings are refused before anything is stored.
             self._around.configuration.with_settings(submission.configuration)
-        async with self._sweeping:
-            directory = services.applications.new_directory()
-        if first := submission.first_job_id:
-            if self.application_of(JobId(first)):
-                raise SubmissionError(
-                    f"$internal.pipeline.job-id {first} is used by another application: choose "
-                    "another one"
-                )
-            if self.registry:
-                await refuse_used_job_id(services, self.registry, first)
-        record = await services.storage.run(
-            submission.store, services, run_id, directory, self._around.clock.wall()
-        )
-        stored = await persist(
-            "store an application", lambda: services.applications.put(term, record, directory)
-        )
+        application = application_id(services.cluster_id, run_id)
+        if submission.first_job_id:
+            self._refuse_used_first_job(submission.first_job_id)
+            self._first_jobs[application] = submission.first_job_id
+        try:
+            stored, record = await self._store(submission, run_id)
+        except BaseException:
+            self._first_jobs.pop(application, None)
+            raise
         _log.info("run %s of %s begins", run_id, submission.name)
         if not submission.request:  # REST writes the line of a request.
             _audit.info(
@@ -526,19 +535,48 @@ class Dispatcher:
         if self._group:
             self._group.create_task(self._live(linked))
 
+    def _refuse_used_first_job(self, first: str) -> None:
+        """Raise `SubmissionError` where an unfinished application has the job, or is to have it."""
+        is_due = first in self._first_jobs.values() or any(
+            linked.application and linked.application.record.first_job_id == first
+            for linked in self.applications.values()
+        )
+        if is_due or self.application_of(JobId(first)):
+            raise SubmissionError(
+                f"$internal.pipeline.job-id {first} is used by another application: choose "
+                "another one"
+            )
+
+    async def _store(
+        self, submission: Submission, run_id: RunId
+    ) -> tuple[StoredApplication, ApplicationRecord]:
+        services, term = self._around.services, self._leadership.term
+        async with self._sweeping:
+            directory = services.applications.new_directory()
+        if submission.first_job_id and self.registry:
+            await refuse_used_job_id(services, self.registry, submission.first_job_id)
+        record = await services.storage.run(
+            submission.store, services, run_id, directory, self._around.clock.wall()
+        )
+        stored = await persist(
+            "store an application", lambda: services.applications.put(term, record, directory)
+        )
+        return stored, record
+
     # --- ending -----------------------------------------------------------------------------------
 
     async def _sweep(self, *, finally_: bool = False) -> None:
         """Remove the documents and directories that crashes have left unlinked.
 
         Never while an application runs here or is stored: its data is created before it is linked.
-        With ``finally_``, the sweep is retried until it succeeds: there may be no later leader.
+        With ``finally_``, the sweep is retried until it succeeds: there may be no later leader. A
+        leader that stays sweeps at the next end instead: applications wait for the sweep.
         """
         async with self._sweeping:
             if self._group and (self.applications or self._submissions):
                 return
             try:
-                if finally_:
+                if finally_ and not self._stays:
                     await persist("sweep", self._sweep_once)
                 else:
                     await self._sweep_once()
