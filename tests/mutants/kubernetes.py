@@ -119,7 +119,7 @@ KUBERNETES = (
     ),
     mutant(
         "patience is not what the server asks for", 7, CLIENT,
-        "            self._quiet(_seconds(retry_after))\n",
+        "            self._quiet(_seconds(retry_after), lane)\n",
         "            pass\n",
         ON_CLIENT,
     ),
