@@ -61,7 +61,7 @@ def test_a_token_file_that_hangs_is_not_waited_for(
 ) -> None:
     async def main() -> None:
         monkeypatch.setattr(clients, "TOKEN_AGE_S", 0.0)
-        monkeypatch.setattr(clients, "TOKEN_READ_S", 0.05)
+        monkeypatch.setattr(clients, "TOKEN_READ_S", 0.5)
         over, read = threading.Event(), [TOKEN]
 
         def read_token() -> str:
@@ -75,6 +75,26 @@ def test_a_token_file_that_hangs_is_not_waited_for(
             assert await client.get(CONFIG_MAP, NAME) is not None
         finally:
             read.append(TOKEN)
+            over.set()
+
+    run(main())
+
+
+def test_a_first_token_that_hangs_is_named(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(clients, "TOKEN_READ_S", 0.05)
+        over = threading.Event()
+
+        def read_token() -> str:
+            over.wait(20.0)
+            return TOKEN
+
+        try:
+            with pytest.raises(OSError, match="its file hangs"):
+                await client_of(fake_api, read_token=read_token).get(CONFIG_MAP, NAME)
+        finally:
             over.set()
 
     run(main())

@@ -389,9 +389,8 @@ class _Token:
             # Somebody may be writing the file: it is read again with the next request.
             raise OSError(errno.EIO, str(error)) from error
         except TimeoutError:
-            raise TimeoutError(
-                errno.ETIMEDOUT, "the token cannot be read: its file hangs"
-            ) from None
+            # No ``TimeoutError``: the API server is not the one that is silent.
+            raise OSError(errno.EIO, "the token cannot be read: its file hangs") from None
         if not text:
             # Without a token the server would answer as to anybody, and refuse each request.
             raise OSError(errno.ENODATA, "the token is empty")
