@@ -205,6 +205,30 @@ def test_what_a_person_damaged_is_named_and_left(fake_api: FakeApi, damage: Any,
     run(main())
 
 
+def test_a_map_is_not_deleted_with_an_entry_that_somebody_has_just_made(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        register = register_on(fake_api)
+        version = await register.swap("registry", b"1", None)
+
+        def write(api: FakeApi) -> None:
+            def add(found: dict[str, Any]) -> None:
+                found["data"]["artifacts"] = "2"
+                entries = json.loads(annotated(found)[ENTRIES]) | {"artifacts": "v.1ad5be0d"}
+                annotated(found)[ENTRIES] = json.dumps(entries)
+
+            api.change("configmaps", CLUSTER, add)
+
+        fake_api.fail(method="DELETE", before=write)
+        await register.swap("registry", None, version)
+
+        assert ["artifacts"] == await register.keys("")
+        entry = await register.load("artifacts")
+        assert entry is not None
+        assert b"2" == entry.value
+
+    run(main())
+
+
 def test_a_map_that_a_person_deleted_is_absent(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)

@@ -39,12 +39,6 @@ KUBERNETES = (
         ON_REGISTER,
     ),
     mutant(
-        "what was seen counts after a write with an unknown outcome", 1, REGISTER,
-        "            self._known.forget(place.name)\n            try:",
-        "            try:",
-        ON_REGISTER,
-    ),
-    mutant(
         "a person's edit makes no version", 9, OBJECTS,
         'slot = Slot(_version(version.partition(".")[0], value), len(value), value)',
         "slot = Slot(version, len(value), value)",
