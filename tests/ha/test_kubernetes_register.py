@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -517,6 +518,23 @@ def test_the_guardian_is_told_of_a_new_token(
     run(main())
 
 
+def test_the_guardian_asks_below_the_path_of_the_server(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        access = replace(access_to(fake_api), server="https://rancher.test/k8s/clusters/c-1")
+        register = KubernetesRegister(
+            "flights", access, name="flights", lock=k8s.LEASE, limits=RequestLimits()
+        )
+        programs: list[Release] = []
+        register.on_release(programs.append)
+
+        register._note_holder(encode_leader(RECORD))
+
+        path = json.loads(programs[0].input)["path"]
+        assert path.startswith("/k8s/clusters/c-1/apis/coordination.k8s.io/v1/namespaces/")
+
+    run(main())
+
+
 def test_what_a_release_needs_is_not_shown(fake_api: FakeApi) -> None:
     async def main() -> None:
         register = register_on(fake_api)
@@ -620,6 +638,7 @@ def test_a_renewal_waits_for_no_other_request(fake_api: FakeApi) -> None:
         began = time.monotonic()
 
         await register.swap("leader", b"2", version)
+        assert await register.load("leader") is not None
 
         assert time.monotonic() - began < 5.0
         for other in others:

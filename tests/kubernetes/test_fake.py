@@ -294,9 +294,7 @@ def test_a_watch_tells_what_comes_after_the_list(server: Server) -> None:
             if len(seen) == 3:
                 break
 
-        assert [
-            (kind, server.name, False) for kind in ("MODIFIED", "DELETED", "ADDED")
-        ] == seen
+        assert [(kind, server.name, False) for kind in ("MODIFIED", "DELETED", "ADDED")] == seen
 
     run(main())
 
