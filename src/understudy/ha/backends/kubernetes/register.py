@@ -319,7 +319,7 @@ class KubernetesRegister:
             try:
                 place = _ObjectPlace(self._cluster.layout, one["metadata"]["name"])
                 stored.append(self._read(place, one))
-            except DataError as error:
+            except CorruptDataError as error:
                 _log.warning("left in place, with all its entries: %s", error)
                 damaged.add(one["metadata"]["name"])
         return stored, damaged
