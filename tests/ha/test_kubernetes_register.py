@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -514,23 +513,6 @@ def test_the_guardian_is_told_of_a_new_token(
         await register.swap("leader", encode_leader(RECORD), version)
 
         assert ["first", "second"] == [json.loads(one.input)["token"] for one in programs]
-
-    run(main())
-
-
-def test_the_guardian_asks_below_the_path_of_the_server(fake_api: FakeApi) -> None:
-    async def main() -> None:
-        access = replace(access_to(fake_api), server="https://rancher.test/k8s/clusters/c-1")
-        register = KubernetesRegister(
-            "flights", access, name="flights", lock=k8s.LEASE, limits=RequestLimits()
-        )
-        programs: list[Release] = []
-        register.on_release(programs.append)
-
-        register._note_holder(encode_leader(RECORD))
-
-        path = json.loads(programs[0].input)["path"]
-        assert path.startswith("/k8s/clusters/c-1/apis/coordination.k8s.io/v1/namespaces/")
 
     run(main())
 

@@ -1,0 +1,34 @@
+"""What the guardian of a leader on Kubernetes is given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.kubernetes.fake import FakeApi
+from tests.support.kubernetes import access_to, run
+from understudy.ha.backends.kubernetes import options as k8s
+from understudy.ha.backends.kubernetes.client import RequestLimits
+from understudy.ha.backends.kubernetes.register import KubernetesRegister
+from understudy.ha.register import Release
+from understudy.ha.retrieval import encode_leader
+from understudy.model import Incarnation, LeaderRecord
+
+RECORD = LeaderRecord(holder=Incarnation("a" * 32), term=7, session="5b7e")
+
+
+def test_the_guardian_asks_below_the_path_of_the_server(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        access = replace(access_to(fake_api), server="https://rancher.test/k8s/clusters/c-1")
+        register = KubernetesRegister(
+            "flights", access, name="flights", lock=k8s.LEASE, limits=RequestLimits()
+        )
+        programs: list[Release] = []
+        register.on_release(programs.append)
+
+        register._note_holder(encode_leader(RECORD))
+
+        path = json.loads(programs[0].input)["path"]
+        assert path.startswith("/k8s/clusters/c-1/apis/coordination.k8s.io/v1/namespaces/")
+
+    run(main())
