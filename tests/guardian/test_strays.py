@@ -67,7 +67,7 @@ def test_nobody_is_a_stray_whose_worker_lives(guard: StartGuard, name: Incarnati
     worker, child = one.started(), int(one.order("fork", "daemon"))
     asyncio.run(LivenessLocks(one.lock.parent).end_strays(name))
 
-    assert sorted((worker, child)) == sorted(strays.of(name))
+    assert sorted((worker, child)) == sorted(strays.look(name)[0])
     assert one.order("beat", 60) == "beaten"
 
 
@@ -106,7 +106,7 @@ def test_a_stray_of_nested_workers_belongs_to_each(guard: StartGuard, name: Inca
     above = guard(incarnation=name, argv=[sys.executable, "-m", "tests.guardian.above"])
     told = json.loads(above.answer())
 
-    assert {above.started(), told["guardian"], told["worker"]} == set(strays.of(name))
+    assert {above.started(), told["guardian"], told["worker"]} == set(strays.look(name)[0])
 
 
 def test_a_stray_that_just_begins_a_program_is_found(
@@ -119,12 +119,13 @@ def test_a_stray_that_just_begins_a_program_is_found(
     monkeypatch.setenv(guardian.GUARDED, name)
     stray = subprocess.Popen([again])
     try:
-        seen = {tuple(strays.of(name)) for _ in range(LOOKS)}
+        looks = [strays.look(name) for _ in range(LOOKS)]
     finally:
         stray.kill()
         stray.wait()
 
-    assert {(stray.pid,)} == seen
+    # On a crowded machine it may show no environment for too long: then nobody calls it dead.
+    assert {(stray.pid,)} == {tuple(found) for found, complete in looks if complete}
 
 
 @pytest.fixture

@@ -35,9 +35,19 @@ PF_KTHREAD = 0x00200000
 _MARK = f"{guardian.GUARDED}=".encode()
 
 
-def of(incarnation: Incarnation) -> list[int]:
-    """Return the living processes that descend from a guarded process; itself included."""
-    return _look(incarnation)[0]
+def look(incarnation: Incarnation) -> tuple[list[int], bool]:
+    """Return the living processes that descend from a guarded process, and whether these are all.
+
+    Itself is included. These may not be all if a process could not be looked at.
+    """
+    found, complete = [], True
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            if _is_of(pid, incarnation):
+                found.append(pid)
+        except OSError:
+            complete = False
+    return found, complete
 
 
 def end(incarnation: Incarnation) -> bool:
@@ -48,23 +58,11 @@ def end(incarnation: Incarnation) -> bool:
     deadline = time.monotonic() + END_S
     empty = 0
     while empty < EMPTY_LOOKS:
-        found, complete = _look(incarnation)
+        found, complete = look(incarnation)
         if not _killed(found, incarnation, deadline) or not complete:
             return False
         empty = 0 if found else empty + 1
     return True
-
-
-def _look(incarnation: Incarnation) -> tuple[list[int], bool]:
-    """Return the strays that are found, and whether every process could be looked at."""
-    found, complete = [], True
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        try:
-            if _is_of(pid, incarnation):
-                found.append(pid)
-        except OSError:
-            complete = False
-    return found, complete
 
 
 def _is_of(pid: int, incarnation: Incarnation) -> bool:
