@@ -180,6 +180,13 @@ def test_missing_rights_are_named_with_the_rule_to_add(fake_api: FakeApi) -> Non
             in said
         )
         assert 2 == len(register.status()["missing_rights"])  # type: ignore[arg-type]
+        (event,) = fake_api.names("events")
+        shown = fake_api.object("events", event)
+        assert ("Lease", "flights-leader") == (
+            shown["involvedObject"]["kind"],
+            shown["involvedObject"]["name"],
+        )
+        assert shown["message"] in said
 
     run(main())
 
@@ -193,6 +200,7 @@ def test_a_right_that_is_revoked_later_is_named_too(fake_api: FakeApi) -> None:
         with pytest.raises(PermissionError, match=r'may not patch configmaps.*verbs: \["patch"\]'):
             await register.swap("registry", b"2", version)
 
+        assert "we may not patch configmaps" in str(register.status()["problem"])
         fake_api.denied = set()
         await register.swap("registry", b"2", version)
 

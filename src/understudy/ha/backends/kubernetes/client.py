@@ -174,7 +174,11 @@ class Client:
             self._failed(f"the API server {self.access.server} is silent for {limit_s:g} s")
             raise TimeoutError(errno.ETIMEDOUT, self.counts.problem) from None
         except OSError as error:
-            if not isinstance(error, ApiRefusal) or error.status >= 500:
+            if (
+                not isinstance(error, ApiRefusal)
+                or error.status >= 500
+                or error.status in {401, 403}
+            ):
                 self._failed(str(error))
             raise
         self.counts.answered_at, self.counts.problem = sent_at, ""

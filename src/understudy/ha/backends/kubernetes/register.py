@@ -237,7 +237,10 @@ class KubernetesRegister:
         client = self._here_now().client
         self._missing = await rights.missing(client, lease=self._in_lease)
         if self._missing:
-            raise PermissionError(errno.EACCES, rights.sentence(self._access, self._missing))
+            said = rights.sentence(self._access, self._missing)
+            about = (self._leader.kind, self._leader.name)
+            await rights.announce(client, about, said, self._clock.wall())
+            raise PermissionError(errno.EACCES, said)
         trial = {
             **self._manifest(self._cluster, f"{self._name}-proof-{uuid.uuid4().hex[:12]}"),
             "data": {},
