@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from understudy.ha.backends import filesystem
-from understudy.ha.register import Entry, Register
+from understudy.ha.register import Entry, Pushed, Register
 
 SWAPS = "BENCHMARK_SWAPS"
 """The environment variable that names the file of notes."""
@@ -43,6 +43,6 @@ class CountingRegister:
         """See `Register.keys`."""
         return await self._register.keys(prefix)
 
-    def changes(self, key: str) -> AsyncIterator[None]:
+    def changes(self, key: str) -> AsyncIterator[Pushed | None]:
         """See `Register.changes`."""
         return self._register.changes(key)

@@ -44,7 +44,14 @@ LETTERED = {
 }
 """What no option means, or only those that take any text."""
 
-ANY_TEXT = (option.TEXT, option.PLACE, option.SHARED_PLACE, option.WORDS, option.PAIRS)
+ANY_TEXT = (
+    option.TEXT,
+    option.PLACE,
+    option.SHARED_PLACE,
+    option.WORDS,
+    option.PAIRS,
+    option.REQUIREMENTS,
+)
 NUMBERS = {"a negative number", "a negative duration", "more than a machine word", "no number"}
 DANGEROUS = {"a line break", "a NUL", "an escape sequence", "half a character", "ten kilobytes"}
 
@@ -72,6 +79,8 @@ def test_what_is_of_another_type_is_refused_with_one_sentence(subject: Option[ob
     assert [] == [text for text in refused.values() if not is_a_sentence_about(text, subject.key)]
     if subject.kind is option.TEXT:
         assert refused.keys() >= DANGEROUS
+    if subject.kind is option.REQUIREMENTS:
+        assert refused.keys() >= DANGEROUS - {"a line break", "ten kilobytes"}
     if subject.kind not in ANY_TEXT:
         named = {"no number"} if subject.kind is option.CLASS_NAMES else set()  # A class, NaN.
         assert refused.keys() >= {"text", *NUMBERS, *DANGEROUS} - named

@@ -334,9 +334,10 @@ class PointWorld(World):
         watch.main_began = count_main  # type: ignore[method-assign, assignment]
 
     def _cancel_in_time(self) -> None:
-        """Cancel as soon as the last job runs; a person asks until the wish is noted."""
-        last = [job.name for job in self.profile.program.jobs()][-1:]
-        self._waiting = self._waiting or bool(self.entered.get(last[0]) if last else self.mains)
+        """Cancel once each job has run; a person asks until the wish is noted."""
+        jobs = [job.name for job in self.profile.program.jobs()]
+        begun = all(map(self.entered.get, jobs)) if jobs else self.mains
+        self._waiting = self._waiting or bool(begun)
         if self._waiting:
             for known in self.watch.documents.values():
                 body = known.body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,9 +16,21 @@ from tests.support.kubernetes import access_to, run, until
 from understudy.errors import ConfigurationError
 from understudy.ha.backends.kubernetes import client as clients
 from understudy.ha.backends.kubernetes import watch as watches
-from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
+from understudy.ha.backends.kubernetes.client import (
+    ApiRequest,
+    Client,
+    Lane,
+    RequestLimits,
+    Traffic,
+)
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
-from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, Forbidden, Invalid
+from understudy.ha.backends.kubernetes.refusals import (
+    ApiRefusal,
+    Contested,
+    Forbidden,
+    Invalid,
+    judged,
+)
 from understudy.ha.backends.kubernetes.watch import Change, ChangeBell, Watch
 
 NAME = "flights"
@@ -62,11 +75,26 @@ def test_patience_ends_with_the_limit_of_the_request(fake_api: FakeApi) -> None:
         fake_api.fail(status=429, headers={"retry-after": "60"}, times=100)
         began = time.monotonic()
 
-        with pytest.raises(TimeoutError, match=r"silent for 0\.3 s"):
+        with pytest.raises(TimeoutError, match="asks for no request for 60 s more"):
             await client.send(creating())
 
         assert time.monotonic() - began < 5
         assert 1 == fake_api.count("POST")
+
+    run(main())
+
+
+def test_patience_for_other_requests_delays_no_renewal(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api, QUICK)
+        await client.send(creating(a="1"))
+        fake_api.fail(method="GET", status=429, headers={"retry-after": "60"})
+        with pytest.raises(TimeoutError):
+            await client.get(CONFIG_MAP, NAME)
+
+        await client.send(patching(a="2"), Lane.RENEWAL)
+
+        assert {"a": "2"} == fake_api.object("configmaps", NAME)["data"]
 
     run(main())
 
@@ -279,6 +307,32 @@ def test_a_token_that_cannot_be_read_for_a_moment_is_kept(
     run(main())
 
 
+def test_a_refusal_is_a_problem_that_is_shown(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        client = client_of(fake_api)
+        fake_api.denied = {("create", "configmaps")}
+        with pytest.raises(Forbidden, match="add to the Role"):
+            await client.send(creating())
+
+        assert "we may not create configmaps" in client.counts.problem
+        assert 1 == client.counts.failures
+
+    run(main())
+
+
+def test_a_refusal_that_no_role_can_lift_names_no_role() -> None:
+    said = {
+        "kind": "Status",
+        "reason": "Forbidden",
+        "message": 'configmaps "flights" is forbidden: exceeded quota: few, limited: configmaps=3',
+    }
+
+    refusal = judged(("create", CONFIG_MAP, ""), NAMESPACE, 403, json.dumps(said).encode())
+
+    assert "exceeded quota" in str(refusal)
+    assert "Role" not in str(refusal)
+
+
 def test_a_frozen_server_costs_the_limit_and_is_told(fake_api: FakeApi) -> None:
     async def main() -> None:
         client = client_of(fake_api, QUICK)
@@ -444,6 +498,26 @@ def test_watches_that_close_early_again_and_again_lead_to_a_new_list(fake_api: F
     run(main())
 
 
+def test_the_pauses_between_watches_that_close_early_grow(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        asked: list[int] = []
+
+        def pause_s(failures: int) -> float:
+            asked.append(failures)
+            return 0.0
+
+        monkeypatch.setattr(watches, "_pause_s", pause_s)
+        fake_api.watches_end_after = 0
+        with Watch(client_of(fake_api), CONFIG_MAP, {}, clients.SILENCE_S).following():
+            await until(lambda: len(asked) >= 6)
+
+        assert [1, 2, 3, 4, 5, 6] == asked[:6]
+
+    run(main())
+
+
 def test_a_silent_watch_is_dropped_and_a_missed_change_found(fake_api: FakeApi) -> None:
     async def main() -> None:
         async with followed(fake_api, silence_s=0.3) as follower:
@@ -504,6 +578,19 @@ def test_all_followers_share_one_watch_which_ends_with_the_last(fake_api: FakeAp
 
             assert 1 == fake_api.count("GET", "'watch': 'true'")
         await until(lambda: not [w for w in fake_api._open if getattr(w, "watches", False)])
+
+    run(main())
+
+
+def test_a_server_that_wants_no_watch_gets_patience(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        fake_api.fail(path="watch=true", status=429, headers={"retry-after": "1"})
+        watch = Watch(client_of(fake_api), CONFIG_MAP, {}, clients.SILENCE_S)
+        began = time.monotonic()
+        with watch.following():
+            await until(lambda: fake_api.count("GET", "'watch': 'true'") >= 2)
+
+        assert time.monotonic() - began >= 1.0
 
     run(main())
 

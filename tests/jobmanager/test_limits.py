@@ -74,7 +74,7 @@ class Mains:
     def hold(self, deadline: float) -> None:
         """See `MainProcesses.hold`."""
 
-    async def take(self) -> MainProcess:
+    async def take(self, python: str) -> MainProcess:
         """See `MainProcesses.take`."""
         self.taken += 1
         return FakeMain(self).process

@@ -160,7 +160,7 @@ KUBERNETES = (
         "the guardian keeps the token of the grant", 5, REGISTER,
         "(holder, token) == self._held",
         "holder == self._held[0]",
-        ON_LEADER,
+        "tests/ha/test_kubernetes_guardian.py",
     ),
     mutant(
         "a missing right is no reason to refuse", 9, REGISTER,

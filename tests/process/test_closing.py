@@ -126,6 +126,7 @@ def test_a_taskmanager_ends_all_its_drivers_though_one_cannot_be_told(
         drivers = [SimpleNamespace(process=kind()) for kind in (Sturdy, Broken, Sturdy)]
         pool: Any = DriverPool.__new__(DriverPool)
         pool._drivers = {f"driver {number}": one for number, one in enumerate(drivers)}
+        pool._openings = []
         pool.kill_all("the end")
         await pool.emptied()
         return [one.process.death.done() for one in drivers]

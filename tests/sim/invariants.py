@@ -493,9 +493,7 @@ class Watch:
         over = main is None or self._over(main)
         self.demand(over or self.torn, "main is executed twice at once")
         self.mains[run.application_id] = Living(process, run.execution)
-        for known in self.documents.values():
-            if not isinstance(known.body, ApplicationDocument):
-                continue
+        for known in self.applications():
             if known.body.application_id == run.application_id and self.in_good_standing(process):
                 self.demand(known.body.result is None, "main is executed after its end")
                 expected = self.deployments.get(known.body.deployment, version)

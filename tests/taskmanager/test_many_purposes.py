@@ -11,6 +11,7 @@ import pytest
 from tests.ha.ground import RUN
 from tests.support.virtual_time import run_virtual, virtual_clock
 from tests.taskmanager.test_driver_pool import SETTINGS, FakeProcess, Told, deploy, grounds
+from understudy.core.drivers import DriverState
 from understudy.errors import EnvironmentFailed, StorageError
 from understudy.model import ApplicationId, Incarnation, SessionProfile
 from understudy.process.environments import ONE_INTERPRETER, Interpreters, OneInterpreter
@@ -286,6 +287,21 @@ def test_a_spare_takes_the_slot_of_a_driver_whose_attempt_has_ended() -> None:
         assert not while_it_ran
         assert pool.has_slot(spare)
         assert (1, None) == (spare.slot, first.slot)
+        task.cancel()
+
+    run_virtual(main())
+
+
+def test_a_driver_that_is_ending_keeps_its_slot_for_its_last_report() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(1, 1)
+        task = serving(pool)
+        await pool.keeps("red", "red")
+        first, spare = pool.drivers()
+        first.state = DriverState.ENDING
+
+        assert pool.has_slot(spare)
+        assert (1, 1) == (spare.slot, first.slot)
         task.cancel()
 
     run_virtual(main())

@@ -257,7 +257,8 @@ class DriverPool:
             busy = {seat.slot for seat in seats if seat.runs and seat.state is DriverState.BUSY}
             free = [slot for slot in range(1, self._settings.slots + 1) if slot not in busy]
             for other in others:
-                if free and other.slot == free[0]:
+                # One that is ending keeps its slot, for its last report.
+                if free and other.slot == free[0] and other.seat.state is not DriverState.ENDING:
                     other.slot = None
             one.slot = free[0] if free else None
         return one.slot is not None

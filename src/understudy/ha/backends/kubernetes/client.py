@@ -16,6 +16,7 @@ import errno
 import json
 import random
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from understudy.ha.backends.kubernetes.access import TOKEN_AGE_S, Access
 from understudy.ha.backends.kubernetes.kinds import Resource
 from understudy.ha.backends.kubernetes.refusals import (
     ApiRefusal,
+    Contested,
     NotThere,
     Outdated,
     Throttled,
@@ -51,6 +53,9 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 QUIET_MAX_S = 60.0
 """Longest time for which a server may ask for silence."""
 
+TOKEN_READ_S = 1.0
+"""A file that takes longer is not waited for: the token that was read last is used."""
+
 PAGE_OBJECTS = 100
 """Objects in one answer to a list: 100 MB at most."""
 
@@ -67,7 +72,8 @@ class Lane(enum.Enum):
 
     COMMON = "common"
     RENEWAL = "renewal"
-    """Writes of the leader's record: nothing else queues before them."""
+    """Requests for the leader's record: nothing else queues before them."""
+    WATCH = "watch"
 
 
 @dataclass(frozen=True)
@@ -136,12 +142,14 @@ class Client:
         self._clock = SystemClock()
         self._token = _Token(access)
         self._quiet_until = dict.fromkeys(Lane, 0.0)
-        """The server has asked for no request of a lane before this time of the loop."""
+        """The server has asked for no request in a lane before this time of the loop."""
         name = access.server_name
         self._extensions = {"sni_hostname": name} if name else {}
         tls = access.tls()
-        self._lanes = {lane: self._opened(tls, CONNECTIONS_MAX) for lane in Lane}
-        self._watches = self._opened(tls, None)
+        self._lanes = {
+            lane: self._opened(tls, None if lane is Lane.WATCH else CONNECTIONS_MAX)
+            for lane in Lane
+        }
 
     def _opened(self, tls: Any, connections: int | None) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=connections, keepalive_expiry=60.0)
@@ -159,9 +167,9 @@ class Client:
         """Return the token that was read last."""
         return self._token.text
 
-    async def get(self, kind: Resource, name: str) -> Json | None:
+    async def get(self, kind: Resource, name: str, lane: Lane = Lane.COMMON) -> Json | None:
         """Return an object as it is now; None if it does not exist."""
-        return await self.send(ApiRequest("get", kind, name))
+        return await self.send(ApiRequest("get", kind, name), lane)
 
     async def send(self, request: ApiRequest, lane: Lane = Lane.COMMON) -> Json | None:
         """Send a request; return the answer, or None where a read finds nothing."""
@@ -171,14 +179,15 @@ class Client:
             async with asyncio.timeout(limit_s):
                 answer = await self._tried(request, lane)
         except TimeoutError:
-            self._failed(f"the API server {self.access.server} is silent for {limit_s:g} s")
+            quiet_s = self._quiet_until[lane] - _now()
+            self._failed(
+                f"the API server {self.access.server} asks for no request for {quiet_s:.0f} s more"
+                if quiet_s > 0
+                else f"the API server {self.access.server} is silent for {limit_s:g} s"
+            )
             raise TimeoutError(errno.ETIMEDOUT, self.counts.problem) from None
         except OSError as error:
-            if (
-                not isinstance(error, ApiRefusal)
-                or error.status >= 500
-                or error.status in {401, 403}
-            ):
+            if not isinstance(error, (NotThere, Contested, Outdated)):
                 self._failed(str(error))
             raise
         self.counts.answered_at, self.counts.problem = sent_at, ""
@@ -222,8 +231,10 @@ class Client:
         }
         request = ApiRequest("watch", kind, query=asked, metadata_only=True)
         timeout = httpx.Timeout(CONNECT_S, read=silence_s)
+        await self._calm(Lane.WATCH)
+        await self._token.refresh()
         try:
-            async with self._watches.stream(
+            async with self._lanes[Lane.WATCH].stream(
                 "GET",
                 self._path(request),
                 params=asked,
@@ -232,6 +243,7 @@ class Client:
                 extensions=self._extensions,
             ) as response:
                 if response.status_code != 200:
+                    self._heed(response, Lane.WATCH)
                     raise self._judged(request, response.status_code, await response.aread())
                 async for line in response.aiter_lines():
                     if line:
@@ -300,8 +312,7 @@ class Client:
             )
         except httpx.HTTPError as error:
             raise self._lost(error) from error
-        if retry_after := response.headers.get("retry-after", ""):
-            self._quiet(lane, _seconds(retry_after))
+        self._heed(response, lane)
         if response.status_code not in {200, 201, 202}:
             raise self._judged(request, response.status_code, response.content)
         return self._understood(request, response)
@@ -334,6 +345,10 @@ class Client:
         self.counts.failures += 1
         self.counts.problem = problem
 
+    def _heed(self, response: httpx.Response, lane: Lane) -> None:
+        if retry_after := response.headers.get("retry-after", ""):
+            self._quiet(lane, _seconds(retry_after))
+
     def _quiet(self, lane: Lane, seconds: float) -> None:
         """Note what the server asks for; it counts leases and other objects apart."""
         self._quiet_until[lane] = max(self._quiet_until[lane], _now() + seconds)
@@ -349,6 +364,8 @@ class _Token:
     def __init__(self, access: Access) -> None:
         self._read = access.read_token
         self._read_at = float("-inf")
+        self._thread = ThreadPoolExecutor(1, "token")
+        """Not one of the loop's threads: storage that hangs occupies these."""
         self.text = ""
 
     async def refresh(self) -> None:
@@ -365,12 +382,20 @@ class _Token:
         """Read the token again; raises ``OSError`` if it cannot be read."""
         if self._read is None:
             return
+        loop = asyncio.get_running_loop()
         try:
-            self.text = await asyncio.to_thread(self._read)
+            async with asyncio.timeout(TOKEN_READ_S):
+                text = await loop.run_in_executor(self._thread, self._read)
         except (ConfigurationError, UnicodeDecodeError) as error:
             # Somebody may be writing the file: it is read again with the next request.
             raise OSError(errno.EIO, str(error)) from error
-        self._read_at = _now()
+        except TimeoutError:
+            # No ``TimeoutError``: the API server is not the one that is silent.
+            raise OSError(errno.EIO, "the token cannot be read: its file hangs") from None
+        if not text:
+            # Without a token the server would answer as to anybody, and refuse each request.
+            raise OSError(errno.ENODATA, "the token is empty")
+        self.text, self._read_at = text, _now()
 
 
 def _now() -> float:

@@ -56,6 +56,10 @@ _BY_STATUS: Mapping[int, type[ApiRefusal]] = {
 }
 
 
+_NO_RIGHT = " cannot "
+"""`User "x" cannot patch resource "leases"`. Others refuse with 403 too: a quota, an admission
+webhook, a namespace that is being terminated."""
+
 _ONLY_KUBERNETES = {404, 409, 410, 422}
 """What these mean is known only if Kubernetes says it, and not a proxy."""
 
@@ -84,7 +88,7 @@ def judged(
     refusal = _BY_STATUS.get(status, ApiRefusal)
     if status == 401:
         text = f"the API server does not know us (401): {message}; renew the token or certificate"
-    elif status == 403 and "because it is being terminated" not in message:
+    elif status == 403 and _NO_RIGHT in message:
         text = (
             f"we may not {what}: {message}; add to the Role of our service account: "
             f"{rule(kind, verb)}"

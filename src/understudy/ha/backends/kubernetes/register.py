@@ -24,10 +24,11 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration
-from understudy.errors import CorruptDataError, TooLargeError
+from understudy.errors import CorruptDataError, DataError, ForeignDataError, TooLargeError
 from understudy.ha.backends.kubernetes import objects, options, rights
 from understudy.ha.backends.kubernetes import release as kubernetes_release
 from understudy.ha.backends.kubernetes.access import Access, find_access
@@ -303,12 +304,14 @@ class KubernetesRegister:
         return seen
 
     async def _fetch(self, place: _ObjectPlace) -> Stored | None:
-        found = await self._here_now().client.get(place.kind, place.name)
+        # A renewal reads after a write whose answer was lost.
+        lane = Lane.RENEWAL if place.kind is LEASE else Lane.COMMON
+        found = await self._here_now().client.get(place.kind, place.name, lane)
         if found is None:
             self._known.forget(place.name)
             return None
         self._saw(place, found["metadata"]["resourceVersion"])
-        stored = place.layout.read(found, self._where(place))
+        stored = self._read(place, found)
         self._known.put(stored)
         return stored
 
@@ -317,11 +320,32 @@ class KubernetesRegister:
         stored, damaged = [], set()
         for one in found:
             try:
-                stored.append(self._cluster.layout.read(one, self._where_is(one)))
+                place = _ObjectPlace(self._cluster.layout, one["metadata"]["name"])
+                stored.append(self._read(place, one))
             except CorruptDataError as error:
                 _log.warning("left in place, with all its entries: %s", error)
                 damaged.add(one["metadata"]["name"])
         return stored, damaged
+
+    def _read(self, place: _ObjectPlace, found: Json) -> Stored:
+        """Return an object's entries; raises `ForeignDataError` if the object is not ours."""
+        where, whose = self._where(place), _annotation(found, CLUSTER_ID)
+        ours = self._manifest(place, place.name)["metadata"]["labels"]
+        labels = found["metadata"].get("labels") or {}
+        if any(labels.get(name) != value for name, value in ours.items()) or not whose:
+            shown = ", ".join(f"{name}={value}" for name, value in ours.items())
+            raise ForeignDataError(
+                f"{where} is another program's, and is left alone: set "
+                f"{options.K8S_CLUSTER_ID.key} to a name that is free; if somebody has edited our "
+                f"own, put back its labels {shown} and its annotation "
+                f"{CLUSTER_ID}={self._cluster_id}"
+            )
+        if whose != self._cluster_id:
+            raise ForeignDataError(
+                f"{where} belongs to cluster {whose!r}, not to {self._cluster_id!r}: give each "
+                f"cluster of a namespace its own {options.K8S_CLUSTER_ID.key}"
+            )
+        return place.layout.read(found, where)
 
     async def _part(self, name: str) -> bytes | None:
         found = await self._here_now().client.get(CONFIG_MAP, name)
@@ -334,8 +358,8 @@ class KubernetesRegister:
         if change is None or key != LEADER:
             return None
         try:
-            stored = place.layout.read(change.found, self._where(place))
-        except CorruptDataError:
+            stored = self._read(place, change.found)
+        except DataError:
             return None  # `load` reports it.
         if not self._is_news(stored):
             return None
@@ -519,9 +543,6 @@ class KubernetesRegister:
     def _where(self, place: _ObjectPlace) -> str:
         return f"{place.kind.name} {self._access.namespace}/{place.name}"
 
-    def _where_is(self, found: Json) -> str:
-        return f"ConfigMap {self._access.namespace}/{found['metadata']['name']}"
-
     def _labelled(self, **labels: str) -> dict[str, str]:
         chosen = {"app": self._name, "type": TYPE, **labels}
         return {"labelSelector": ",".join(f"{name}={value}" for name, value in chosen.items())}
@@ -552,9 +573,10 @@ class KubernetesRegister:
         if self._notify is None or not holder or (holder, token) == self._held:
             return
         self._held = (holder, token)
+        leader = self._leader.kind.path(self._access.namespace, self._leader.name)
         what = {
             "server": self._access.server,
-            "path": self._leader.kind.path(self._access.namespace, self._leader.name),
+            "path": urlsplit(self._access.server).path + leader,
             "in_lease": self._in_lease,
             "holder": holder,
             "token": token,

@@ -117,7 +117,6 @@ class Watch:
             try:
                 if not self._version:
                     await self._list()
-                    early = 0
                 await self._watch()
             except Outdated:
                 self._version = ""
