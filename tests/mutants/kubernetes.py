@@ -53,8 +53,8 @@ KUBERNETES = (
     ),
     mutant(
         "an entry that a person removed is absent", 9, OBJECTS,
-        "elif not part and (is_whole or key == self._record):\n",
-        "elif not part and (is_whole or key == self._record):\n                continue\n",
+        "elif not part and (whole or key == self._record):\n",
+        "elif not part and (whole or key == self._record):\n                continue\n",
         ON_REGISTER,
     ),
     mutant(
