@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.kubernetes.fake import kubeconfig
 from understudy.cli.launch.compose import coordination_of
 from understudy.config import Configuration
 from understudy.errors import ForeignDataError
@@ -83,3 +85,23 @@ def test_a_note_holds_no_secrets() -> None:
 
     assert Coordination("zookeeper", "c", ("zk1:2181", "zk2:2181"), "/understudy") == mine
     assert b"hunter22" not in coordination.notes.dump(mine)
+
+
+def test_an_api_server_is_known_by_address_and_namespace(tmp_path: Path) -> None:
+    def of(url: str, namespace: str) -> Coordination:
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(kubeconfig(url, namespace=namespace)))
+        settings = {
+            "high-availability.type": "kubernetes",
+            "kubernetes.config.file": str(path),
+        }
+        found = coordination_of(Configuration(settings), "c")
+        assert found is not None
+        return found
+
+    note(tmp_path, of("https://one:6443", "flights"))
+
+    refuse(tmp_path, of("https://one:6443", "flights"))
+    for other in (of("https://two:6443", "flights"), of("https://one:6443", "orders")):
+        with pytest.raises(ForeignDataError, match="type kubernetes at one:6443/flights"):
+            refuse(tmp_path, other)

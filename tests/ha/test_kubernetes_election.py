@@ -44,6 +44,8 @@ class Contender:
         self.terms: list[int] = []
         self.until: float | None = None
         self.serves = False
+        self.closes = asyncio.Event()
+        self.acknowledged: list[tuple[int, int]] = []
         self.release: Release | None = None
         self.register = register_on(api, lock=lock, limits=LIMITS)
         self.register.on_release(self._released_by)
@@ -93,10 +95,10 @@ async def _nothing(*_: object, **__: object) -> None:
 class Contenders:
     """All contenders of one cluster, watched: no two lead at the same time."""
 
-    def __init__(self, api: FakeApi, timing: Timing, lock: str) -> None:
+    def __init__(self, api: FakeApi, timing: Timing, lock: str, kind: type[Contender]) -> None:
         self.api = api
         self.broken: list[str] = []
-        self.all = [Contender(api, name, timing, lock) for name in "abc"]
+        self.all = [kind(api, name, timing, lock) for name in "abc"]
 
     @property
     def leader(self) -> Contender | None:
@@ -123,14 +125,19 @@ class Contenders:
 
 @contextlib.asynccontextmanager
 async def contending(
-    api: FakeApi, timing: Timing = TIMING, lock: str = k8s.LEASE, *, apart: bool = True
+    api: FakeApi,
+    timing: Timing = TIMING,
+    lock: str = k8s.LEASE,
+    *,
+    apart: bool = True,
+    kind: type[Contender] = Contender,
 ) -> AsyncIterator[Contenders]:
     """Have three contend; at the end hold them to what elections promise.
 
     ``apart``: whether two may never act at once. Where a person deletes the record, the next leader
     cannot know of the last one: then the term alone keeps them apart.
     """
-    them = Contenders(api, timing, lock)
+    them = Contenders(api, timing, lock, kind)
     watching = asyncio.ensure_future(them.watch())
     try:
         yield them

@@ -326,7 +326,7 @@ class FakeApi:
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": answer["metadata"],
-                "items": [_metadata(item) for item in answer["items"]],
+                "items": [{"metadata": item["metadata"]} for item in answer["items"]],
             }
         return answer
 

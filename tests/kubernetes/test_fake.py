@@ -170,10 +170,13 @@ def test_metadata_alone_is_answered_where_that_is_enough(server: Server) -> None
         body = server.map(a="1")
 
         answer = await client.send(ApiRequest("create", CONFIG_MAP, body=body, metadata_only=True))
+        found = await client.send(ApiRequest("get", CONFIG_MAP, server.name, metadata_only=True))
         listed, _ = await client.list(CONFIG_MAP, server.selector, metadata_only=True)
 
         assert answer is not None
-        for one in (answer, *listed):
+        assert found is not None
+        assert "PartialObjectMetadata" == found["kind"]
+        for one in (answer, found, *listed):
             assert "data" not in one
             assert server.name == one["metadata"]["name"]
             assert one["metadata"]["resourceVersion"]

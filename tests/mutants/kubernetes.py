@@ -14,6 +14,7 @@ RELEASE = BACKEND + "release.py"
 RIGHTS = BACKEND + "rights.py"
 
 ON_REGISTER = "tests/ha/test_kubernetes_register.py"
+ON_LEADER = "tests/ha/test_kubernetes_leader.py"
 ON_CLIENT = "tests/ha/test_kubernetes_client.py"
 ON_ELECTION = "tests/ha/test_kubernetes_election.py"
 
@@ -52,8 +53,8 @@ KUBERNETES = (
     ),
     mutant(
         "an entry that a person removed is absent", 9, OBJECTS,
-        "elif not part and (is_whole or key == self._record):\n",
-        "elif not part and (is_whole or key == self._record):\n                continue\n",
+        "elif not part and (whole or key == self._record):\n",
+        "elif not part and (whole or key == self._record):\n                continue\n",
         ON_REGISTER,
     ),
     mutant(
@@ -90,7 +91,7 @@ KUBERNETES = (
         "a renewal waits for other writes", 1, REGISTER,
         "lane = Lane.RENEWAL if key == LEADER else Lane.COMMON",
         "lane = Lane.COMMON",
-        ON_REGISTER,
+        ON_LEADER,
     ),
     # --- answers
     mutant(
@@ -153,19 +154,19 @@ KUBERNETES = (
         "the guardian empties a later leader's record", 10, RELEASE,
         'json.loads(text)["body"]["holder"] != what["holder"]',
         "False",
-        ON_REGISTER,
+        ON_LEADER,
     ),
     mutant(
         "the guardian keeps the token of the grant", 5, REGISTER,
         "(holder, token) == self._held",
         "holder == self._held[0]",
-        ON_REGISTER,
+        "tests/ha/test_kubernetes_guardian.py",
     ),
     mutant(
         "a missing right is no reason to refuse", 9, REGISTER,
         "if self._missing:",
         "if False:",
-        ON_REGISTER,
+        ON_LEADER,
     ),
     mutant(
         "followers read at each renewal", 7, REGISTER,

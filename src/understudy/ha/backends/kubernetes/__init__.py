@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.config.backends import Backend, Patience
+from understudy.config.backends import Backend, Patience, Place
 from understudy.config.option import Option
 from understudy.ha.backends.kubernetes import checks, options
 
@@ -29,6 +29,22 @@ def _patience(configuration: Configuration) -> Patience:
     )
 
 
+def _place(configuration: Configuration) -> Place:
+    """Return the address of the API server, and the namespace.
+
+    Pods and other hosts may know one server by different addresses. That matters only where a
+    register is empty and storage has data of a cluster: then the data stays.
+    """
+    from understudy.ha.backends.kubernetes.access import find_access
+
+    access = find_access(
+        configuration.find(options.K8S_CONFIG_FILE),
+        configuration.find(options.K8S_CONTEXT),
+        configuration.find(options.K8S_NAMESPACE),
+    )
+    return Place(servers=(access.server.partition("://")[2],), path=f"/{access.namespace}")
+
+
 BACKEND = Backend(
     register="understudy.ha.backends.kubernetes.register:open_register",
     options=tuple(value for value in vars(options).values() if isinstance(value, Option)),
@@ -40,5 +56,6 @@ BACKEND = Backend(
     check=checks.check,
     lease=(options.K8S_LEASE_DURATION, options.K8S_RENEW_DEADLINE, options.K8S_RETRY_PERIOD),
     patience=_patience,
+    place=_place,
     example={options.K8S_NAMESPACE.key: "NAMESPACE"},
 )

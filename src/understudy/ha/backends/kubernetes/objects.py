@@ -51,9 +51,6 @@ ENTRIES, VALUE, BINARY_VALUE = (
 )
 """Annotations."""
 
-PARTIAL = "PartialObjectMetadata"
-"""The kind of an answer without data."""
-
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """JSON writes each of these as six characters: such a value is no text for people either."""
 
@@ -151,13 +148,12 @@ class Layout:
             and len(entries_text(slots)) <= ENTRIES_BYTES_MAX
         )
 
-    def read(self, found: Json, place: str) -> Stored:
-        """Return the entries of an object, or of its metadata, which have the record's value only.
+    def read(self, found: Json, place: str, *, whole: bool = True) -> Stored:
+        """Return the entries of an object; not ``whole``: its metadata, with the record's value.
 
         Raises `CorruptDataError`, which names the place.
         """
         values, metadata, slots = self._values(found, place), found["metadata"], {}
-        is_whole = found.get("kind") != PARTIAL
         if values and ENTRIES not in _annotations(found):
             raise CorruptDataError(
                 f"{place}: the annotation {ENTRIES} is gone: put its latest value back"
@@ -166,7 +162,7 @@ class Layout:
             value = values.get(key)
             if value is not None and not part:
                 version = _version(version.partition(".")[0], value)  # noqa: PLW2901
-            elif not part and (is_whole or key == self._record):
+            elif not part and (whole or key == self._record):
                 raise CorruptDataError(
                     f"{place}: the value of {key} is gone, though the annotation {ENTRIES} names "
                     "it: put its latest value back"

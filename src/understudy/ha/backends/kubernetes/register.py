@@ -238,7 +238,10 @@ class KubernetesRegister:
         client = self._here_now().client
         self._missing = await rights.missing(client, lease=self._in_lease)
         if self._missing:
-            raise PermissionError(errno.EACCES, rights.sentence(self._access, self._missing))
+            said = rights.sentence(self._access, self._missing)
+            about = (self._leader.kind, self._leader.name)
+            await rights.announce(client, about, said, self._clock.wall())
+            raise PermissionError(errno.EACCES, said)
         trial = {
             **self._manifest(self._cluster, f"{self._name}-proof-{uuid.uuid4().hex[:12]}"),
             "data": {},
@@ -318,13 +321,13 @@ class KubernetesRegister:
         for one in found:
             try:
                 place = _ObjectPlace(self._cluster.layout, one["metadata"]["name"])
-                stored.append(self._read(place, one))
+                stored.append(self._read(place, one, whole=False))
             except CorruptDataError as error:
                 _log.warning("left in place, with all its entries: %s", error)
                 damaged.add(one["metadata"]["name"])
         return stored, damaged
 
-    def _read(self, place: _ObjectPlace, found: Json) -> Stored:
+    def _read(self, place: _ObjectPlace, found: Json, *, whole: bool = True) -> Stored:
         """Return an object's entries; raises `ForeignDataError` if the object is not ours."""
         where, whose = self._where(place), _annotation(found, CLUSTER_ID)
         ours = self._manifest(place, place.name)["metadata"]["labels"]
@@ -342,7 +345,7 @@ class KubernetesRegister:
                 f"{where} belongs to cluster {whose!r}, not to {self._cluster_id!r}: give each "
                 f"cluster of a namespace its own {options.K8S_CLUSTER_ID.key}"
             )
-        return place.layout.read(found, where)
+        return place.layout.read(found, where, whole=whole)
 
     async def _part(self, name: str) -> bytes | None:
         found = await self._here_now().client.get(CONFIG_MAP, name)
@@ -355,7 +358,7 @@ class KubernetesRegister:
         if change is None or key != LEADER:
             return None
         try:
-            stored = self._read(place, change.found)
+            stored = self._read(place, change.found, whole=False)
         except DataError:
             return None  # `load` reports it.
         if not self._is_news(stored):
