@@ -457,10 +457,12 @@ def end(run: Run) -> None:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """Kill processes, one right after the other; one may already be gone with the one before."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """Kill processes as at one moment: all are stopped first, so that none sees another's death."""
+    pids = list(pids)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def thaw(pids: Iterable[int]) -> None:

@@ -305,3 +305,33 @@ def test_a_driver_that_is_ending_keeps_its_slot_for_its_last_report() -> None:
         task.cancel()
 
     run_virtual(main())
+
+
+class Lines(Silent):
+    """Keeps what drivers print, with the name before each line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.printed: list[str] = []
+
+    def line(self, log: str, source: str, text: str) -> None:
+        """See `Reporter.line`."""
+        self.printed.append(f"[{source}] {text}")
+
+
+def test_what_a_job_printed_last_has_its_name_though_its_attempt_has_ended() -> None:
+    async def main() -> None:
+        pool = ManyDrivers(1)
+        lines = pool._reporter = Lines()
+        task = serving(pool)
+        await pool.keeps("red")
+        (one,) = pool.drivers()
+        pool._printed(one.incarnation, "before")
+        pool.run_attempt(one, deploy(), 1)
+        one.deploy = None
+        pool._printed(one.incarnation, "behind")
+
+        assert [f"[{one.name}] before", f"[{deploy().name}] behind"] == lines.printed
+        task.cancel()
+
+    run_virtual(main())

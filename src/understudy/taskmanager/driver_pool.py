@@ -106,6 +106,8 @@ class Driver:
     """The end of its attempt, while processes of the attempt may live."""
     finished: messages.AttemptEnded | None = None
     """The FINISHED end of its last attempt, until nothing of the attempt is left in the driver."""
+    printing: str = ""
+    """The name of its last job, whose last lines may arrive behind the end of the attempt."""
     note: str = ""
     """Why it is being ended; else why the previous driver in its slot ended."""
     stopping: asyncio.TimerHandle | None = None
@@ -266,6 +268,7 @@ class DriverPool:
     def run_attempt(self, one: Driver, deploy: Deploy, term: Term) -> None:
         """Run an attempt in a warm driver that has a slot."""
         one.state, one.deploy, one.began = DriverState.BUSY, deploy, self._clock.now()
+        one.printing = deploy.name
         one.link.send(messages.RunAttempt(deploy=deploy, term=term), term)
         self.counts.attempts += 1
         self.report_drivers()
@@ -481,9 +484,8 @@ class DriverPool:
             if len(self._last_words) > WORDS_MAX:
                 del self._last_words[next(iter(self._last_words))]
         if one is not None:
-            source = one.deploy.name if one.deploy else one.name
             log = log_name(one.prepare.run_id, one.prepare.application_id)
-            self._reporter.line(log, source, text)
+            self._reporter.line(log, one.printing or one.name, text)
 
     async def _listen(self, one: Driver) -> None:
         while (envelope := await one.link.receive()) is not None:
