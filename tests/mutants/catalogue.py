@@ -419,8 +419,8 @@ MUTANTS = (
     ),
     _mutant(
         "a job runs in another application's driver", 3, "core/slots.py",
-        "if seat.state is DriverState.WARM and seat.purpose in (purpose, ANY)",
-        "if seat.state is DriverState.WARM",
+        "if seat.purpose in (purpose, ANY) and fits(seat):",
+        "if fits(seat):",
         CORE + "slots.py",
     ),
     _mutant(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -319,35 +319,33 @@ class _Floor:
         return tuple(found)
 
     def _in_slot(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
-        """Take a warm driver of this purpose that has a slot."""
-        for seat in self._idle[name]:
-            if seat.state is DriverState.WARM and seat.slot and seat.purpose in (purpose, ANY):
-                self._idle[name].remove(seat)
-                return seat.driver
-        return None
+        """Take a warm driver that has a slot."""
+        seat = self._take(name, purpose, lambda seat: _seated(seat, DriverState.WARM))
+        return seat.driver if seat else None
 
     def _settling(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
         """Wait for a driver whose attempt has just ended: it is warm, or ending, in a moment."""
-        for seat in self._idle[name]:
-            if seat.state is DriverState.BUSY and seat.slot and seat.purpose in (purpose, ANY):
-                self._idle[name].remove(seat)
-                return NOBODY
-        return None
+        seat = self._take(name, purpose, lambda seat: _seated(seat, DriverState.BUSY))
+        return NOBODY if seat else None
 
     def _spare(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
-        """Take a warm spare of this purpose."""
-        for seat in self._idle[name]:
-            if seat.state is DriverState.WARM and seat.purpose in (purpose, ANY):
-                self._idle[name].remove(seat)
-                return seat.driver
-        return None
+        """Take a warm spare."""
+        seat = self._take(name, purpose, lambda seat: seat.state is DriverState.WARM)
+        return seat.driver if seat else None
 
     def _coming(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
-        """Take a driver of this purpose that is going to be warm."""
+        """Wait for a driver that is going to be warm."""
+        seat = self._take(name, purpose, lambda seat: seat.state is not DriverState.WARM)
+        return NOBODY if seat else None
+
+    def _take(
+        self, name: Incarnation, purpose: Purpose, fits: Callable[[Seat], bool]
+    ) -> Seat | None:
+        """Take the first idle driver of this purpose that fits."""
         for seat in self._idle[name]:
-            if seat.state is not DriverState.WARM and seat.purpose in (purpose, ANY):
+            if seat.purpose in (purpose, ANY) and fits(seat):
                 self._idle[name].remove(seat)
-                return NOBODY
+                return seat
         return None
 
     def _empty(self, name: Incarnation, purpose: Purpose) -> Incarnation | None:
@@ -365,3 +363,7 @@ class _Floor:
 
     def _age(self, purpose: Purpose) -> int:
         return self._recent.get(purpose, -len(self._recent))
+
+
+def _seated(seat: Seat, state: DriverState) -> bool:
+    return seat.state is state and seat.slot is not None
