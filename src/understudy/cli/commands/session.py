@@ -34,6 +34,7 @@ from understudy.cli.commands.standing import (
     check_hosts,
     described,
     end_all,
+    leader_json,
     leader_of,
     print_rows,
     rows_of,
@@ -45,7 +46,6 @@ from understudy.cli.launch.preflight import check_drivers_start
 from understudy.cli.launch.spec import check_handed_on
 from understudy.config import options
 from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
-from understudy.model import LeaderRecord
 
 JOBMANAGERS, TASKMANAGERS = 2, 1
 """Processes of a session on this machine: one JobManager leads, and one stands by."""
@@ -132,7 +132,7 @@ def status(
         print_json(
             {
                 "cluster_id": standing.cluster_id,
-                "leader": _shown(leader),
+                "leader": leader_json(leader),
                 "standbys": told["standbys"],
                 "processes": rows,
                 "applications": told["applications"],
@@ -159,10 +159,6 @@ async def _asked(client: ClusterClient) -> JsonObject:
     with contextlib.suppress(NoLeaderError, UnderstudyError, OSError, TimeoutError):
         told["standbys"] = (await client.get("/ha/status"))["standbys"]
     return told
-
-
-def _shown(leader: LeaderRecord | None) -> JsonObject | None:
-    return {"id": leader.name, "term": leader.term, "rest": leader.rest} if leader else None
 
 
 def _described(

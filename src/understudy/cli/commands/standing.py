@@ -321,6 +321,11 @@ async def last_run(standing: StandingCluster) -> str:
     return f"run {stones[-1].run_id} has ended, {stones[-1].status.value}" if stones else ""
 
 
+def leader_json(leader: LeaderRecord | None) -> JsonObject | None:
+    """Return a leader for ``--json``."""
+    return {"id": leader.name, "term": leader.term, "rest": leader.rest} if leader else None
+
+
 def print_rows(rows: list[JsonObject], leader: LeaderRecord | None, over: str) -> None:
     """Print a table of processes, and who leads; ``over``: how the last run ended, if it did."""
     names = ("host", "process", "pid", "state", "REST", "busy slots")

@@ -44,6 +44,7 @@ from understudy.cli.commands.standing import (
     described,
     end_all,
     last_run,
+    leader_json,
     leader_of,
     print_rows,
     rows_of,
@@ -178,8 +179,8 @@ def status(
     missing = any(one.state == "missing" for one in found)
     over = asyncio.run(last_run(standing)) if missing and leader is None else ""
     if as_json:
-        shown = {"id": leader.name, "term": leader.term, "rest": leader.rest} if leader else None
-        print_json({"cluster_id": standing.cluster_id, "leader": shown, "processes": rows})
+        shown = {"cluster_id": standing.cluster_id, "leader": leader_json(leader)}
+        print_json({**shown, "processes": rows})
     else:
         print_rows(rows, leader, over)
     fine = {"runs", "missing"} if over else {"runs"}
