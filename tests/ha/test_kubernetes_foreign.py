@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.kubernetes.fake import FakeApi
-from tests.support.kubernetes import access_to, register_on, run
+from tests.support.kubernetes import CLUSTER, access_to, register_on, run
 from understudy.errors import ForeignDataError
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.client import ApiRequest, RequestLimits
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 
-CLUSTER = "flights-cluster-config-map"
 FOREIGN = {"app": "flights", "type": "flink-native-kubernetes"}
 
 

@@ -8,16 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tests.kubernetes.fake import FakeApi
-from tests.support.kubernetes import access_to, register_on, run
+from tests.support.kubernetes import RECORD, access_to, register_on, run
 from understudy.ha.backends.kubernetes import client as clients
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.register import Release
 from understudy.ha.retrieval import encode_leader
-from understudy.model import Incarnation, LeaderRecord
-
-RECORD = LeaderRecord(holder=Incarnation("a" * 32), term=7, session="5b7e")
 
 
 def test_the_guardian_asks_below_the_path_of_the_server(fake_api: FakeApi) -> None:

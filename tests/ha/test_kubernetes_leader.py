@@ -11,27 +11,13 @@ import time
 import pytest
 
 from tests.kubernetes.fake import FakeApi
-from tests.support.kubernetes import register_on, run
+from tests.support.kubernetes import CLUSTER, RECORD, register_on, run
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION
 from understudy.ha.register import Release
 from understudy.ha.retrieval import encode_leader
 from understudy.model import Incarnation, LeaderRecord
-
-CLUSTER = "flights-cluster-config-map"
-NONCE = "0123456789abcdef"
-APPLICATION = f"flights-{NONCE}-config-map"
-RECORD = LeaderRecord(
-    holder=Incarnation("a" * 32),
-    term=7,
-    session="5b7e",
-    name="jobmanager-1",
-    host="höst",
-    since=1_700_000_000.0,
-    rest="http://127.0.0.1:1",
-    rpc="unix:/x",
-)
 
 
 def test_a_followed_map_is_split_in_time(fake_api: FakeApi) -> None:

@@ -11,27 +11,12 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.fake import FakeApi
-from tests.support.kubernetes import register_on, run
+from tests.support.kubernetes import APPLICATION, CLUSTER, NONCE, register_on, run
 from understudy.errors import Conflict, CorruptDataError
 from understudy.ha.backends.kubernetes import objects
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.names import data_key, object_name, register_key
 from understudy.ha.backends.kubernetes.objects import ENTRIES, SeenObjects, Slot, Stored
-from understudy.model import Incarnation, LeaderRecord
-
-CLUSTER = "flights-cluster-config-map"
-NONCE = "0123456789abcdef"
-APPLICATION = f"flights-{NONCE}-config-map"
-RECORD = LeaderRecord(
-    holder=Incarnation("a" * 32),
-    term=7,
-    session="5b7e",
-    name="jobmanager-1",
-    host="höst",
-    since=1_700_000_000.0,
-    rest="http://127.0.0.1:1",
-    rpc="unix:/x",
-)
 
 
 def annotated(found: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from tests.kubernetes.api import AUTHORIZATION, CORE, Api, await_that, path
 from tests.kubernetes.audit import POLICY, Audit
 from tests.kubernetes.component import Component
 from tests.kubernetes.keys import ADMIN, Keys, User
+from tests.support.daemons import Servers
 from tests.support.zookeeper import LOOPBACK, free_port
 
 COMMAND_S = 60.0
@@ -30,7 +32,7 @@ COMMAND_S = 60.0
 _numbers = itertools.count(1)
 
 
-class ControlPlane:
+class ControlPlane(Servers):
     """A control plane with its own data and ports, which ends with this process.
 
     ``further`` flags by component, as ``{"kube-apiserver": ["--v=4"]}``, stand after ours, and the
@@ -71,7 +73,7 @@ class ControlPlane:
             self.components += [self.controllers, self.scheduler]
         self.admin = self.client()
 
-    def start(self) -> ControlPlane:
+    def start(self) -> Self:
         """Start what does not run; return when the API server is ready."""
         for component in self.components:
             if not component.runs:
@@ -84,16 +86,6 @@ class ControlPlane:
             component.kill()
         for client in self._clients:
             client.close()
-
-    def __enter__(self) -> ControlPlane:
-        try:
-            return self.start()
-        except BaseException:
-            self.kill()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
     def is_ready(self) -> bool:
         """Return whether the API server says that it is ready."""

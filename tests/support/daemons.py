@@ -8,11 +8,34 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 END_S = 60.0
 SIGNAL_S = 5.0
 POLL_S = 0.001
 LINES_SHOWN = 20
+
+
+class Servers:
+    """Several processes as a context: started on entry, killed on exit or if the start fails."""
+
+    def start(self) -> Self:
+        """Start all of them; return once they serve."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """Kill all of them. Idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 class Daemon:

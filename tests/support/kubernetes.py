@@ -21,9 +21,24 @@ from understudy.ha.backends.kubernetes.access import Access, find_access
 from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.objects import ENTRIES
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
+from understudy.model import Incarnation, LeaderRecord
 
 REAL = "UNDERSTUDY_TEST_KUBECONFIG"
 """The kubeconfig file of an API server that the tests of the contracts use in place of the fake."""
+
+CLUSTER = "flights-cluster-config-map"
+NONCE = "0123456789abcdef"
+APPLICATION = f"flights-{NONCE}-config-map"
+RECORD = LeaderRecord(
+    holder=Incarnation("a" * 32),
+    term=7,
+    session="5b7e",
+    name="jobmanager-1",
+    host="höst",
+    since=1_700_000_000.0,
+    rest="http://127.0.0.1:1",
+    rpc="unix:/x",
+)
 
 PATIENCE_S = 30.0
 TICK_S = 0.005

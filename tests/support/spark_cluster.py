@@ -18,11 +18,12 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
+from tests.support.daemons import Servers
 from tests.support.zookeeper import LOOPBACK, free_port, launch
 from understudy.spark import properties
 from understudy.spark.java import VECTOR_MODULE, Java, find_java
@@ -177,7 +178,7 @@ class _Seat:
         return self.daemon is not None and self.daemon.runs
 
 
-class SparkCluster:
+class SparkCluster(Servers):
     """A standalone cluster; nothing runs before `start`.
 
     Without ``ha`` there is one Master, which keeps its recovery state in a file. With ``ha``, the
@@ -287,7 +288,7 @@ class SparkCluster:
 
     # --- actions ----------------------------------------------------------------------------------
 
-    def start(self) -> SparkCluster:
+    def start(self) -> Self:
         """Start Masters and Workers; return when the leading Master knows all Workers."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(LOGGING)
@@ -359,16 +360,6 @@ class SparkCluster:
             return not left
 
         _until(none_left, lambda: f"processes stay: {self.processes()}")
-
-    def __enter__(self) -> SparkCluster:
-        try:
-            return self.start()
-        except BaseException:
-            self.kill()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
     # --- details ----------------------------------------------------------------------------------
 

@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 import pytest
 
-from tests.support.daemons import Daemon
+from tests.support.daemons import Daemon, Servers
 from tests.support.namespaces import Network
 from understudy.process import guardian
 from understudy.spark import zookeeper_server
@@ -189,7 +190,7 @@ class Server(Daemon):
         )
 
 
-class Ensemble:
+class Ensemble(Servers):
     """An ensemble of three servers; killed with their parent process.
 
     With ``network`` on its hosts `MEMBERS`, else on loopback; clients may run on the other hosts.
@@ -231,14 +232,14 @@ class Ensemble:
         """Return the connect string for clients."""
         return ",".join(server.connect_string for server in self.servers)
 
-    def start(self) -> Ensemble:
+    def start(self) -> Self:
         """Start the stopped members; return when all three serve."""
         for server in self.servers:
             if not server.runs:
                 server.launch()
         return self.await_serving()
 
-    def await_serving(self, timeout_s: float = START_S) -> Ensemble:
+    def await_serving(self, timeout_s: float = START_S) -> Self:
         """Wait until all three serve."""
         until = time.monotonic() + timeout_s
         for server in self.servers:
@@ -269,16 +270,6 @@ class Ensemble:
         """Kill all members."""
         for server in self.servers:
             server.kill()
-
-    def __enter__(self) -> Ensemble:
-        try:
-            return self.start()
-        except BaseException:
-            self.kill()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
 
 @contextlib.contextmanager
