@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import cherry
+
 import understudy
 from understudy import JobContext
 
