@@ -77,6 +77,7 @@ def test_the_loss_of_the_only_host_with_the_script_is_no_loss(hosts: Hosts) -> N
     assert {} == hosts.processes("beta") | hosts.processes("gamma")
 
 
+@pytest.mark.long
 def test_a_session_outlives_the_host_that_leads_and_is_stopped_and_goes_on(hosts: Hosts) -> None:
     hosts.ask_for(masters=["alpha", "beta"], workers=["beta", "gamma"])
     at = ("--config-dir", str(hosts.conf))
