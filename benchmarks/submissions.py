@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import submissions_flink
 from benchmarks.clusters import APPS
 from benchmarks.figures import Chapter, Effort, Table, duration, ratio
-from benchmarks.submitting import CLIENTS, ENDED, Found
+from benchmarks.submitting import CLIENTS, ENDED, WATCHED_S, Found
 from tests.journeys import harness
 from tests.journeys.sessions import Session
 from understudy.api.client import ClusterClient
@@ -40,16 +40,18 @@ def _told(count: int) -> str:
     return (
         f"{CLIENTS} clients submit {count:,} applications at once, over REST, each the next one "
         "when the last is acknowledged. Then the leader is killed, while applications wait; "
-        "*serves* means that another JobManager shows all of them. All run to their end "
-        "afterwards, and memory (resident) and processor time of the new leader are noted.\n\n"
+        "*serves* means that another JobManager shows all of them. Afterwards they run to their "
+        f"end, or for {WATCHED_S:.0f} s; memory (resident) and processor time of the new leader "
+        "are noted meanwhile.\n\n"
         "Here: `POST /artifacts/:id/run-application` to a session of two JobManagers and a "
-        "TaskManager with its data in files; an application has no jobs, and its `main` is a "
-        "process of its own, some of which have ended before the kill; the standby learns of the "
-        "death at once, as it is on the same host. Flink: `POST /jars/:id/run` to a session "
-        "cluster of two JobManagers (1 GiB of heap), high availability by one ZooKeeper with fsync "
-        "and a session timeout of 2 s, which a takeover has to wait for. There `main` runs in the "
-        "JobManager before the answer, and submits one batch job of one record; the TaskManager, "
-        "with four slots as here, is started after the takeover: until then all wait."
+        "TaskManager with its data in files. An application is a script that does nothing: one "
+        "process of `main`, one job in a driver process of its own. They begin at once, so some "
+        "have ended before the kill; the standby learns of the death at once, as it is on the same "
+        "host. Flink: `POST /jars/:id/run` to a session cluster of two JobManagers (1 GiB of "
+        "heap), high availability by one ZooKeeper with fsync and a session timeout of 2 s, which "
+        "a takeover has to wait for. There `main` runs in the JobManager before the answer, and "
+        "submits one batch job of one record, whose tasks are threads; the TaskManager, with four "
+        "slots as here, is started after the takeover: until then all wait."
     )
 
 
