@@ -26,6 +26,7 @@ def run(effort: Effort) -> Chapter:
     count = effort.of(1000, 20)
     with _session() as session:
         ours = asyncio.run(session.ask(lambda client: _measure(session, client, count)))
+    print(f"         {_found(ours)}", flush=True)
     theirs = submissions_flink.run(count)
     both = [ours] if isinstance(theirs, str) else [ours, theirs]
     return Chapter(
@@ -48,7 +49,7 @@ def _told(count: int) -> str:
         "process of `main`, one job in a driver process of its own. They begin at once, so some "
         "have ended before the kill; the standby learns of the death at once, as it is on the same "
         "host. Flink: `POST /jars/:id/run` to a session cluster of two JobManagers (1 GiB of "
-        "heap), high availability by one ZooKeeper with fsync and a session timeout of 2 s, which "
+        "heap), high availability by one ZooKeeper with fsync and a session timeout of 10 s, which "
         "a takeover has to wait for. There `main` runs in the JobManager before the answer, and "
         "submits one batch job of one record, whose tasks are threads; the TaskManager, with four "
         "slots as here, is started after the takeover: until then all wait."

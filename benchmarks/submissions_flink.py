@@ -23,7 +23,7 @@ ANSWER_S = 600.0
 SETTINGS = {
     "taskmanager.numberOfTaskSlots": "4",
     "jobmanager.memory.heap.size": "1024m",
-    "high-availability.zookeeper.client.session-timeout": "2 s",
+    "high-availability.zookeeper.client.session-timeout": "10 s",
     "slot.request.timeout": "1 h",
     "web.refresh-interval": "100 ms",
 }
@@ -32,7 +32,7 @@ TaskManager; answers that a JobManager keeps are not older than a tenth of a sec
 
 
 def run(count: int) -> Found | str:
-    """Measure Flink; or say in a sentence why it cannot be had here."""
+    """Measure Flink; or say in a sentence why it cannot be had here, or has not come to an end."""
     with tempfile.TemporaryDirectory(prefix="understudy-bench-") as name:
         place = Path(name)
         try:
@@ -48,7 +48,12 @@ def run(count: int) -> Found | str:
         ):
             cluster.start_manager(0)
             cluster.start_manager(1)
-            return asyncio.run(_measure(cluster, jar.stem, jar.read_bytes(), count))
+            try:
+                return asyncio.run(_measure(cluster, jar.stem, jar.read_bytes(), count))
+            except (AssertionError, httpx.HTTPError) as error:
+                print(error)
+                lines = str(error).splitlines() or [type(error).__name__]
+                return f"Flink has not come to an end: {lines[0]}."
 
 
 async def _measure(cluster: Flink, name: str, jar: bytes, count: int) -> Found:
