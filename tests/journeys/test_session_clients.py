@@ -117,15 +117,15 @@ async def removed(client: ClusterClient) -> list[str]:
 class Client:
     """Uploads, submits, cancels or awaits, and removes; asks again what was not answered."""
 
-    def __init__(self, session: Session, client: ClusterClient, number: int) -> None:
+    def __init__(self, place: Path, client: ClusterClient, number: int) -> None:
         self.name = f"run-{number}"
         self.application = ""
         self.unanswered = 0
         self._is_to_cancel = bool(number % 2)
         self._client = client
-        self._place = session.place
-        self._script = session.place / f"awaits_{number}.py"
-        source = (session.place / "awaits.py").read_text()
+        self._place = place
+        self._script = place / f"awaits_{number}.py"
+        source = (place / "awaits.py").read_text()
         self._script.write_text(f"{source}# {number}\n")
 
     @property
@@ -184,8 +184,8 @@ def test_what_clients_ask_for_takes_effect_once_while_leaders_die(
     harness.put_app(place, "awaits.py")
 
     async def story(client: ClusterClient) -> tuple[int, list[Client], dict[str, str], Any]:
-        clients = [Client(session, client, number) for number in range(count)]
-        killing = asyncio.create_task(session.kill_leaders(client))
+        clients = [Client(place, client, number) for number in range(count)]
+        killing = asyncio.create_task(impatient.kill_leaders(client))
         async with asyncio.timeout(harness.WHOLE_S), asyncio.TaskGroup() as group:
             for one in clients:
                 group.create_task(one.live())
@@ -194,8 +194,8 @@ def test_what_clients_ask_for_takes_effect_once_while_leaders_die(
         left = await client.get("/artifacts", awaits_leader=True)
         return killed, clients, await applications(client), left["artifacts"]
 
-    with running(Session(place, *IMPATIENT), monkeypatch) as session:
-        killed, clients, found, artifacts = asyncio.run(session.ask(story))
+    with running(Session(place, *IMPATIENT), monkeypatch) as impatient:
+        killed, clients, found, artifacts = asyncio.run(impatient.ask(story))
     jobs = lines(place, "jobs.txt")
 
     assert killed > 0

@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-import cherry
+import cherry  # type: ignore[import-not-found]
 
 import understudy
 from understudy import JobContext
