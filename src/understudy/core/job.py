@@ -490,7 +490,9 @@ def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> 
         return _record(state, JobStatus.CANCELED, None, state.why_cancelled)
     if state.ends_as:
         return _save(state)
-    if state.displaced:
+    # Nobody has cancelled the job: the leader before was about to displace it.
+    given_way = state.recovered and ended.status is JobStatus.CANCELED
+    if state.displaced or given_way:
         return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
     if not ended.retryable:
         return _record(state, ended.status, ended.source, "")
