@@ -6,12 +6,15 @@ import asyncio
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from understudy.api import answers, bodies, directory, logs, views
 from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import OFFSET, log_of, read_log
+from understudy.config import options
 from understudy.errors import NotFoundError
+from understudy.ha.shutdown import Shutdown
 from understudy.model import Tombstone
 from understudy.version import VERSION
 
@@ -19,6 +22,21 @@ HA_STATUS = "/ha/status"
 
 REFRESH_MS = 3_000
 """How often Flink's pages ask again; Flink's default."""
+
+
+class Last(Response):
+    """An answer after which this JobManager ends."""
+
+    def __init__(self, answer: Response, shutdown: Shutdown) -> None:
+        super().__init__(answer.body, answer.status_code, answer.headers)
+        self._shutdown = shutdown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer; end, also if the client has left."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._shutdown.asked.set()
 
 
 class ClusterRoutes:
@@ -62,6 +80,11 @@ class ClusterRoutes:
                 "A piece of the log of the cluster's processes.",
                 answers.TEXT,
                 query=(OFFSET,),
+            ),
+            Operation(
+                *("DELETE", "/cluster", self._shut_down),
+                "Shut the cluster down: all its processes end, and all data is kept.",
+                status=202,
             ),
             Operation(
                 *("GET", HA_STATUS, self._ha_status),
@@ -140,6 +163,16 @@ class ClusterRoutes:
             raise NotFoundError("nothing is kept: no application was executed here")
         piece = logs.of_cluster(await read_log(self._leading, known[-1], offset))
         return answers.as_text(piece.data, piece.headers)
+
+    async def _shut_down(self, request: Request) -> Response:
+        if self._leading.settings.is_standalone:
+            return answers.error(
+                409,
+                f"With {options.HA_TYPE.key} NONE, standbys and TaskManagers cannot learn of a "
+                "shutdown: stop the processes, as `understudy cluster stop` does.",
+            )
+        await self._leading.term.dispatcher.shut_down()
+        return Last(self._leading.json({}, 202), self._leading.manager.shutdown)
 
     async def _taskmanagers(self, request: Request) -> Response:
         return self._leading.json({"taskmanagers": self._taskmanager_views()})
