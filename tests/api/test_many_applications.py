@@ -211,13 +211,30 @@ def test_log_files_are_listed_of_an_application_and_of_the_cluster(
                 await leader.client.get(f"/applications/{of('one')}/logs/{name}")
                 for name in (own[0]["name"], own[1]["name"], "other.log")
             ]
-            nobody = await leader.client.get("/taskmanagers/nobody/logs")
+            pieces = [
+                await leader.client.get(f"/jobmanager/logs/{name}{offset}")
+                for name in (own[0]["name"], own[1]["name"])
+                for offset in ("", "?offset=2")
+            ]
+            (tmp_path / "other.log").write_text("of nobody here\n")
+            refused = [
+                await leader.client.get(path)
+                for path in (
+                    "/taskmanagers/nobody/logs",
+                    f"/taskmanagers/nobody/logs/{own[0]['name']}",
+                    "/jobmanager/logs/other.log",
+                    "/jobmanager/logs/..%2F..%2Fetc%2Fpasswd",
+                )
+            ]
 
         assert {"logs": []} == none
         assert [7, 14] == [one["size"] for one in own]
         assert 3 == len(every)
         assert ["a line\n", "an older line\n"] == [one.text for one in answers[:2]]
-        assert [404, 404] == [answers[2].status_code, nobody.status_code]
+        assert ["a line\n", "line\n", "an older line\n", " older line\n"] == [
+            one.text for one in pieces
+        ]
+        assert [404] * 5 == [one.status_code for one in (answers[2], *refused)]
 
     run_virtual(main())
 

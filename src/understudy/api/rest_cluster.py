@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -64,6 +65,18 @@ class ClusterRoutes:
                 *("GET", "/taskmanagers/{taskmanager_id}/logs", self._taskmanager_logs),
                 "The log files that hold the lines of a TaskManager.",
                 bodies.LogList,
+            ),
+            *(
+                Operation(
+                    *("GET", f"{base}/logs/{{name}}", handler),
+                    "A piece of one of these log files.",
+                    answers.TEXT,
+                    query=(OFFSET,),
+                )
+                for base, handler in (
+                    ("/jobmanager", self._named_log),
+                    ("/taskmanagers/{taskmanager_id}", self._taskmanager_log),
+                )
             ),
             Operation(
                 *("GET", "/taskmanagers", self._taskmanagers),
@@ -129,16 +142,33 @@ class ClusterRoutes:
         return self._leading.json({"logs": await self._all_logs()})
 
     async def _taskmanager_logs(self, request: Request) -> Response:
+        self._check_taskmanager(request)
+        return self._leading.json({"logs": await self._all_logs()})
+
+    async def _taskmanager_log(self, request: Request) -> Response:
+        self._check_taskmanager(request)
+        return await self._named_log(request)
+
+    async def _named_log(self, request: Request) -> Response:
+        offset = answers.whole_number(request, "offset", 0)
+        path = logs.named(await self._log_paths(), str(request.path_params["name"]))
+        piece = await asyncio.to_thread(logs.read, path, offset, ended=True)
+        return answers.as_text(piece.data, piece.headers)
+
+    def _check_taskmanager(self, request: Request) -> None:
+        """Raise `NotFoundError` for a TaskManager that is not there."""
         wanted = str(request.path_params["taskmanager_id"])
         known = self._leading.term.resources.taskmanagers.values()
         if not any(wanted in {one.registration.name, one.incarnation} for one in known):
             raise NotFoundError(f"there is no TaskManager {wanted[:100]!r} here")
-        return self._leading.json({"logs": await self._all_logs()})
 
-    async def _all_logs(self) -> list[views.Json]:
+    async def _log_paths(self) -> list[Path]:
         facts, tombstones = await self._leading.facts()
         known: list[views.ApplicationFacts | Tombstone] = [*facts, *tombstones.values()]
-        paths = [log_of(self._leading, one) for one in known]
+        return [log_of(self._leading, one) for one in known]
+
+    async def _all_logs(self) -> list[views.Json]:
+        paths = await self._log_paths()
 
         def listed() -> list[views.Json]:
             return [log for path in paths for log in logs.listed(path)]
