@@ -15,8 +15,6 @@ from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run, command, lines
 from tests.journeys.members import until
 
-pytestmark = pytest.mark.filesystem  # With a backend of its own.
-
 OPTIONS = (*SESSION_LESS, *harness.impatient())
 
 
