@@ -96,6 +96,23 @@ def test_a_job_is_submitted_placed_run_and_recorded() -> None:
     assert expected == actual
 
 
+def test_a_job_that_has_a_slot_as_it_is_submitted_waits_only_for_its_first_intent() -> None:
+    expected = after(job.submitted(J), Begin(), Offered(P))
+
+    actual = job.submitted(J, P)
+
+    assert expected == actual
+    assert (Phase.DEPLOYING, [[], [DeployAttempt(1, P)]]) == live(actual, Begin(), IntentStored())
+
+
+def test_an_attempt_that_an_earlier_leader_stopped_for_another_job_cancels_nothing() -> None:
+    expected = (Phase.WAITING, [[ReturnSlot(), RecordDisplaced()], [], [RequestSlot()]])
+
+    actual = live(job.recovered(entry(1)), killed(1), Reached(), Recorded())
+
+    assert expected == actual
+
+
 def test_a_job_may_end_before_anybody_heard_that_it_runs() -> None:
     expected = (
         Phase.RECORDING,
@@ -169,6 +186,19 @@ def test_a_loss_is_the_first_again_where_the_attempt_had_brought_the_job_further
     actual = after(state, lost(1), Looked(None, advanced))
 
     assert expected == actual.restarts.losses
+
+
+@pytest.mark.parametrize("strategy", [Strategy(), Strategy("none", 0), Strategy("fixed-delay", 1)])
+def test_an_attempt_that_is_handed_over_is_followed_at_once_and_does_not_count(
+    strategy: Strategy,
+) -> None:
+    state = replace(running(), restarts=Restarts(losses=7))
+
+    for event in (job.Lost(1, "drained", 5.0, handed_over=True), Looked(None)):
+        state, commands = job.step(state, event, strategy, 0.5)
+
+    assert [ReturnSlot(), Pause(0.0, "drained")] == commands
+    assert Restarts(losses=7) == state.restarts
 
 
 def test_after_a_loss_a_staged_result_is_taken_and_nothing_runs_again() -> None:

@@ -7,10 +7,23 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.errors import UnreachableError
-from understudy.model import Checkpoint, CheckpointKind, Incarnation, JobId, LeaderRecord, Term
+from understudy.model import (
+    ApplicationId,
+    Checkpoint,
+    CheckpointKind,
+    Incarnation,
+    JobId,
+    LeaderRecord,
+    Pointer,
+    RegistryBody,
+    RunId,
+    Term,
+)
 from understudy.process.reporter import Silent
 from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
@@ -18,6 +31,7 @@ from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
 from understudy.taskmanager.task_manager import (
+    LOOK_AGAIN_S,
     Identity,
     TaskManager,
     TaskManagerContext,
@@ -69,6 +83,7 @@ class Scene:
     def __init__(self) -> None:
         self.network = Calls()
         self._leaders: asyncio.Queue[LeaderRecord | None] = asyncio.Queue()
+        self.registry: RegistryBody | OSError | None = None
         nobody: Any = None  # No driver is started: nobody asks for one.
         pool = PoolSettings("session-less", 1, 0, 30.0, 180.0, 5.0, "", Path("/scratch"))
         self.manager = TaskManager(
@@ -82,6 +97,7 @@ class Scene:
                 GuardianLink(None),
                 Silent(),
                 self._told,
+                registry=self._read,
             ),
         )
         self.task = asyncio.ensure_future(self.manager.run())
@@ -89,6 +105,11 @@ class Scene:
     async def _told(self) -> AsyncIterator[LeaderRecord | None]:
         while True:
             yield await self._leaders.get()
+
+    async def _read(self) -> RegistryBody | None:
+        if isinstance(self.registry, OSError):
+            raise self.registry
+        return self.registry
 
     async def leader(self, term: Term, address: str = "") -> None:
         """Let this one lead; term 0: nobody."""
@@ -359,3 +380,105 @@ def test_checkpoints_are_told_to_each_new_leader_until_one_has_answered() -> Non
         assert "CheckpointsTaken" not in await rest(third)
 
     run_virtual(main())
+
+
+def shut_down_by(mark: str) -> RegistryBody:
+    return RegistryBody(cluster_id="flights", incarnation="one", shutdown=mark)
+
+
+@pytest.mark.parametrize("lost", ["link", "leader"])
+def test_it_ends_where_a_request_has_shut_the_cluster_down(lost: str) -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.registry = shut_down_by("before it was started again")
+        await scene.leader(1)
+        link = await scene.welcome(1)
+        scene.registry = OSError("the register does not answer just now")
+        if lost == "link":
+            link.close()
+        else:
+            await scene.leader(0)
+        await asyncio.sleep(MOMENT_S)
+        before = scene.task.done()
+        scene.registry = shut_down_by("now")
+        async with asyncio.timeout(2 * LOOK_AGAIN_S):
+            await scene.task
+
+        assert not before
+
+    run_virtual(main())
+
+
+def test_it_stays_in_a_cluster_that_was_shut_down_before_its_start() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.registry = shut_down_by("before")
+        await scene.leader(1)
+        (await scene.welcome(1)).close()
+        await scene.leader(0)
+        await scene.leader(2)
+        stays = not scene.task.done()
+        await scene.end()
+
+        assert stays
+
+    run_virtual(main())
+
+
+def test_one_that_is_asked_to_end_takes_no_more_work_and_its_leave_once_the_leader_knows() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await scene.leader(1)
+        link = await scene.welcome(1)
+        draining = asyncio.ensure_future(scene.manager.drain(5.0))
+        kinds = [type(await said(link)).__name__ for _ in range(4)]
+        assert ["Draining", "Leaving"] == [kind for kind in kinds if kind not in USUAL]
+        link.send(deploy(), 1)
+        refused = await said(link)
+        assert isinstance(refused, messages.AttemptLost)
+        assert (True, "its TaskManager is asked to end") == (refused.handed_over, refused.reason)
+        assert not draining.done()
+
+        link.close()
+        async with asyncio.timeout(MOMENT_S):
+            await draining
+        assert not scene.task.done(), "who has asked for the drain ends it"
+        await scene.end()
+
+    run_virtual(main())
+
+
+def test_a_leader_that_it_finds_while_it_drains_learns_that_it_offers_no_slots() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await scene.leader(1)
+        (await scene.welcome(1)).close()
+        await scene.manager.drain(5.0)
+        await scene.leader(2)
+        _, link = scene.network.links[-1]
+        registration = await said(link)
+        assert isinstance(registration, messages.RegisterTaskManager)
+        assert (0, 0) == (registration.slots, registration.spares)
+        await scene.end()
+
+    run_virtual(main())
+
+
+USUAL = ("Drivers", "Heartbeat")
+
+
+def deploy() -> messages.Deploy:
+    """Return an order that was sent before the leader knew of the drain."""
+    pointer = Pointer(path="", digest="", size=0)
+    return messages.Deploy(
+        application_id=ApplicationId("a"),
+        run_id=RunId("r"),
+        job_id=JobId("j"),
+        name="load",
+        attempt=1,
+        driver=Incarnation("d"),
+        plan=pointer,
+        staged="",
+        writer="",
+        result_size_max=1,
+    )

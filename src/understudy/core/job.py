@@ -3,7 +3,8 @@
 ``step(state, event, …) -> (state, commands)``: `Event` is what happens to the job, `Command` what
 the JobMaster has to do. The main rules:
 
-- an intent is stored before an attempt is deployed, so that a later leader knows where to look;
+- an intent is stored before an attempt is deployed, so that a later leader knows where to look; the
+  first one together with the job, if a slot is free;
 - a new attempt starts only when the last one is known dead *and* has left no staged outcome;
 - an outcome proves that the function has ended, not that the attempt is dead: processes that the
   function started may still write. Only FINISHED needs no proof, as nothing of the job follows;
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from understudy.core import restart
 from understudy.core.backoff import BackoffOver
-from understudy.core.restart import Again, Strategy
+from understudy.core.restart import Again, NoRestart, Strategy
 from understudy.core.slots import Placement
 from understudy.model import JobEntry, JobId, JobStatus, Pointer, Restarts
 
@@ -84,6 +85,8 @@ class Lost(Struct, frozen=True):
     attempt: int
     reason: str
     ran_s: float
+    handed_over: bool = False
+    """Its TaskManager has ended it, to end itself: the restart is immediate and does not count."""
 
 
 class Looked(Struct, frozen=True):
@@ -305,6 +308,8 @@ class JobState(Struct, frozen=True):
     """Run time of the ended attempt; needed until the search for its outcome ends."""
     lost: str = ""
     """Why the attempt counts as dead; needed until the search for its outcome ends."""
+    handed_over: bool = False
+    """The attempt was handed over; needed until the search for its outcome ends."""
     status: JobStatus | None = None
     """The final status, from the moment when its recording begins."""
 
@@ -312,9 +317,13 @@ class JobState(Struct, frozen=True):
 Step = tuple[JobState, list[Command]]
 
 
-def submitted(job_id: JobId) -> JobState:
-    """Return the initial state of a newly submitted job."""
-    return JobState(job_id, reached=True)
+def submitted(job_id: JobId, placement: Placement | None = None) -> JobState:
+    """Return the initial state of a newly submitted job.
+
+    ``placement``: the slot of its first attempt, whose intent is stored together with the job.
+    """
+    state = JobState(job_id, reached=True)
+    return _place(state, placement)[0] if placement else state
 
 
 def recovered(entry: JobEntry) -> JobState:
@@ -395,7 +404,8 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
         case Lost() if event.attempt == state.attempt and state.phase is Phase.PLACING:
             return replace(state, lost=event.reason), []  # Handled once the intent is stored.
         case Lost() if event.attempt == state.attempt and _awaits_end(state):
-            return _look(state, event.reason, event.ran_s)
+            state, commands = _look(state, event.reason, event.ran_s)
+            return replace(state, handed_over=event.handed_over), commands
         case Looked() if state.phase is Phase.CHECKING:
             if event.found:
                 return _ended(state, event.found, strategy, chance)
@@ -443,6 +453,7 @@ def _place(state: JobState, placement: Placement) -> Step:
         recovered=False,
         adopted=False,
         lost="",
+        handed_over=False,
     )
     return state, [StoreIntent(state.attempt, placement, state.restarts)]
 
@@ -485,7 +496,9 @@ def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> 
         return _record(state, JobStatus.CANCELED, None, state.why_cancelled)
     if state.ends_as:
         return _save(state)
-    if state.displaced:
+    # Nobody has cancelled the job: the leader before was about to displace it.
+    given_way = state.recovered and ended.status is JobStatus.CANCELED
+    if state.displaced or given_way:
         return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
     if not ended.retryable:
         return _record(state, ended.status, ended.source, "")
@@ -502,7 +515,9 @@ def _restart_after_loss(state: JobState, strategy: Strategy, chance: float, adva
         return _save(state)
     if state.displaced:
         return replace(state, phase=Phase.SUSPENDED), [RecordDisplaced()]
-    decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance, advanced)
+    decision: Again | NoRestart = Again(0.0, state.restarts)
+    if not state.handed_over:
+        decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance, advanced)
     if isinstance(decision, Again):
         return _pause(state, decision, state.lost)
     reason = f"{state.lost}; not restarted: {decision.reason}"

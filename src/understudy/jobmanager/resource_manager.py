@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from understudy.clock import Clock
 from understudy.core import job, liveness, slots
 from understudy.core.drivers import DriverState, Purpose, Seat
@@ -171,6 +173,17 @@ class ResourceManager:
         tenant = self._tenants[application]
         self._enter(*slots.request(self._ledger, job_id, tenant.purpose, tenant.priority))
         return job_id in self._ledger.given
+
+    def take(self, application: ApplicationId, job_id: JobId) -> Placement | None:
+        """Give a job a slot that is free now; None, and no request, if the job had to wait."""
+        tenant = self._tenants.get(application)
+        if tenant is None:
+            return None
+        ledger, offers = slots.request(self._ledger, job_id, tenant.purpose, tenant.priority)
+        if [offer.job_id for offer in offers] != [job_id]:
+            return None
+        self._enter(ledger, [])
+        return offers[0].placement
 
     def release(self, job_id: JobId) -> None:
         """Withdraw a job's request, or free its slot."""
@@ -333,6 +346,11 @@ class ResourceManager:
                 self._report(view, message.drivers)
             case messages.CannotStart():
                 self._cannot_start(view.incarnation, message)
+            case messages.Draining():
+                view.registration = replace(view.registration, slots=0, spares=0)
+                self._report(view, view.drivers)
+            case messages.Leaving():
+                self._lose(view.incarnation, "it has ended, and handed over what it ran")
             case (
                 messages.AttemptRunning()
                 | messages.AttemptEnded()

@@ -8,17 +8,18 @@ the highest that it has seen. Every death that it reports of an attempt is repor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import NoReturn
 
 from understudy.clock import Clock
 from understudy.core import liveness
 from understudy.core.drivers import DriverState
-from understudy.errors import UnreachableError
+from understudy.errors import DataError, UnreachableError
+from understudy.ha.shutdown import Shutdown
 from understudy.ha.storage import BlockingStorage
-from understudy.model import Incarnation, JobId, LeaderRecord, Term
+from understudy.model import Incarnation, JobId, LeaderRecord, RegistryBody, Term
 from understudy.process.closing import Closing
 from understudy.process.environments import ONE_INTERPRETER, Interpreters
 from understudy.process.processes import Processes
@@ -28,12 +29,18 @@ from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage
 from understudy.taskmanager.driver_counts import DriverCounts
-from understudy.taskmanager.driver_pool import CLOSING, DriverPool, PoolSettings
+from understudy.taskmanager.driver_pool import CLOSING, HANDED_OVER, DriverPool, PoolSettings
 from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
+LEAVE_S = 10.0
+"""How long the end of drivers, and the leader's record of it, may take beyond the drain."""
+
 RECONNECT_S = 0.5
 """Pause before another connection to the same leader."""
+
+LOOK_AGAIN_S = 5.0
+"""Pause before another look at a registry that cannot be read."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +87,10 @@ class TaskManagerFacts:
     counts: DriverCounts
 
 
+async def _no_registry() -> None:
+    """Return no registry: the cluster has none that a TaskManager can read."""
+
+
 @dataclass(frozen=True)
 class TaskManagerContext:
     """The dependencies of a TaskManager."""
@@ -94,10 +105,12 @@ class TaskManagerContext:
     """Yields each change of the leader."""
     interpreters: Interpreters = ONE_INTERPRETER
     """Where the Python of applications comes from."""
+    registry: Callable[[], Awaitable[RegistryBody | None]] = _no_registry
+    """Reads the registry of the cluster, where a request to shut it down is marked."""
 
 
 class TaskManager:
-    """One TaskManager process; `run` lives until it is cancelled."""
+    """One TaskManager process; `run` lives until it is cancelled, or the cluster is shut down."""
 
     def __init__(
         self, me: Identity, settings: TaskManagerSettings, context: TaskManagerContext
@@ -108,6 +121,10 @@ class TaskManager:
         self._clock = context.clock
         self._guardian = context.guardian
         self._leaders = context.leaders
+        self._registry = context.registry
+        self._reporter = context.reporter
+        self._shutdown = Shutdown()
+        self._leader_changed = asyncio.Event()
         self.leader: LeaderRecord | None = None
         """Who serves, as last retrieved."""
         self._outbox = Outbox()
@@ -123,6 +140,9 @@ class TaskManager:
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
         """Time at which the last answered request was sent."""
+        self._drains = False
+        self._parted = asyncio.Event()
+        """Set whenever the link to a leader is lost."""
         self.held_attempts = False
         """Set at the end, if there were attempts whose death a leader may want proved."""
 
@@ -141,14 +161,25 @@ class TaskManager:
             counts=self._pool.counts,
         )
 
-    async def run(self) -> NoReturn:
-        """Serve the current leader, for ever; on cancellation, end all drivers and return."""
+    async def run(self) -> None:
+        """Serve the current leader until a request shuts the cluster down; then end all drivers.
+
+        On cancellation, end all drivers too.
+        """
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pool.run())
-                group.create_task(self._follow_leaders())
-                group.create_task(self._give_up_orphans())
-                group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s))
+                works = [
+                    group.create_task(self._pool.run()),
+                    group.create_task(self._follow_leaders()),
+                    group.create_task(self._look_for_shutdown()),
+                    group.create_task(self._give_up_orphans()),
+                    group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s)),
+                ]
+                await self._shutdown.asked.wait()
+                _log.warning("a request has shut the cluster down: this TaskManager ends")
+                self._reporter.event("cluster-shut-down", id=self._me.name)
+                for work in works:
+                    work.cancel()
         finally:
             self.held_attempts = bool(self._outbox.ended) or any(
                 one.deploy for one in self._pool.drivers()
@@ -160,7 +191,30 @@ class TaskManager:
                     await self._pool.emptied()
                 with closing.step("its Python environments"):
                     await self._grounds.close()
-        raise AssertionError("unreachable: the tasks run for ever")
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no more work, and hand over what runs; return once the leader knows.
+
+        Each attempt continues to its end or its next checkpoint, at most for ``timeout_s``.
+        """
+        _log.warning("asked to end: attempts have up to %g s to save", timeout_s)
+        self._drains = True
+        self._outbox.send(messages.Draining())
+        self._pool.drain()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._pool.left()
+        except TimeoutError:
+            _log.warning("an attempt has saved nothing within %g s, and is ended", timeout_s)
+        self._pool.hand_over()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._pool.left()
+                await self._outbox.recorded()
+                if self._outbox.link:
+                    self._parted.clear()
+                    self._outbox.send(messages.Leaving())
+                    await self._parted.wait()
 
     # --- the leader -------------------------------------------------------------------------------
 
@@ -170,6 +224,7 @@ class TaskManager:
         try:
             async for leader in self._leaders():
                 self.leader = leader
+                self._leader_changed.set()
                 # A leader without a record may still lead, if only the register is unreachable: a
                 # live link is kept until another leader appears. Terms fence its messages.
                 if serving and not serving.done() and (leader is None or _is_same(leader, served)):
@@ -200,7 +255,20 @@ class TaskManager:
                 _log.info("the leader of term %d does not answer: %s", leader.term, error)
             else:
                 await self._converse(link, leader)
+                self._leader_changed.set()
             await asyncio.sleep(RECONNECT_S)
+
+    async def _look_for_shutdown(self) -> None:
+        """Look for a shutdown at the start, and whenever the leader changes or is lost."""
+        while True:
+            self._leader_changed.clear()
+            try:
+                self._shutdown.look(await self._registry())
+            except (OSError, TimeoutError, DataError) as error:
+                _log.info("the registry cannot be read: %s", str(error) or "timeout")
+                await asyncio.sleep(LOOK_AGAIN_S)
+            else:
+                await self._leader_changed.wait()
 
     async def _converse(self, link: Link[LinkMessage], leader: LeaderRecord) -> None:
         beating: asyncio.Task[None] | None = None
@@ -225,6 +293,7 @@ class TaskManager:
                     self._obey(envelope.message, envelope.term)
         finally:
             self._outbox.link = None
+            self._parted.set()
             link.close()
             if beating:
                 beating.cancel()
@@ -297,8 +366,8 @@ class TaskManager:
             host=self._me.host,
             lock=self._me.lock,
             metrics=self._me.metrics,
-            slots=self._settings.pool.slots,
-            spares=self._settings.pool.spares,
+            slots=0 if self._drains else self._settings.pool.slots,
+            spares=0 if self._drains else self._settings.pool.spares,
             drivers=self._pool.reports(),
             attempts=(*running, *ended),
         )
@@ -340,7 +409,17 @@ class TaskManager:
 
     def _deploy(self, deploy: Deploy, term: Term) -> None:
         one = self._pool.find(deploy.driver)
-        if one is None or one.state is not DriverState.WARM:
+        if self._drains:  # It was sent before the leader knew.
+            self._outbox.send(
+                messages.AttemptLost(
+                    job_id=deploy.job_id,
+                    attempt=deploy.attempt,
+                    reason=HANDED_OVER,
+                    ran_s=0.0,
+                    handed_over=True,
+                )
+            )
+        elif one is None or one.state is not DriverState.WARM:
             self._refuse(deploy, one.state.value if one else "gone")
         elif not self._pool.has_slot(one):
             self._refuse(deploy, "a spare, and all slots are busy")

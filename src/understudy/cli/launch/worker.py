@@ -48,6 +48,9 @@ from understudy.process.worker import GuardianLink
 CLOSED = 143
 """Exit code of a worker that was asked to close (128 + SIGTERM)."""
 
+SHUT_DOWN = 0
+"""Exit code of a worker whose cluster a request has shut down: nothing starts the worker again."""
+
 THREADS_MAX = 32
 """Threads that may wait for storage at a time: savepoint copies, a store that hangs."""
 
@@ -67,6 +70,8 @@ class Parts:
     reporter: Reporter
     posts: Notifier | NoNotifier
     clock: SystemClock
+    drain: Callable[[], Awaitable[None]] | None = None
+    """What is done before the work is cancelled, once the worker is asked to end."""
 
 
 @contextlib.asynccontextmanager
@@ -170,8 +175,17 @@ async def run(spec: WorkerSpec, role: Role) -> int:
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, "understudy-storage"))
     with parts.posts:
         work = asyncio.ensure_future(role(parts))
+        ending: list[asyncio.Future[None]] = []
+
+        def end(number: int) -> None:
+            if parts.drain is None or (ending and number == signal.SIGINT):  # A second Ctrl-C.
+                work.cancel()
+            elif not ending:
+                ending.append(asyncio.ensure_future(parts.drain()))
+                ending[0].add_done_callback(lambda _: work.cancel())
+
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, work.cancel)
+            loop.add_signal_handler(number, end, number)
         try:
             return await work
         except asyncio.CancelledError:
