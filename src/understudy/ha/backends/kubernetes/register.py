@@ -49,7 +49,7 @@ from understudy.ha.backends.kubernetes.client import (
     Traffic,
 )
 from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE, Resource
-from understudy.ha.backends.kubernetes.leader_view import LeaderView, view_of
+from understudy.ha.backends.kubernetes.leader_view import view_of
 from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
 from understudy.ha.backends.kubernetes.objects import (
     PREFIX,
@@ -465,7 +465,7 @@ class KubernetesRegister:
                 await self._swap(place, LEADER, None, version)
                 raise
         self._granted = mine
-        self._note_holder(view)
+        self._note_holder(value)
         return version
 
     async def _refuse_rival(self) -> None:
@@ -627,9 +627,9 @@ class KubernetesRegister:
 
     # --- the death of this process ---------------------------------------------------------------
 
-    def _note_holder(self, view: LeaderView) -> None:
+    def _note_holder(self, value: bytes | None) -> None:
         """Tell the guardian what to empty if this process dies while it leads."""
-        holder, token = view.holder, self._here_now().client.token
+        holder, token = view_of(value, 0.0).holder, self._here_now().client.token
         if self._notify is None or not holder or (holder, token) == self._held:
             return
         self._held = (holder, token)
