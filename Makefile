@@ -172,7 +172,8 @@ yarn: $(READY)
 mutants: $(READY)
 	$(BIN)/python -m tests.mutants.run --workers $(WORKERS) $(ONLY)
 
-# Everything that docs/benchmarks.md tells, in a quarter of an hour; BENCH=--quick only tries it.
+# Everything that docs/benchmarks.md tells, in half an hour; BENCH=--quick only tries it. Beside Flink
+# (fetched once, 350 MB), where it can be had.
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(BENCH)
 

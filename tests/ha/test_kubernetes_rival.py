@@ -12,9 +12,9 @@ from tests.kubernetes.fake import FakeApi
 from tests.support.kubernetes import RECORD, register_on, run
 from understudy.errors import ConfigurationError
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.retrieval import encode_leader
+from understudy.kubernetes.client import RequestLimits
 
 LOCKS = (k8s.LEASE, k8s.CONFIG_MAP)
 

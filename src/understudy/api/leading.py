@@ -288,11 +288,11 @@ class Leading:
     async def unreadable(self) -> list[Json]:
         """Return the applications of which only the link can be read."""
         dispatcher, registry = self.term.dispatcher, await self.registry()
-        if registry is None:
+        linked = dispatcher.applications
+        known = {name for name, one in linked.items() if one.application or one.cleanup}
+        if registry is None or registry.applications.keys() <= known:
             return []
         facts, _ = await self.facts()
-        if len(facts) >= len(registry.applications):
-            return []
         return directory.unreadable(registry, facts, await dispatcher.problems())
 
     async def application(self, wanted: str) -> ApplicationFacts | Tombstone:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from understudy.clock import SystemClock
-from understudy.ha.backends.kubernetes.client import ApiRequest, Client, Json
-from understudy.ha.backends.kubernetes.kinds import DEPLOYMENT, EVENT, Resource
-from understudy.ha.backends.kubernetes.refusals import NotThere
 from understudy.ha.register import Notice
+from understudy.kubernetes.client import ApiRequest, Client, Json
+from understudy.kubernetes.kinds import DEPLOYMENT, EVENT, Resource
+from understudy.kubernetes.refusals import NotThere
 
 SIMILAR_MAX, SIMILAR_S = 10, 600.0
 """After so many different messages of one reason within this time, further ones are combined."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 
-from understudy.ha.backends.kubernetes.access import Access
-from understudy.ha.backends.kubernetes.client import ApiRequest, Client
-from understudy.ha.backends.kubernetes.kinds import (
+from understudy.kubernetes.access import Access
+from understudy.kubernetes.client import ApiRequest, Client
+from understudy.kubernetes.kinds import (
     ACCESS_REVIEW,
     CONFIG_MAP,
     LEASE,
     Resource,
 )
-from understudy.ha.backends.kubernetes.refusals import Forbidden, rule
+from understudy.kubernetes.refusals import Forbidden, rule
 
 VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
