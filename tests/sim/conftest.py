@@ -41,16 +41,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ids = [f"{one[0]}-{one[-1].seed}" for one in batches]
         metafunc.parametrize("batch", batches, ids=ids)
     # A world of several applications takes longer: one for ten of the others.
-    for name, kind in (("crowd", {"many": True}), ("kubernetes_batch", {"kubernetes": True})):
+    for name in ("crowd", "kubernetes_batch"):
         if name not in metafunc.fixturenames:
             continue
+        many, kubernetes = name == "crowd", name == "kubernetes_batch"
         batches = [
-            [Spec(seed, **kind) for seed in range(begin, begin + BATCH // 10)]
-            for begin in range(first, end, BATCH)
+            [Spec(one, many=many, kubernetes=kubernetes) for one in range(at, at + BATCH // 10)]
+            for at in range(first, end, BATCH)
         ]
         if seed is not None:
-            batches = [[one] for one in [Spec.parse(seed)] if one.many == ("many" in kind)]
-            batches = [one for one in batches if one[0].kubernetes == ("kubernetes" in kind)]
+            wanted = Spec.parse(seed)
+            fits = (wanted.many, wanted.kubernetes) == (many, kubernetes)
+            batches = [[wanted]] if fits else []
         metafunc.parametrize(name, batches, ids=[str(one[0]) for one in batches])
     if "kept_world" in metafunc.fixturenames:
         worlds = dict.fromkeys((*kept(FAILED), *kept(KEPT))) if seed is None else {}
