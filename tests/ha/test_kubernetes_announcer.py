@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from tests.kubernetes.fake import NAMESPACE, FakeApi
-from tests.support.kubernetes import RECORD, register_on, run
+from tests.support.kubernetes import PATIENCE_S, RECORD, register_on, run
+from understudy.core.backoff import Backoff
+from understudy.ha.backends.kubernetes import announcer as announcers
 from understudy.ha.backends.kubernetes import register as registers
 from understudy.ha.backends.kubernetes.announcer import (
     BURST,
@@ -38,7 +40,7 @@ def shown(api: FakeApi) -> list[tuple[str, str, int]]:
 async def posted(register: KubernetesRegister, *notices: Notice) -> None:
     for notice in notices:
         register.announce(notice)
-    await register._here_now().announcer.drained()
+    await register._here_now().announcer.drained(PATIENCE_S)
 
 
 def test_events_are_the_deployments_and_the_same_one_is_counted(fake_api: FakeApi) -> None:
@@ -95,6 +97,23 @@ def test_an_event_that_cannot_be_posted_hinders_nothing(
     caplog.set_level("INFO")
     run(main())
     assert "no Event says 'run a waits: its plan is gone'" in caplog.text
+
+
+def test_an_event_waits_for_a_server_that_is_away(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcers, "AGAIN", Backoff(0.01, 0.01))
+
+    async def main() -> None:
+        register = register_on(fake_api)
+        fake_api.fail(method="POST", status=500, reason="InternalError", times=2)
+        fake_api.fail(method="POST", lose_request=True, times=1)
+
+        await posted(register, PARKED)
+
+        assert [("Lease", PARKED.message, 1)] == shown(fake_api)
+
+    run(main())
 
 
 def test_an_event_that_the_server_has_forgotten_is_made_again(fake_api: FakeApi) -> None:

@@ -1,9 +1,10 @@
 """Notices about the cluster as Events of its Deployment, or else of the leader's object.
 
 So `kubectl describe deployment` tells the story. Nothing ever waits for an Event: notices are
-queued, a failure drops one, and the rules of client-go's ``EventCorrelator`` bound them: the same
-notice again raises the count of its Event; many of one reason become one Event; and one object gets
-25 Events at once, then one each five minutes.
+queued, one that is refused is dropped, and while the API server is away they wait for it: the loss
+of a leader is often posted only afterwards. The rules of client-go's ``EventCorrelator`` bound
+them: the same notice again raises the count of its Event; many of one reason become one Event; and
+one object gets 25 Events at once, then one each five minutes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from understudy.clock import SystemClock
+from understudy.core.backoff import Backoff
 from understudy.ha.register import Notice
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, EVENT, Resource
-from understudy.kubernetes.refusals import NotThere
+from understudy.kubernetes.refusals import ApiRefusal, NotThere
 
 SIMILAR_MAX, SIMILAR_S = 10, 600.0
 """After so many different messages of one reason within this time, further ones are combined."""
@@ -34,6 +36,12 @@ EVENT_S = 3600.0
 
 QUEUE_MAX = 100
 """More notices than this wait only where the API server is away: the oldest are dropped."""
+
+AGAIN = Backoff(1.0, 10.0)
+"""The pauses while the API server is away."""
+
+KEPT_S = 600.0
+"""So long a notice waits for the API server."""
 
 MESSAGE_CHARS_MAX = 1024
 """Kubernetes's limit for the message of an Event."""
@@ -122,18 +130,27 @@ class Announcer:
         """Return whether a notice waits to be posted."""
         return self._work is not None and not self._work.done()
 
-    async def drained(self) -> None:
-        """Return once nothing waits to be posted."""
+    async def drained(self, limit_s: float) -> None:
+        """Return once nothing waits to be posted, or after this time."""
         if self._work:
-            await asyncio.shield(self._work)
+            await asyncio.wait({self._work}, timeout=limit_s)
 
     async def _post_all(self) -> None:
+        failures = 0
         while self._queue:
-            shown = self._queue.popleft()
+            shown = self._queue[0]
             try:
                 await self._post(shown)
             except OSError as error:
+                refused = isinstance(error, ApiRefusal) and error.status < 500
+                if not refused and self._clock.wall() - shown.last < KEPT_S:
+                    failures += 1
+                    await asyncio.sleep(AGAIN.pause_s(failures))
+                    continue
                 _log.info("no Event says %r: %s", shown.notice.message, error)
+            failures = 0
+            if self._queue and self._queue[0] is shown:
+                self._queue.popleft()
 
     async def _post(self, shown: Shown) -> None:
         involved = await self._involved()

@@ -93,7 +93,7 @@ RIVAL_LOOK_S = 1.0
 """How often a start looks whether a record in the other place is renewed."""
 
 LAST_EVENTS_S = 1.0
-"""How long the end of a process waits for its last Events."""
+"""How long a process that ends waits for its last Events."""
 
 CACHE_BYTES_MAX = 32 << 20
 """Values that are kept for a later read; of further objects only versions are known."""
@@ -249,7 +249,7 @@ class KubernetesRegister:
         if self._missing:
             said = rights.sentence(self._access, self._missing)
             self.announce(Notice("MissingRights", said, warning=True))
-            await self._here_now().announcer.drained()
+            await self._here_now().announcer.drained(COMMON_S)
             raise PermissionError(errno.EACCES, said)
         await self._refuse_living_rival()
         trial = {
@@ -298,9 +298,11 @@ class KubernetesRegister:
         """Let the last Events be posted; a leader that ends has emptied its record."""
         for loop, here in list(self._here.items()):
             if here.announcer.is_busy and loop.is_running():
-                posted = asyncio.run_coroutine_threadsafe(here.announcer.drained(), loop)
+                posted = asyncio.run_coroutine_threadsafe(
+                    here.announcer.drained(LAST_EVENTS_S), loop
+                )
                 with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                    posted.result(LAST_EVENTS_S)
+                    posted.result(2 * LAST_EVENTS_S)
 
     def announce(self, notice: Notice) -> None:
         """Show a notice as an Event of the Deployment, or else of the leader's object."""
