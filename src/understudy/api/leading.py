@@ -90,6 +90,7 @@ class RestSettings:
     """The options of the routes."""
 
     backend: str
+    is_standalone: bool
     history: int
     """Most failures of a job that are shown."""
     reports_metrics: bool
@@ -108,6 +109,7 @@ class RestSettings:
         """Return the settings of a configuration."""
         return cls(
             configuration.get(options.HA_TYPE),
+            configuration.is_standalone,
             configuration.get(options.EXCEPTION_HISTORY),
             options.PROMETHEUS in configuration.get(options.REPORTERS),
             Hosts.of(

@@ -189,6 +189,11 @@ class Registry:
 
         return await self._document.update(term, apply)
 
+    async def shut_down(self, term: Term) -> RegistryBody:
+        """Mark that all processes of the cluster must end, and that all data is kept."""
+        mark = uuid.uuid4().hex
+        return await self._document.update(term, lambda body: replace(body, shutdown=mark))
+
     async def remove(self, term: Term) -> None:
         """Delete the registry; only if the cluster's id will not be used again."""
         await self._document.delete(term)
