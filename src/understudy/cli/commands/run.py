@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 import uuid
@@ -89,7 +90,7 @@ from understudy.ha import layout
 from understudy.jobmanager.redeployment import NO_CHANGES
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import RegistryBody, Tombstone, TombstoneFile
-from understudy.process import processes
+from understudy.process import guardian, processes
 from understudy.process.given_files import check_storable
 
 MEMBERS_MAX = 100
@@ -539,4 +540,6 @@ def _become(worker: WorkerSpec) -> NoReturn:
     spec = guarded(worker, orphan_grace_s=0.0)
     program, environment = processes.command_of(spec)
     release_registers()
+    # Process 1 must not be without handlers: the guardian unblocks signals once it has some.
+    signal.pthread_sigmask(signal.SIG_BLOCK, guardian.SIGNALS)
     os.execve(program[0], program, environment)  # noqa: S606
