@@ -9,22 +9,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from understudy.api import answers
+from understudy.api import answers, probes
 from understudy.api import server as api_server
 from understudy.api.authentication import RestSecurity
 
 
 def application(why: Callable[[], str], status: Callable[[], Mapping[str, object]]) -> Starlette:
     """Return the ASGI application; ``status`` is the register's, for ``/ha/status``."""
-
-    async def health(request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
-    async def ready(request: Request) -> Response:
-        return PlainTextResponse(f"{why()}\n", 503)
 
     async def ha_status(request: Request) -> Response:
         return answers.unavailable(why(), register=dict(status()))
@@ -34,8 +28,7 @@ def application(why: Callable[[], str], status: Callable[[], Mapping[str, object
 
     return Starlette(
         routes=[
-            Route("/healthz", health),
-            Route("/readyz", ready),
+            *(Route(one.path, one.handler) for one in probes.routes(why)),
             Route("/ha/status", ha_status),
             Route("/v1/ha/status", ha_status),
             Route("/{path:path}", other, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
