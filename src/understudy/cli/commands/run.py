@@ -32,6 +32,7 @@ from understudy.cli.commands.restoring import (
     restored_spec,
 )
 from understudy.cli.launch import past_runs
+from understudy.cli.launch.admission import await_rights
 from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import (
     EXIT_CODES,
@@ -310,6 +311,7 @@ def jobmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     run_id = checked_run_id(run_id)
+    await_rights(configuration, cluster_id, jobmanager=True)
     if spec:
         check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id)
@@ -346,6 +348,7 @@ def taskmanager(
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
+    await_rights(configuration, cluster_id, jobmanager=False)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
     _become(new_worker("taskmanager", configuration, cluster_id, scratch_base(configuration)))
 
