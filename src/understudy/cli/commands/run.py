@@ -23,6 +23,7 @@ from understudy.cli.commands.common import (
     configured,
 )
 from understudy.cli.commands.interpreter import Python
+from understudy.cli.commands.kubernetes import deploys_applications
 from understudy.cli.commands.restoring import (
     AllowNonRestored,
     Claim,
@@ -144,6 +145,7 @@ def register(app: typer.Typer) -> None:
 
 
 @takes_spark_flags
+@deploys_applications
 def run_application(
     said: SparkSubmit,
     app: OptionalApp = None,
@@ -169,7 +171,7 @@ def run_application(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Start a cluster on this machine, run one application, stop the cluster.
+    """Start a cluster here (-t: in pods), run one application, stop the cluster.
 
     With --resume, APP is not needed. Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED,
     130 interrupted.
