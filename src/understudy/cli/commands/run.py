@@ -23,6 +23,7 @@ from understudy.cli.commands.common import (
     configured,
 )
 from understudy.cli.commands.interpreter import Python
+from understudy.cli.commands.kubernetes import deploys_applications
 from understudy.cli.commands.restoring import (
     AllowNonRestored,
     Claim,
@@ -31,6 +32,7 @@ from understudy.cli.commands.restoring import (
     restored_spec,
 )
 from understudy.cli.launch import past_runs
+from understudy.cli.launch.admission import await_rights
 from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import (
     EXIT_CODES,
@@ -143,6 +145,7 @@ def register(app: typer.Typer) -> None:
 
 
 @takes_spark_flags
+@deploys_applications
 def run_application(
     said: SparkSubmit,
     app: OptionalApp = None,
@@ -168,7 +171,7 @@ def run_application(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Start a cluster on this machine, run one application, stop the cluster.
+    """Start a cluster here (-t: in pods), run one application, stop the cluster.
 
     With --resume, APP is not needed. Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED,
     130 interrupted.
@@ -308,6 +311,7 @@ def jobmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     run_id = checked_run_id(run_id)
+    await_rights(configuration, cluster_id, jobmanager=True)
     if spec:
         check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id)
@@ -344,6 +348,7 @@ def taskmanager(
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
+    await_rights(configuration, cluster_id, jobmanager=False)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
     _become(new_worker("taskmanager", configuration, cluster_id, scratch_base(configuration)))
 
