@@ -15,7 +15,6 @@ from tests.kubernetes.api import CORE, path
 from tests.kubernetes.control_plane import ControlPlane
 from understudy.config.configuration import load_configuration
 from understudy.kubernetes import pods, rights
-from understudy.kubernetes.kinds import EVENT
 
 pytestmark = pytest.mark.kubernetes
 
@@ -85,9 +84,8 @@ def test_the_role_grants_what_is_asked_for_and_no_more() -> None:
         for one in yaml.safe_load_all((MANIFESTS / "base/rights.yaml").read_text())
         if one["kind"] == "Role"
     )
-    asked = rights.needed(lease=True)
+    asked = [*rights.needed(lease=True), *rights.OPTIONAL]
     expected = {(kind.group, kind.plural, verb) for verb, kind in asked}
-    expected.add((EVENT.group, EVENT.plural, "create"))
 
     actual = {
         (group, resource, verb)

@@ -68,11 +68,14 @@ class Surroundings:
 
     def relocated(self, text: str) -> str:
         """Return a text in which paths below mount paths are where their files are."""
-        for mount in sorted(self.mounts, key=len, reverse=True):
-            # Not in the middle of another path, but after the scheme of a URL.
-            pattern = rf"(?<![\w.-])(?:(?<!/)|(?<=://)){re.escape(mount.rstrip('/'))}(?![\w.-])"
-            text = self.mounts[mount].join(re.split(pattern, text))
-        return text
+        places = {mount.rstrip("/"): place for mount, place in self.mounts.items()}
+        if not places:
+            return text
+        longest_first = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
+        # Not in the middle of another path, but after the scheme of a URL; each path once, as files
+        # may be below a directory that is itself the mount path of others.
+        pattern = rf"(?<![\w.-])(?:(?<!/)|(?<=://))(?:{longest_first})(?![\w.-])"
+        return re.sub(pattern, lambda found: places[found[0]], text)
 
 
 def recipe(container: Object, image: Image, around: Surroundings, lookup: Lookup) -> Recipe:
