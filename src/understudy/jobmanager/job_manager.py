@@ -22,6 +22,7 @@ from understudy.core import liveness
 from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
 from understudy.core.recovery import SubmitRun, bootstrap, bound
+from understudy.core.workers import Limits
 from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch_turns import open_turns
@@ -33,6 +34,7 @@ from understudy.jobmanager import attention
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.surroundings import RunEnd, Surroundings
+from understudy.jobmanager.workers import Workers
 from understudy.model import Incarnation, LeaderRecord, RegistryBody, RunId, Term
 from understudy.process.closing import Closing
 from understudy.process.reporter import Reporter
@@ -237,6 +239,7 @@ class JobManager:
             self.around.locks,
             self.around.clock,
             self._changed.set,
+            self._workers(leadership.term),
         )
         dispatcher = Dispatcher(self.around, self._binding, leadership, resources)
         self.term = LeadingTerm(leadership, resources, dispatcher)
@@ -253,9 +256,13 @@ class JobManager:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                silence = tasks.create_task(resources.give_up_the_silent())
+                background = [
+                    tasks.create_task(resources.give_up_the_silent()),
+                    tasks.create_task(resources.provide_workers()),
+                ]
                 self.ended = await dispatcher.run(publish)
-                silence.cancel()
+                for task in background:
+                    task.cancel()
         except BaseExceptionGroup as group:
             raise attention.first_of(group) from group
         finally:
@@ -263,6 +270,14 @@ class JobManager:
                 resources.close()
             self.term = None
             self.standbys.clear()
+
+    def _workers(self, term: Term) -> Workers | None:
+        """Return who has TaskManagers provided in a term; None if people start them."""
+        provider = self.around.workers
+        if provider is None:
+            return None
+        limits = Limits.of(self.around.configuration)
+        return Workers(provider, limits, term, self.around.clock)
 
     async def _serve(self, link: Link[LinkMessage]) -> None:
         """Serve one connection of a TaskManager or standby, while leading."""
