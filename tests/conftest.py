@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,15 @@ def pytest_configure(config: pytest.Config) -> None:
     durations.register(config)
     # One archive of Spark's classes for all tests, whatever home they use: built once, it pays.
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _temporary_files_are_of_one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Clusters of tests beside each other have one name, and so one directory of code layouts."""
+    tmp_path_factory.getbasetemp()  # Stays after the run, for whoever looks for a failure's cause.
+    with tempfile.TemporaryDirectory(prefix="u-") as place, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", place)  # Short: sockets may lie in it.
+        yield
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -20,8 +20,7 @@ def test_a_signal_before_main_is_executed_ends_its_process_as_a_signal(
     number: signal.Signals,
 ) -> None:
     """Its exit code would be taken for one of ``main``'s: the application would have failed."""
-    mine, theirs = channels.pair()
-    with mine, theirs:
+    with channels.pair() as (mine, theirs), mine:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "understudy.application.application_process"],
             env={**os.environ, **channels.child_environment(theirs, Incarnation("main"))},

@@ -79,7 +79,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         where = "kubernetes" if request.param == "kubernetes" else "fake-kubernetes"
         settings = {
             options.HA_TYPE.key: "kubernetes",
-            k8s.K8S_CONFIG_FILE.key: str(kubeconfig_for(request, where)),
+            options.K8S_CONFIG_FILE.key: str(kubeconfig_for(request, where)),
             k8s.K8S_LOCK.key: k8s.CONFIG_MAP if "configmap" in request.param else k8s.LEASE,
         }
         cluster = uuid.uuid4().hex

@@ -12,7 +12,7 @@ import trustme
 
 from tests.kubernetes.fake import kubeconfig
 from understudy.errors import ConfigurationError
-from understudy.ha.backends.kubernetes.access import Access, find_access
+from understudy.kubernetes.access import DIRECTORY_VARIABLE, Access, find_access
 
 SERVER = "https://127.0.0.1:6443"
 
@@ -29,9 +29,7 @@ def write(directory: Path, *, user: dict[str, Any] | None = None, **cluster: Any
 
 
 def found(path: Path, **options: str) -> Access:
-    return find_access(
-        str(path), options.get("context"), options.get("namespace"), {}, Path("/nowhere")
-    )
+    return find_access(str(path), options.get("context"), options.get("namespace"), {})
 
 
 def packed(text: str) -> str:
@@ -52,7 +50,7 @@ def account(tmp_path: Path) -> Path:
 def test_a_pod_uses_its_service_account(account: Path) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
-    access = find_access(None, None, None, environment, account)
+    access = find_access(None, None, None, environment | {DIRECTORY_VARIABLE: str(account)})
 
     assert ("https://10.0.0.1:443", "flights", "PEM") == (
         access.server,
@@ -68,7 +66,7 @@ def test_a_pod_uses_its_service_account(account: Path) -> None:
 def test_a_server_with_an_address_of_ipv6(account: Path) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
 
-    access = find_access(None, None, "orders", environment, account)
+    access = find_access(None, None, "orders", environment | {DIRECTORY_VARIABLE: str(account)})
 
     assert ("https://[fd00::1]:6443", "orders") == (access.server, access.namespace)
 
@@ -78,26 +76,29 @@ def test_the_environment_names_a_file_before_the_service_account(
 ) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBECONFIG": str(write(tmp_path))}
 
-    assert SERVER == find_access(None, None, None, environment, account).server
+    assert (
+        SERVER
+        == find_access(None, None, None, environment | {DIRECTORY_VARIABLE: str(account)}).server
+    )
 
 
 def test_the_file_in_the_home_directory_is_the_last(tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     write(tmp_path / ".kube")
 
-    access = find_access(None, None, None, {"HOME": str(tmp_path)}, tmp_path)
+    access = find_access(None, None, None, {"HOME": str(tmp_path)})
 
     assert (SERVER, "flights") == (access.server, access.namespace)
 
 
 def test_without_any_of_them_the_option_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"set kubernetes\.config\.file"):
-        find_access(None, None, None, {"HOME": str(tmp_path)}, tmp_path)
+        find_access(None, None, None, {"HOME": str(tmp_path)})
 
 
 def test_several_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"several files .*kubernetes\.config\.file"):
-        find_access(None, None, None, {"KUBECONFIG": "/a/config:/b/config"}, tmp_path)
+        find_access(None, None, None, {"KUBECONFIG": "/a/config:/b/config"})
 
 
 def test_a_token_is_read_again_from_the_file_that_has_it(tmp_path: Path) -> None:

@@ -14,24 +14,24 @@ import pytest
 from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi
 from tests.support.kubernetes import access_to, run, until
 from understudy.errors import ConfigurationError
-from understudy.ha.backends.kubernetes import client as clients
-from understudy.ha.backends.kubernetes import watch as watches
-from understudy.ha.backends.kubernetes.client import (
+from understudy.kubernetes import client as clients
+from understudy.kubernetes import watch as watches
+from understudy.kubernetes.client import (
     ApiRequest,
     Client,
     Lane,
     RequestLimits,
     Traffic,
 )
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
-from understudy.ha.backends.kubernetes.refusals import (
+from understudy.kubernetes.kinds import CONFIG_MAP
+from understudy.kubernetes.refusals import (
     ApiRefusal,
     Contested,
     Forbidden,
     Invalid,
     judged,
 )
-from understudy.ha.backends.kubernetes.watch import Change, ChangeBell, Watch
+from understudy.kubernetes.watch import Change, ChangeBell, Watch
 
 NAME = "flights"
 QUICK = RequestLimits(common_s=0.3, renewal_s=0.3)

@@ -21,13 +21,13 @@ from tests.support.kubernetes import register_on, run, until
 from understudy.clock import SystemClock
 from understudy.core.lease import Timing
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.election import Election, Leadership
 from understudy.ha.lease_turns import LeaseTurns
 from understudy.ha.register import Release
 from understudy.ha.registry import Registry
 from understudy.ha.retrieval import retrieve
 from understudy.ha.turns import NoProofs
+from understudy.kubernetes.client import RequestLimits
 from understudy.model import Incarnation, LeaderRecord
 
 TIMING = Timing(lease_s=1.5, renew_deadline_s=1.0, retry_s=0.3)

@@ -15,10 +15,10 @@ import pytest
 
 from tests.kubernetes.fake import FakeApi
 from tests.support.kubernetes import register_on, run
-from understudy.ha.backends.kubernetes import client as clients
-from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.register import Conflict
+from understudy.kubernetes import client as clients
+from understudy.kubernetes.client import RequestLimits
 
 KEYS = ("leader", "registry", "artifacts", "jobs-0123456789abcdef-1", "jobs-0123456789abcdef-2")
 LARGE = {"registry": 600_000, "artifacts": 600_000}

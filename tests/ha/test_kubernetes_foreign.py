@@ -8,9 +8,9 @@ from tests.kubernetes.fake import FakeApi
 from tests.support.kubernetes import CLUSTER, access_to, register_on, run
 from understudy.errors import ForeignDataError
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.client import ApiRequest, RequestLimits
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
+from understudy.kubernetes.client import ApiRequest, RequestLimits
+from understudy.kubernetes.kinds import CONFIG_MAP, LEASE
 
 FOREIGN = {"app": "flights", "type": "flink-native-kubernetes"}
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.kubernetes.fake import FakeApi
 from tests.support.kubernetes import RECORD, access_to, register_on, run
-from understudy.ha.backends.kubernetes import client as clients
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.register import Release
 from understudy.ha.retrieval import encode_leader
+from understudy.kubernetes import client as clients
+from understudy.kubernetes.client import RequestLimits
 
 
 def test_the_guardian_asks_below_the_path_of_the_server(fake_api: FakeApi) -> None:

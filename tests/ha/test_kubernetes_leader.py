@@ -13,10 +13,10 @@ import pytest
 from tests.kubernetes.fake import FakeApi
 from tests.support.kubernetes import CLUSTER, RECORD, register_on, run
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION
 from understudy.ha.register import Release
 from understudy.ha.retrieval import encode_leader
+from understudy.kubernetes.client import RequestLimits
 from understudy.model import Incarnation, LeaderRecord
 
 

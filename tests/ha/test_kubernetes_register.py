@@ -12,9 +12,9 @@ import pytest
 
 from tests.kubernetes.fake import FakeApi
 from tests.support.kubernetes import APPLICATION, CLUSTER, NONCE, register_on, run
+from understudy.config import options
 from understudy.errors import Conflict, CorruptDataError
 from understudy.ha.backends.kubernetes import objects
-from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.names import data_key, object_name, register_key
 from understudy.ha.backends.kubernetes.objects import ENTRIES, SeenObjects, Slot, Stored
 
@@ -464,7 +464,7 @@ def test_keys_are_legal_and_reversible(key: str) -> None:
 def test_a_cluster_id_becomes_a_legal_name(cluster: str, name: str) -> None:
     made = object_name(cluster)
 
-    assert k8s.is_legal(made)
+    assert options.is_legal(made)
     assert name.rpartition("-")[0] == made.rpartition("-")[0] if name != cluster else name == made
 
 

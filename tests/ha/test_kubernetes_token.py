@@ -11,8 +11,8 @@ import pytest
 from tests.ha.test_kubernetes_client import NAME, QUICK, client_of, creating
 from tests.kubernetes.fake import TOKEN, FakeApi
 from tests.support.kubernetes import run
-from understudy.ha.backends.kubernetes import client as clients
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP
+from understudy.kubernetes import client as clients
+from understudy.kubernetes.kinds import CONFIG_MAP
 
 
 def test_a_token_file_that_is_empty_for_a_moment_makes_nobody_anonymous(

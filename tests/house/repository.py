@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,13 +42,14 @@ def files() -> tuple[Path, ...]:
     return tuple(path for path in found if path.is_file())
 
 
-def texts() -> Iterator[tuple[Path, str]]:
+@cache
+def texts() -> tuple[tuple[Path, str], ...]:
     """Return each kept text file with its text."""
+    found = []
     for path in files():
-        try:
-            yield path, path.read_text()
-        except UnicodeDecodeError:
-            continue
+        with contextlib.suppress(UnicodeDecodeError):
+            found.append((path, path.read_text()))
+    return tuple(found)
 
 
 def modules() -> Iterator[tuple[Path, str]]:
@@ -55,8 +57,13 @@ def modules() -> Iterator[tuple[Path, str]]:
     return ((path, text) for path, text in texts() if path.suffix == ".py")
 
 
-def functions() -> Iterator[Function]:
+@cache
+def functions() -> tuple[Function, ...]:
     """Return each function of ours."""
+    return tuple(_functions())
+
+
+def _functions() -> Iterator[Function]:
     for path, text in modules():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -9,8 +9,9 @@ from tests.house.repository import ROOT
 
 SOURCE = ROOT / "src" / "understudy"
 
-DOORS = ("cli/", "config/", "ha/backends/")
-"""Rooms that read options: commands, launchers, options themselves, and a backend its own."""
+DOORS = ("cli/", "config/", "ha/backends/", "kubernetes/")
+"""Rooms that read options: commands, launchers, options themselves, a backend its own, and
+manifests what pods shall be."""
 
 OTHERS = {
     "api/metrics_endpoint.py:bind": "opens the socket of a TaskManager before its server is loaded"

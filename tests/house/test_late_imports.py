@@ -53,7 +53,7 @@ ALLOWED = {
     ("driver/kept_tables.py", "understudy.spark.tables"): SPARK,
     ("driver/query_location.py", "understudy.ha.remote_files"): OPTIONAL,
     ("embedded.py", "understudy.spark.embedded"): SPARK,
-    ("ha/backends/kubernetes/__init__.py", "understudy.ha.backends.kubernetes.access"): START,
+    ("ha/backends/kubernetes/__init__.py", "understudy.kubernetes.access"): START,
     ("ha/backends/zookeeper/release.py", "ssl"): OPTIONAL,
     ("ha/storage.py", "understudy.ha.remote_files"): OPTIONAL,
     ("ha/transfer.py", "fsspec"): OPTIONAL,

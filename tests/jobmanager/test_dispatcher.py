@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -161,10 +160,8 @@ async def buried(stores: HighAvailabilityServices, run: str, jobs: tuple[JobReco
 @pytest.mark.parametrize("how", ["is gone", "is altered"])
 @pytest.mark.parametrize("what", ["its record", "its script"])
 def test_what_cannot_be_executed_is_shown_and_left_and_its_leader_serves_on(
-    what: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, how: str
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # Where code is laid out.
-
     async def main() -> None:
         durable = Durable()
         stores = ground.services(durable)

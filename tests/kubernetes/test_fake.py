@@ -11,17 +11,17 @@ import pytest
 
 from tests.kubernetes.control_plane import ControlPlane
 from tests.support.kubernetes import fake_api, kubeconfig_for, run
-from understudy.ha.backends.kubernetes import client as clients
-from understudy.ha.backends.kubernetes.access import find_access
-from understudy.ha.backends.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
-from understudy.ha.backends.kubernetes.kinds import (
+from understudy.kubernetes import client as clients
+from understudy.kubernetes.access import find_access
+from understudy.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
+from understudy.kubernetes.kinds import (
     ACCESS_REVIEW,
     CONFIG_MAP,
     EVENT,
     LEASE,
     Resource,
 )
-from understudy.ha.backends.kubernetes.refusals import (
+from understudy.kubernetes.refusals import (
     ApiRefusal,
     Contested,
     Forbidden,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import shutil
 import subprocess
@@ -276,6 +277,33 @@ def test_all_of_a_layout_is_durable_before_it_has_its_name(
     before, after = done[: done.index("rename")], done[done.index("rename") + 1 :]
     assert {"app", "app.py", "more.py", code.LAYOUT_MARK, "files"} < set(before)
     assert [target.parent.name] == after
+
+
+@pytest.mark.parametrize("after", ["a part", "all files", "everything"])
+def test_a_draft_that_another_removes_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Another JobManager of this host ends its cleanup after its term."""
+    storage, artifacts = stored(tmp_path)
+    base = code.layout_base(storage, "c")
+    owner, name, at = {
+        "a part": (BlobStore, "get", 3),
+        "all files": (Disk, "sync", 1),
+        "everything": (Path, "rename", 1),
+    }[after]
+    unhindered, calls = getattr(owner, name), itertools.count(1)
+
+    def hindered(*arguments: object) -> object:
+        if next(calls) == at:
+            code.remove_layouts(base)
+        return unhindered(*arguments)
+
+    monkeypatch.setattr(owner, name, hindered)
+    target = code.lay_out(storage, "c", "d", artifacts)
+
+    assert next(calls) > at
+    assert {"app.py", "more.py"} == {path.name for path in (target / "app").iterdir()}
+    assert [target.name] == [path.name for path in target.parent.iterdir()]
 
 
 def test_clusters_of_one_id_lay_out_apart_unless_their_storage_is_one() -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,31 @@ async def said_by(python: str, code: str) -> str:
         ).stdout.strip()
 
     return await asyncio.to_thread(ask)
+
+
+def test_closing_waits_for_an_environment_that_is_being_removed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        environments = host.environments(Builders())
+        await environments.python_for(ONE, *host.needs("cherry"))
+        release, removing = environment_store.release, threading.Event()
+
+        def slow(base: Path, name: str, lock: int) -> None:
+            assert removing.wait(60)
+            release(base, name, lock)
+
+        monkeypatch.setattr(environment_store, "release", slow)
+        leaving = asyncio.create_task(environments.leave(ONE))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(environments.close())
+        ended, _ = await asyncio.wait({closing}, timeout=0.1)
+        removing.set()
+        await asyncio.gather(leaving, closing)
+
+        assert (set(), False) == (ended, host.base.exists())
+
+    run(work)
 
 
 def test_two_applications_have_two_versions_of_a_library_at_the_same_time(host: Host) -> None:

@@ -17,10 +17,10 @@ from tests.kubernetes import fake
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi, started
 from understudy.ha.backends.kubernetes import options as k8s
-from understudy.ha.backends.kubernetes.access import Access, find_access
-from understudy.ha.backends.kubernetes.client import RequestLimits
 from understudy.ha.backends.kubernetes.objects import ENTRIES
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
+from understudy.kubernetes.access import Access, find_access
+from understudy.kubernetes.client import RequestLimits
 from understudy.model import Incarnation, LeaderRecord
 
 REAL = "UNDERSTUDY_TEST_KUBECONFIG"

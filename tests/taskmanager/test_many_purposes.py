@@ -62,6 +62,7 @@ class ManyDrivers(DriverPool):
         self.links: dict[Incarnation, LocalLink[DriverMessage]] = {}
         self.processes: dict[Incarnation, FakeProcess] = {}
         self.failing: set[str] = set()
+        self.error: Exception = StorageError("its code cannot be read")
         self.slow: set[str] = set()
 
     async def _start(self, opening: Opening) -> Driver:
@@ -70,7 +71,7 @@ class ManyDrivers(DriverPool):
         if name in self.slow:
             await asyncio.Future()
         if name in self.failing:
-            raise StorageError("its code cannot be read")
+            raise self.error
         ends: tuple[LocalLink[DriverMessage], LocalLink[DriverMessage]] = link_pair(
             Incarnation("pool"), opening.incarnation
         )
@@ -164,10 +165,12 @@ def test_an_application_whose_drivers_do_not_start_delays_no_other(trouble: str)
     run_virtual(main())
 
 
-def test_failed_starts_are_counted_for_each_application_and_told_by_name() -> None:
+@pytest.mark.parametrize("error", [StorageError("unread"), KeyError("an error of ours")])
+def test_failed_starts_are_counted_for_each_application_and_told_by_name(error: Exception) -> None:
     async def main() -> None:
         pool = ManyDrivers(2)
         pool.failing.add("red")
+        pool.error = error
         task = serving(pool)
         await pool.keeps("red", "blue")
         await asyncio.sleep(10)

@@ -134,6 +134,11 @@ class RunRoutes:
                     await term.dispatcher.submit(submission, RunId(job))
         except SubmissionError as error:
             return _refused(error)
+        # Whoever asks for the job next finds it; with slow storage, a little later.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(JOB_S):
+                if linked := term.dispatcher.applications.get(ApplicationId(job)):
+                    await one_job.job_of(linked)
         return self._leading.json({"jobUrl": f"/jobs/{job}"}, 202)
 
     async def _no_job_yet(self, request: Request, linked: LinkedApplication) -> Response:

@@ -131,7 +131,7 @@ class Configuration:
     def _resolved(self, settings: dict[str, str]) -> dict[str, str]:
         resolved: dict[str, str] = {}
         for key, text in settings.items():
-            if key in self._known.options or key.startswith(options.PASSED_ON):
+            if key in self._known.options or key.startswith(options.OPEN):
                 resolved[key] = text
             elif successor := self._known.successors.get(key):
                 self.warnings.append(
@@ -330,7 +330,8 @@ def cache_home() -> Path:
 
 def _is_secret(key: str, further: tuple[str, ...]) -> bool:
     # The path of the secret file is not a secret, and is needed to repair the file.
-    built_in = () if key == options.SECRET_FILE.key else _SECRET_PARTS
+    is_a_name = key == options.SECRET_FILE.key or key in options.NAMES_OF_SECRETS
+    built_in = () if is_a_name else _SECRET_PARTS
     return any(part in key.lower() for part in (*built_in, *further))
 
 

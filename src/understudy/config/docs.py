@@ -31,6 +31,18 @@ _OF_BACKEND = """
 |---|---|---|---|---|
 """
 
+_OF_KUBERNETES = """
+## On Kubernetes
+
+Where the API server is, and what the pods of a cluster are that is deployed there
+([Kubernetes](kubernetes.md)). Keys that begin with `containerized.master.env.` and
+`containerized.taskmanager.env.` set environment variables in the pods of JobManagers and
+TaskManagers.
+
+| key | type | default | meaning | Flink |
+|---|---|---|---|---|
+"""
+
 _DEPRECATED = """
 ## Deprecated keys of Flink
 
@@ -63,7 +75,9 @@ def render() -> str:
     without = [f"| `{key}` | {why} |" for key, why in nothing]
     return (
         _HEAD
-        + _rows(options.OPTIONS)
+        + _rows(one for one in options.OPTIONS if one not in options.ON_KUBERNETES)
+        + _OF_KUBERNETES
+        + _rows(options.ON_KUBERNETES)
         + "".join(
             _OF_BACKEND.format(name=name) + _rows(backend.options)
             for name, backend in backends.ours()

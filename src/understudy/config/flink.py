@@ -12,6 +12,8 @@ SUCCESSORS = {
     "cleanup-strategy": "cleanup-strategy.type",
     "restart-strategy": "restart-strategy.type",
     "taskmanager.tmp.dirs": "io.tmp.dirs",
+    "kubernetes.container.image": "kubernetes.container.image.ref",
+    "kubernetes.pod-template-file": "kubernetes.pod-template-file.default",
     "jobmanager.web.port": "rest.bind-port",
     "akka.client.timeout": "client.timeout",
     "state.checkpoints.dir": "execution.checkpointing.dir",
@@ -27,7 +29,9 @@ SUCCESSORS = {
 
 _SPARK = "Spark's own settings decide this: use spark.* keys"
 _JAVA_OPTS = "use spark.driver.extraJavaOptions"
-_LATER = "not built yet"
+_IN_TEMPLATE = "use the file in kubernetes.pod-template-file.default"
+_IN_IMAGE = "the command in the image is understudy"
+_NO_CLIENT_POOL = "the client of the API server has a few connections, and no pool of threads"
 _BATCHES = "each micro-batch is a checkpoint, taken by Spark as its trigger and spark.* keys say"
 _OWN_STATE = "state is Spark's own: use spark.sql.streaming.* keys"
 _NO_RPC = "links have no settings beside jobmanager.bind-host and security.*"
@@ -41,9 +45,22 @@ _NO_REPORTER = "Prometheus scrapes /metrics, there is no other reporter"
 
 WITHOUT_MEANING = {
     "$internal.application.id": "an application's id is made from the cluster's and the run's",
-    "kubernetes.node-name-label": _LATER,
-    "kubernetes.secrets": _LATER,
-    "kubernetes.service-account": _LATER,
+    "kubernetes.client.io-pool.size": _NO_CLIENT_POOL,
+    "kubernetes.client.user-agent": _NO_CLIENT_POOL,
+    "kubernetes.decorator.hadoop-conf-mount.enabled": _IN_TEMPLATE,
+    "kubernetes.decorator.kerberos-mount.enabled": _IN_TEMPLATE,
+    "kubernetes.entry.path": _IN_IMAGE,
+    "kubernetes.flink.conf.dir": "the configuration is mounted at /opt/understudy/conf",
+    "kubernetes.flink.log.dir": "pods print their logs: use `kubectl logs`",
+    "kubernetes.hadoop.conf.config-map.name": _IN_TEMPLATE,
+    "kubernetes.hostnetwork.enabled": _IN_TEMPLATE,
+    "kubernetes.jobmanager.entrypoint.args": _IN_IMAGE,
+    "kubernetes.jobmanager.owner.reference": "patch the Deployment once it exists",
+    "kubernetes.node-name-label": "evictions are announced by signals, not by labels of nodes",
+    "kubernetes.rest-service.exposed.node-port-address-type": (
+        "of a NodePort, any address of a node that answers is used"
+    ),
+    "kubernetes.taskmanager.entrypoint.args": _IN_IMAGE,
     "cluster.id": "use high-availability.cluster-id and --run-id",
     "cluster.processes.halt-on-fatal-error": "guardians kill and reap every process",
     "cluster.uncaught-exception-handling": "an uncaught exception always ends the process",
@@ -129,20 +146,8 @@ PREFIXES_WITHOUT_MEANING = {
     "historyserver.": _NO_HISTORY,
     "job-event.": "running attempts are adopted, finished jobs are never run again",
     "jobmanager.archive.": _NO_HISTORY,
+    "kubernetes.artifacts.": "nothing is fetched before a pod starts: name URLs in --files",
     "jobmanager.memory.": "a JobManager is a Python process without a fixed size",
-    "kubernetes.artifacts.": _LATER,
-    "kubernetes.client.": _LATER,
-    "kubernetes.container.": _LATER,
-    "kubernetes.decorator.": _LATER,
-    "kubernetes.entry.": _LATER,
-    "kubernetes.env.": _LATER,
-    "kubernetes.flink.": _LATER,
-    "kubernetes.hadoop.": _LATER,
-    "kubernetes.hostnetwork.": _LATER,
-    "kubernetes.jobmanager.": _LATER,
-    "kubernetes.pod-template-file.": _LATER,
-    "kubernetes.rest-service.": _LATER,
-    "kubernetes.taskmanager.": _LATER,
     "metrics.fetcher.": _FIXED_METRICS,
     "metrics.internal.": _FIXED_METRICS,
     "metrics.job.": _FIXED_METRICS,
@@ -172,7 +177,12 @@ PREFIXES_WITHOUT_MEANING = {
 """Prefixes of keys that do nothing here, and why."""
 
 
-_WITH_MEANING = ("web.exception-history-size", "web.submit.enable")
+_WITH_MEANING = (
+    "jobmanager.memory.process.size",
+    "taskmanager.memory.process.size",
+    "web.exception-history-size",
+    "web.submit.enable",
+)
 """Of these families, what has a meaning here; what only begins like it is misspelt."""
 
 

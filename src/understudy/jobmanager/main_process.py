@@ -203,9 +203,8 @@ class WarmMainProcesses:
         """
         incarnation = Incarnation(uuid.uuid4().hex)
         scratch = own_directory.make(self._scratch) / incarnation
-        mine, theirs = channels.pair()
         holder: list[MainProcess] = []
-        with theirs:
+        with channels.pair() as (mine, theirs):
             spec = Spec(
                 name=f"main-{incarnation[:8]}",
                 incarnation=incarnation,

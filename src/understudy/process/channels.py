@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from understudy.model import Incarnation
@@ -31,9 +32,17 @@ main_codec: Codec[messages.MainMessage] = Codec(messages.MainMessage)
 driver_codec: Codec[messages.DriverMessage] = Codec(messages.DriverMessage)
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a new channel: the parent's and the child's."""
-    return socket.socketpair()
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield the two ends of a new channel, the parent's and the child's, until the child has its.
+
+    Only the parent's end stays open, unless an error is raised.
+    """
+    mine, theirs = socket.socketpair()
+    with contextlib.ExitStack() as unless_started, theirs:
+        unless_started.callback(mine.close)
+        yield mine, theirs
+        unless_started.pop_all()
 
 
 def child_environment(end: socket.socket, incarnation: Incarnation) -> Mapping[str, str]:

@@ -200,35 +200,56 @@ def lay_out(
     blobs = BlobStore(storage, cluster, directory)
     for artifact in artifacts[:1]:
         blobs.get(artifact)  # Raises for a vanished storage, which must not be created again.
-    own_directory.make(target.parent, way_out=WAY_OUT)
-    draft = _draft_in(target.parent)
-    try:
-        for artifact in artifacts:
-            path = draft / artifact.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if artifact.unpacked:
-                path.mkdir(exist_ok=True)
-                _archives().unpack_code(blobs.get(artifact), path)
-            elif artifact.on_path and path.suffix == WHEEL:
-                _archives().unpack_wheel(blobs.get(artifact), path)
-            else:
-                path.write_bytes(blobs.get(artifact))
-        (draft / "app").mkdir(parents=True, exist_ok=True)
-        (draft / "files").mkdir(exist_ok=True)
-        _seal(draft)
-        _place(draft, target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return target
+    for _ in range(PLACED_MAX):
+        own_directory.make(target.parent, way_out=WAY_OUT)
+        draft = _draft_in(target.parent)
+        try:
+            _write(draft, blobs, artifacts)
+            _seal(draft)
+            _place(draft, target)
+        except FileNotFoundError:
+            if (draft / LAYOUT_MARK).exists():
+                raise
+        else:
+            return target
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    raise _disturbed(target)
+
+
+def _write(draft: Path, blobs: BlobStore, artifacts: tuple[Artifact, ...]) -> None:
+    """Write the artifacts into a new draft.
+
+    The mark comes first, still empty. Another JobManager of this host, whose term has ended, may
+    remove drafts meanwhile; a directory that is created again behind it has no mark.
+    """
+    draft.mkdir()
+    (draft / LAYOUT_MARK).touch()
+    for artifact in artifacts:
+        path = draft / artifact.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if artifact.unpacked:
+            path.mkdir(exist_ok=True)
+            _archives().unpack_code(blobs.get(artifact), path)
+        elif artifact.on_path and path.suffix == WHEEL:
+            _archives().unpack_wheel(blobs.get(artifact), path)
+        else:
+            path.write_bytes(blobs.get(artifact))
+    for name in ("app", "files"):
+        (draft / name).mkdir(exist_ok=True)
 
 
 def _seal(draft: Path) -> None:
-    """Write the layout's file sizes and make all files durable, before the rename."""
+    """Write the layout's file sizes and make all files durable, before the rename.
+
+    Raises `FileNotFoundError` for a draft that was removed while it was written.
+    """
     found, mark, disk = list(draft.rglob("*")), draft / LAYOUT_MARK, Disk()
-    files = [path for path in found if path.is_file()]
+    files = [path for path in found if path.is_file() and path != mark]
     sizes = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
-    mark.write_bytes(msgspec.json.encode(sizes))
-    for path in (*found, mark, draft):
+    with mark.open("r+b") as opened:
+        opened.write(msgspec.json.encode(sizes))
+    for path in (*found, draft):
         disk.sync(path)
 
 
@@ -259,7 +280,11 @@ def _place(draft: Path, target: Path) -> None:
             Disk().sync(target.parent)
             return
         shutil.rmtree(_put_aside(target), ignore_errors=True)
-    raise OSError(errno.EBUSY, "the code cannot be laid out: others do so", str(target))
+    raise _disturbed(target)
+
+
+def _disturbed(target: Path) -> OSError:
+    return OSError(errno.EBUSY, "the code cannot be laid out: others do so", str(target))
 
 
 def _put_aside(laid_out: Path) -> Path:

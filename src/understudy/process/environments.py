@@ -126,6 +126,7 @@ class Environments:
         self._processes = processes
         self._clock = clock
         self._used: dict[str, _Used] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def python_for(
         self,
@@ -160,17 +161,24 @@ class Environments:
             used.users.discard(user)
             if not used.users:
                 del self._used[name]
-                await self._let_go(used)
+                await asyncio.shield(self._end(used))
 
     async def close(self) -> None:
         """See `Interpreters.close`."""
         while self._used:
-            _, used = self._used.popitem()
-            await self._let_go(used)
+            self._end(self._used.popitem()[1])
+        await asyncio.gather(*self._ending)
 
     async def sweep(self) -> None:
         """Remove what killed processes have left on this host."""
         await asyncio.to_thread(environment_store.sweep, self._settings.base)
+
+    def _end(self, used: _Used) -> asyncio.Task[None]:
+        """Let go of an environment in a task, which `close` waits for, too."""
+        task = asyncio.create_task(self._let_go(used))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
 
     async def _let_go(self, used: _Used) -> None:
         if used.building:

@@ -383,6 +383,9 @@ class DriverPool:
             )
         except (OSError, UnderstudyError) as error:
             self._start_failed(opening.seat, f"cannot be started: {error}")
+        except Exception as error:  # An error of ours; without a pause the next try spins.
+            self._start_failed(opening.seat, f"cannot be started: {error!r}")
+            raise
         finally:
             self._openings.remove(opening)
             self._changed.set()
@@ -393,8 +396,7 @@ class DriverPool:
         directory = ground.directory
         path = code.python_path(directory, prepare.artifacts) if directory else ()
         scratch = self._settings.scratch / incarnation
-        mine, theirs = channels.pair()
-        with theirs:
+        with channels.pair() as (mine, theirs):
             spec = self._spec(opening, ground.python, path, scratch, theirs)
             process = await self._processes.start(
                 spec, lambda text: self._printed(incarnation, text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.kubernetes.kubelet.images import Image
+from understudy.kubernetes.access import DIRECTORY_VARIABLE, SERVICE_ACCOUNT
 
 Object = dict[str, Any]
 
@@ -80,6 +81,7 @@ def recipe(container: Object, image: Image, around: Surroundings, lookup: Lookup
     environment |= image.environment
     environment |= around.server
     environment |= {"HOSTNAME": around.pod["metadata"]["name"], "POD_ROOT": around.root}
+    environment[DIRECTORY_VARIABLE] = around.relocated(str(SERVICE_ACCOUNT))
     declared = _declared(container, around, lookup)
     environment |= {name: around.relocated(value) for name, value in declared.items()}
     command = container.get("command") or [*image.entrypoint]

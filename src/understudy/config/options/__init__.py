@@ -14,6 +14,7 @@ from understudy.config.options import (
     endpoints,
     high_availability,
     jobs,
+    kubernetes,
     machines,
     metrics,
     processes,
@@ -26,6 +27,7 @@ from understudy.config.options.cleanup import *
 from understudy.config.options.endpoints import *
 from understudy.config.options.high_availability import *
 from understudy.config.options.jobs import *
+from understudy.config.options.kubernetes import *
 from understudy.config.options.machines import *
 from understudy.config.options.metrics import *
 from understudy.config.options.processes import *
@@ -42,6 +44,7 @@ OPTIONS: tuple[Option[object], ...] = tuple(
         processes,
         python,
         machines,
+        kubernetes,
         endpoints,
         artifacts,
         security,
@@ -52,8 +55,16 @@ OPTIONS: tuple[Option[object], ...] = tuple(
 )
 """All options, in the order of declaration; those of a backend are declared with it."""
 
+ON_KUBERNETES: tuple[Option[object], ...] = tuple(
+    value for value in vars(kubernetes).values() if isinstance(value, Option)
+)
+"""Those of Kubernetes."""
+
 PASSED_ON = ("spark.",)
 """Prefixes of keys that go to Spark unchanged."""
+
+OPEN = (*PASSED_ON, kubernetes.ENVIRONMENT_OF_JOBMANAGERS, kubernetes.ENVIRONMENT_OF_TASKMANAGERS)
+"""Prefixes of keys of which every one is taken: others than Understudy read them."""
 
 OF_APPLICATIONS: frozenset[str] = frozenset(
     value.key

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from understudy.config.backends import Backend, Patience, Place
 from understudy.config.option import Option
+from understudy.config.options.kubernetes import K8S_NAMESPACE
 from understudy.ha.backends.kubernetes import checks, options
 
 if TYPE_CHECKING:
@@ -35,13 +36,9 @@ def _place(configuration: Configuration) -> Place:
     Pods and other hosts may know one server by different addresses. That matters only where a
     register is empty and storage has data of a cluster: then the data stays.
     """
-    from understudy.ha.backends.kubernetes.access import find_access
+    from understudy.kubernetes.access import access_of
 
-    access = find_access(
-        configuration.find(options.K8S_CONFIG_FILE),
-        configuration.find(options.K8S_CONTEXT),
-        configuration.find(options.K8S_NAMESPACE),
-    )
+    access = access_of(configuration)
     return Place(servers=(access.server.partition("://")[2],), path=f"/{access.namespace}")
 
 
@@ -57,5 +54,5 @@ BACKEND = Backend(
     lease=(options.K8S_LEASE_DURATION, options.K8S_RENEW_DEADLINE, options.K8S_RETRY_PERIOD),
     patience=_patience,
     place=_place,
-    example={options.K8S_NAMESPACE.key: "NAMESPACE"},
+    example={K8S_NAMESPACE.key: "NAMESPACE"},
 )

@@ -11,7 +11,7 @@ import hashlib
 import re
 from urllib.parse import unquote_to_bytes
 
-from understudy.ha.backends.kubernetes import options
+from understudy.config import options
 
 KEY_CHARS_MAX = 253
 

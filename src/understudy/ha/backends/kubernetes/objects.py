@@ -26,10 +26,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from understudy.errors import CorruptDataError
-from understudy.ha.backends.kubernetes.client import Json
-from understudy.ha.backends.kubernetes.kinds import LEASE, Resource
 from understudy.ha.backends.kubernetes.leader_view import ANNOTATION, view_of
 from understudy.ha.backends.kubernetes.names import data_key, register_key
+from understudy.kubernetes.client import Json
+from understudy.kubernetes.kinds import LEASE, Resource
 
 CONFIG_MAP_BYTES_MAX = 1 << 20
 """Kubernetes's limit for the values of a ConfigMap together."""

@@ -1,75 +1,17 @@
-"""Options of ``high-availability.type: kubernetes``: the API server, the names, and the lease."""
+"""Options of ``high-availability.type: kubernetes``: the leader's record and its lease."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from understudy.config import options as common
-from understudy.config.option import PERIOD, SAME, TEXT, Kind, Option, choice
+from understudy.config.option import PERIOD, SAME, Option, choice
 
 if TYPE_CHECKING:
     from understudy.config import Configuration
 
-CLUSTER_ID_CHARS_MAX = 45
-"""Flink's limit: names of objects are made from the id, and Kubernetes allows 63 characters."""
-
 LEASE, CONFIG_MAP = "lease", "configmap"
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-
-
-def is_legal(name: str) -> bool:
-    """Return whether Kubernetes accepts a cluster id in the names of objects and in labels."""
-    return bool(_LABEL.fullmatch(name)) and len(name) <= CLUSTER_ID_CHARS_MAX
-
-
-def _cluster_id(text: str) -> str:
-    if not is_legal(text):
-        raise ValueError(
-            f"up to {CLUSTER_ID_CHARS_MAX} lowercase letters, digits and '-', with a letter or "
-            "digit at each end"
-        )
-    return text
-
-
-def _namespace(text: str) -> str:
-    if not _LABEL.fullmatch(text) or len(text) > 63:
-        raise ValueError("up to 63 lowercase letters, digits and '-'")
-    return text
-
-
-K8S_CLUSTER_ID = Option(
-    "kubernetes.cluster-id",
-    Kind("String", _cluster_id),
-    None,
-    "What the names of the cluster's objects begin with, and their label app. Unset: "
-    "high-availability.cluster-id.",
-    "generated there if unset",
-)
-K8S_NAMESPACE = Option(
-    "kubernetes.namespace",
-    Kind("String", _namespace),
-    None,
-    "The namespace of the cluster's objects. Unset: the pod's own in a pod, else that of the "
-    "kubeconfig's context, else default.",
-    "always default if unset there",
-)
-K8S_CONFIG_FILE = Option(
-    "kubernetes.config.file",
-    TEXT,
-    None,
-    "The kubeconfig file that says where the API server is and who we are. Unset: the file that "
-    "$KUBECONFIG names, else a pod's service account, else ~/.kube/config.",
-    "there a pod's service account is the last choice",
-)
-K8S_CONTEXT = Option(
-    "kubernetes.context",
-    TEXT,
-    None,
-    "The context of the kubeconfig file. Unset: its current-context.",
-    SAME,
-)
 K8S_LOCK = Option(
     "high-availability.kubernetes.leader-election.resource",
     choice(LEASE, CONFIG_MAP),

@@ -28,20 +28,10 @@ from urllib.parse import urlsplit
 
 from understudy.clock import SystemClock
 from understudy.config import Configuration
+from understudy.config.options import K8S_CLUSTER_ID
 from understudy.errors import CorruptDataError, DataError, ForeignDataError, TooLargeError
-from understudy.ha.backends.kubernetes import objects, options, rights
+from understudy.ha.backends.kubernetes import objects, options
 from understudy.ha.backends.kubernetes import release as kubernetes_release
-from understudy.ha.backends.kubernetes.access import Access, find_access
-from understudy.ha.backends.kubernetes.client import (
-    SILENCE_S,
-    ApiRequest,
-    Client,
-    Json,
-    Lane,
-    RequestLimits,
-    Traffic,
-)
-from understudy.ha.backends.kubernetes.kinds import CONFIG_MAP, LEASE, Resource
 from understudy.ha.backends.kubernetes.leader_view import view_of
 from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
 from understudy.ha.backends.kubernetes.objects import (
@@ -51,9 +41,21 @@ from understudy.ha.backends.kubernetes.objects import (
     Slot,
     Stored,
 )
-from understudy.ha.backends.kubernetes.refusals import ApiRefusal, Contested, NotThere
-from understudy.ha.backends.kubernetes.watch import Change, Watch
 from understudy.ha.register import Conflict, Entry, Pushed, Release
+from understudy.kubernetes import rights
+from understudy.kubernetes.access import Access, access_of
+from understudy.kubernetes.client import (
+    SILENCE_S,
+    ApiRequest,
+    Client,
+    Json,
+    Lane,
+    RequestLimits,
+    Traffic,
+)
+from understudy.kubernetes.kinds import CONFIG_MAP, LEASE, Resource
+from understudy.kubernetes.refusals import ApiRefusal, Contested, NotThere
+from understudy.kubernetes.watch import Change, Watch
 
 LEADER = "leader"
 """The key of the leader's record."""
@@ -91,11 +93,6 @@ _log = logging.getLogger(__name__)
 def open_register(cluster_id: str, settings: Mapping[str, str]) -> KubernetesRegister:
     """Open the register of one cluster in the namespace that the settings name."""
     configuration = Configuration(settings)
-    access = find_access(
-        configuration.find(options.K8S_CONFIG_FILE),
-        configuration.find(options.K8S_CONTEXT),
-        configuration.find(options.K8S_NAMESPACE),
-    )
     lease_s = options.period(configuration, options.K8S_LEASE_DURATION)
     deadline_s = options.period(configuration, options.K8S_RENEW_DEADLINE)
     limits = RequestLimits(
@@ -105,8 +102,8 @@ def open_register(cluster_id: str, settings: Mapping[str, str]) -> KubernetesReg
     )
     return KubernetesRegister(
         cluster_id,
-        access,
-        name=configuration.find(options.K8S_CLUSTER_ID) or object_name(cluster_id),
+        access_of(configuration),
+        name=configuration.find(K8S_CLUSTER_ID) or object_name(cluster_id),
         lock=configuration.get(options.K8S_LOCK),
         limits=limits,
     )
@@ -336,14 +333,14 @@ class KubernetesRegister:
             shown = ", ".join(f"{name}={value}" for name, value in ours.items())
             raise ForeignDataError(
                 f"{where} is another program's, and is left alone: set "
-                f"{options.K8S_CLUSTER_ID.key} to a name that is free; if somebody has edited our "
+                f"{K8S_CLUSTER_ID.key} to a name that is free; if somebody has edited our "
                 f"own, put back its labels {shown} and its annotation "
                 f"{CLUSTER_ID}={self._cluster_id}"
             )
         if whose != self._cluster_id:
             raise ForeignDataError(
                 f"{where} belongs to cluster {whose!r}, not to {self._cluster_id!r}: give each "
-                f"cluster of a namespace its own {options.K8S_CLUSTER_ID.key}"
+                f"cluster of a namespace its own {K8S_CLUSTER_ID.key}"
             )
         return place.layout.read(found, where, whole=whole)
 

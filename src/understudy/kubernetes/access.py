@@ -18,11 +18,14 @@ from typing import Any
 
 import yaml
 
+from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError
-from understudy.ha.backends.kubernetes import options
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod has its token, namespace and certificate authority."""
+
+DIRECTORY_VARIABLE = "UNDERSTUDY_SERVICE_ACCOUNT_DIR"
+"""The environment variable that names another directory with these files."""
 
 TOKEN_AGE_S = 60.0
 """A token is read again after so long, as client-go does; a kubelet rotates at 80 % of its life."""
@@ -85,12 +88,20 @@ def load_certificate(context: ssl.SSLContext, pem: str) -> None:
         os.close(descriptor)
 
 
+def access_of(configuration: Configuration) -> Access:
+    """Return the access that a configuration names; raises as `find_access` does."""
+    return find_access(
+        configuration.find(options.K8S_CONFIG_FILE),
+        configuration.find(options.K8S_CONTEXT),
+        configuration.find(options.K8S_NAMESPACE),
+    )
+
+
 def find_access(
     path: str | None,
     context: str | None,
     namespace: str | None,
     environment: Mapping[str, str] = os.environ,
-    service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
     """Return the access that the options and the environment name.
 
@@ -104,6 +115,7 @@ def find_access(
     if named:
         return _of_kubeconfig(Path(named).expanduser(), context, namespace)
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    service_account = Path(environment.get(DIRECTORY_VARIABLE) or SERVICE_ACCOUNT)
     if host and (service_account / "token").exists():
         port = environment.get("KUBERNETES_SERVICE_PORT", "443")
         return _in_cluster(host, port, namespace, service_account)
@@ -111,7 +123,7 @@ def find_access(
     if usual.exists():
         return _of_kubeconfig(usual, context, namespace)
     raise ConfigurationError(
-        "high-availability.type is kubernetes, but nothing says where the API server is: this is "
+        "nothing says where the API server of Kubernetes is: this is "
         f"no pod with a service account, $KUBECONFIG is not set, and there is no {usual}; set "
         f"{options.K8S_CONFIG_FILE.key}"
     )

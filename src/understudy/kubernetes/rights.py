@@ -12,16 +12,16 @@ import contextlib
 import uuid
 from datetime import UTC, datetime
 
-from understudy.ha.backends.kubernetes.access import Access
-from understudy.ha.backends.kubernetes.client import ApiRequest, Client
-from understudy.ha.backends.kubernetes.kinds import (
+from understudy.kubernetes.access import Access
+from understudy.kubernetes.client import ApiRequest, Client
+from understudy.kubernetes.kinds import (
     ACCESS_REVIEW,
     CONFIG_MAP,
     EVENT,
     LEASE,
     Resource,
 )
-from understudy.ha.backends.kubernetes.refusals import Forbidden, rule
+from understudy.kubernetes.refusals import Forbidden, rule
 
 MESSAGE_CHARS_MAX = 1024
 """Kubernetes's limit for the message of an Event."""

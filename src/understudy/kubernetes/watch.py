@@ -17,9 +17,9 @@ import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
-from understudy.ha.backends.kubernetes.client import Client, Json
-from understudy.ha.backends.kubernetes.kinds import Resource
-from understudy.ha.backends.kubernetes.refusals import Outdated
+from understudy.kubernetes.client import Client, Json
+from understudy.kubernetes.kinds import Resource
+from understudy.kubernetes.refusals import Outdated
 
 EARLY_S = 5.0
 """A watch that ends sooner, without an event, has closed early; servers end one after minutes."""

@@ -24,9 +24,9 @@ import httpx
 
 from understudy.clock import SystemClock
 from understudy.errors import ConfigurationError
-from understudy.ha.backends.kubernetes.access import TOKEN_AGE_S, Access
-from understudy.ha.backends.kubernetes.kinds import Resource
-from understudy.ha.backends.kubernetes.refusals import (
+from understudy.kubernetes.access import TOKEN_AGE_S, Access
+from understudy.kubernetes.kinds import Resource
+from understudy.kubernetes.refusals import (
     ApiRefusal,
     Contested,
     NotThere,

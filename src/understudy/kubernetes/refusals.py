@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.ha.backends.kubernetes.kinds import Resource
+from understudy.kubernetes.kinds import Resource
 
 SHOWN_CHARS_MAX = 300
 """Longest part of a server's message that ours repeat."""
