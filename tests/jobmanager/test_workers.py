@@ -9,14 +9,21 @@ from collections.abc import AsyncIterator, Callable
 from tests.jobmanager.test_resource_manager import TERM, Scene, warm
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.core.backoff import Backoff
-from understudy.core.workers import Limits, Listed, Seen, Unseen, WorkerId, WorkerState
+from understudy.core.workers import (
+    PoolLimits,
+    SeenWorker,
+    WorkerId,
+    WorkersListed,
+    WorkerState,
+    WorkersUnseen,
+)
 from understudy.jobmanager.workers import Workers
 from understudy.model import ApplicationId, Incarnation, JobId
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink
 from understudy.rpc.messages import LinkMessage
 
-LIMITS = Limits(1, 0, 100, 0, 30.0, 300.0, 40.0, Backoff(3.0))
+LIMITS = PoolLimits(1, 0, 100, 0, 30.0, 300.0, 40.0, Backoff(3.0))
 JOB = JobId("1")
 APPLICATION = ApplicationId("application")
 FIRST, OLD = WorkerId(f"{TERM}-1"), WorkerId("3-1")
@@ -26,12 +33,12 @@ class Pods:
     """A provider in memory; see `WorkerProvider`."""
 
     def __init__(self) -> None:
-        self.seen: dict[WorkerId, Seen] = {}
+        self.seen: dict[WorkerId, SeenWorker] = {}
         self.refusal = ""
         self.requests: list[str] = []
-        self._tell: Callable[[Listed | Unseen], None] = lambda _: None
+        self._tell: Callable[[WorkersListed | WorkersUnseen], None] = lambda _: None
 
-    async def follow(self, tell: Callable[[Listed | Unseen], None]) -> None:
+    async def follow(self, tell: Callable[[WorkersListed | WorkersUnseen], None]) -> None:
         """See `WorkerProvider.follow`."""
         self._tell = tell
         self._tell_all()
@@ -54,15 +61,15 @@ class Pods:
 
     def put(self, worker: WorkerId, state: WorkerState, problem: str = "") -> None:
         """Let a worker be in a state."""
-        self.seen[worker] = Seen(worker, incarnation(worker), state, problem)
+        self.seen[worker] = SeenWorker(worker, incarnation(worker), state, problem)
         self._tell_all()
 
     def fail(self, problem: str) -> None:
         """Let nobody see which workers there are."""
-        self._tell(Unseen(problem))
+        self._tell(WorkersUnseen(problem))
 
     def _tell_all(self) -> None:
-        self._tell(Listed(tuple(self.seen.values())))
+        self._tell(WorkersListed(tuple(self.seen.values())))
 
 
 def incarnation(worker: WorkerId) -> Incarnation:
@@ -186,7 +193,7 @@ def test_nothing_is_asked_for_while_it_is_not_known_what_is_there() -> None:
         scene = Scene(workers)
         scene.serve()
         scene.resources.request(APPLICATION, JOB)
-        pods.seen[WorkerId("3-1")] = Seen(
+        pods.seen[WorkerId("3-1")] = SeenWorker(
             WorkerId("3-1"), Incarnation("x"), WorkerState.COMING, "no node has room"
         )
         silent, pods._tell_all = pods._tell_all, lambda: None  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Spark's executors on Kubernetes: they belong to their driver's pod, and none outlives its driver."""
+"""Spark's executors on Kubernetes: they belong to their driver's pod, and go with its attempt."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class WorkerState(enum.Enum):
     """All its processes are proved dead."""
 
 
-class Seen(Struct, frozen=True):
+class SeenWorker(Struct, frozen=True):
     """A worker as its provider sees it."""
 
     worker: WorkerId
@@ -60,7 +60,7 @@ class Load(Struct, frozen=True):
     busy: int
 
 
-class Limits(Struct, frozen=True):
+class PoolLimits(Struct, frozen=True):
     """The options of a pool."""
 
     slots: int
@@ -77,7 +77,7 @@ class Limits(Struct, frozen=True):
     retry: Backoff
 
     @classmethod
-    def of(cls, configuration: Configuration) -> Limits:
+    def of(cls, configuration: Configuration) -> PoolLimits:
         """Return the limits of a configuration."""
         return cls(
             configuration.get(options.SLOTS),
@@ -97,7 +97,7 @@ class Worker(Struct, frozen=True):
     registers_by: float
     idle_since: float | None
     """None while it runs jobs."""
-    seen: Seen | None = None
+    seen: SeenWorker | None = None
     """None until the provider has answered."""
     has_registered: bool = False
     is_let_go: bool = False
@@ -108,7 +108,7 @@ class Pool(Struct, frozen=True):
     """The workers of one term."""
 
     term: Term
-    limits: Limits
+    limits: PoolLimits
     workers: Mapping[WorkerId, Worker] = field(default_factory=dict)
     taskmanagers: Mapping[Incarnation, Load] = field(default_factory=dict)
     waiting: int = 0
@@ -135,20 +135,20 @@ class Demand(Struct, frozen=True):
     taskmanagers: Mapping[Incarnation, Load]
 
 
-class Listed(Struct, frozen=True):
+class WorkersListed(Struct, frozen=True):
     """All workers that there are, as the provider sees them."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[SeenWorker, ...]
 
 
-class Refused(Struct, frozen=True):
+class WorkerRefused(Struct, frozen=True):
     """The provider does not give a worker."""
 
     worker: WorkerId
     problem: str
 
 
-class Unseen(Struct, frozen=True):
+class WorkersUnseen(Struct, frozen=True):
     """The provider cannot be asked which workers there are."""
 
     problem: str
@@ -158,7 +158,7 @@ class TimePassed(Struct, frozen=True):
     """Nothing else has happened."""
 
 
-Event = Demand | Listed | Refused | Unseen | TimePassed
+Event = Demand | WorkersListed | WorkerRefused | WorkersUnseen | TimePassed
 
 
 def demand_of(ledger: Ledger) -> Demand:
@@ -200,12 +200,12 @@ def step(pool: Pool, event: Event, now: float) -> Step:
     match event:
         case Demand(waiting, taskmanagers):
             pool = _loaded(replace(pool, waiting=waiting, taskmanagers=taskmanagers), now)
-        case Listed(seen):
+        case WorkersListed(seen):
             pool = _listed(pool, {one.worker: one for one in seen}, now)
-        case Refused(worker, problem) if worker in pool.workers:
+        case WorkerRefused(worker, problem) if worker in pool.workers:
             left = {name: one for name, one in pool.workers.items() if name != worker}
             pool = _failed(replace(pool, workers=left), problem, now)
-        case Unseen(problem):
+        case WorkersUnseen(problem):
             pool = replace(pool, problem=problem)
         case _:
             pass
@@ -322,7 +322,7 @@ def _loaded(pool: Pool, now: float) -> Pool:
     return replace(pool, workers=workers)
 
 
-def _listed(pool: Pool, seen: Mapping[WorkerId, Seen], now: float) -> Pool:
+def _listed(pool: Pool, seen: Mapping[WorkerId, SeenWorker], now: float) -> Pool:
     """Take in what the provider sees."""
     workers: dict[WorkerId, Worker] = {}
     problems: list[str] = []
@@ -345,7 +345,7 @@ def _listed(pool: Pool, seen: Mapping[WorkerId, Seen], now: float) -> Pool:
     return _failed(pool, problems[-1], now) if problems else pool
 
 
-def _found(pool: Pool, seen: Seen, now: float) -> Worker:
+def _found(pool: Pool, seen: SeenWorker, now: float) -> Worker:
     """Return a worker that an earlier leader has asked for."""
     runs = seen.state is WorkerState.RUNNING
     limit_s = pool.limits.recovery_s if runs else pool.limits.registration_s
@@ -376,9 +376,10 @@ def _let_go_lost(pool: Pool, now: float) -> Step:
         elif one.has_registered:
             lost = one.seen.incarnation not in pool.taskmanagers
             why = "its TaskManager was given up" if lost else ""
-        elif now >= one.registers_by and _stays(one):
+        elif now >= one.registers_by:
             why = "its TaskManager has not registered in time"
-            pool = _failed(pool, f"TaskManager {name}: {one.seen.problem or why}", now)
+            if _stays(one):
+                pool = _failed(pool, f"TaskManager {name}: {one.seen.problem or why}", now)
         else:
             why = ""
         if why:

@@ -22,7 +22,7 @@ from understudy.core import liveness
 from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
 from understudy.core.recovery import SubmitRun, bootstrap, bound
-from understudy.core.workers import Limits
+from understudy.core.workers import PoolLimits
 from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch_turns import open_turns
@@ -276,7 +276,7 @@ class JobManager:
         provider = self.around.workers
         if provider is None:
             return None
-        limits = Limits.of(self.around.configuration)
+        limits = PoolLimits.of(self.around.configuration)
         return Workers(provider, limits, term, self.around.clock)
 
     async def _serve(self, link: Link[LinkMessage]) -> None:

@@ -14,7 +14,16 @@ from typing import Protocol
 from understudy.clock import Clock
 from understudy.core import workers
 from understudy.core.backoff import Backoff
-from understudy.core.workers import Create, Demand, Event, Limits, Listed, Pool, Unseen, WorkerId
+from understudy.core.workers import (
+    Create,
+    Demand,
+    Event,
+    Pool,
+    PoolLimits,
+    WorkerId,
+    WorkersListed,
+    WorkersUnseen,
+)
 from understudy.model import Incarnation, Term
 
 REQUESTS_MAX = 8
@@ -29,7 +38,7 @@ _log = logging.getLogger(__name__)
 class WorkerProvider(Protocol):
     """Who provides places for TaskManagers, for instance as pods."""
 
-    async def follow(self, tell: Callable[[Listed | Unseen], None]) -> None:
+    async def follow(self, tell: Callable[[WorkersListed | WorkersUnseen], None]) -> None:
         """Tell of all workers of the cluster, now and after each change; runs for ever.
 
         Workers of earlier leaders are among them. One that is proved dead is told of as dead once,
@@ -55,7 +64,9 @@ class WorkerProvider(Protocol):
 class Workers:
     """The workers of one term."""
 
-    def __init__(self, provider: WorkerProvider, limits: Limits, term: Term, clock: Clock) -> None:
+    def __init__(
+        self, provider: WorkerProvider, limits: PoolLimits, term: Term, clock: Clock
+    ) -> None:
         self._provider = provider
         self._pool = Pool(term, limits)
         self._clock = clock
@@ -88,8 +99,8 @@ class Workers:
                 commands: list[workers.Command] = []
                 for event in events:
                     self._pool, more = workers.step(self._pool, event, self._clock.now())
+                    note(workers.going(self._pool), workers.dead(self._pool))
                     commands += more
-                note(workers.going(self._pool), workers.dead(self._pool))
                 for command in commands:
                     tasks.create_task(self._execute(command))
                 await self._wait()
@@ -121,7 +132,7 @@ class Workers:
             await self._provider.create(worker)
         except OSError as error:
             _log.warning("TaskManager %s is not provided: %s", worker, error)
-            self._tell(workers.Refused(worker, str(error)))
+            self._tell(workers.WorkerRefused(worker, str(error)))
 
     async def _remove(self, command: workers.Remove) -> None:
         _log.info("lets TaskManager %s go: %s", command.worker, command.why)

@@ -7,9 +7,9 @@ silent, may still run. Pure.
 
 from __future__ import annotations
 
-from understudy.core.workers import Seen, WorkerId, WorkerState
+from understudy.core.ids import incarnation_of_pod
+from understudy.core.workers import SeenWorker, WorkerId, WorkerState
 from understudy.kubernetes.templates import MAIN_CONTAINER, Json
-from understudy.model import Incarnation
 
 WORKER = "understudy/worker"
 """The label with a `WorkerId`: a pod that a leader has asked for has it."""
@@ -26,17 +26,12 @@ USUAL = ("ContainerCreating", "PodInitializing")
 SHOWN_CHARS_MAX = 300
 
 
-def seen_of(pod: Json, *, is_deleted: bool = False) -> Seen:
-    """Return how a leader sees a pod; ``is_deleted``: the object is gone, this was its last state."""
+def seen_of(pod: Json, *, is_deleted: bool = False) -> SeenWorker:
+    """Return how a leader sees a pod; ``is_deleted``: this is the last state of an object."""
     metadata = pod["metadata"]
     state, problem = _state_of(pod, is_deleted=is_deleted)
     worker = WorkerId(metadata.get("labels", {}).get(WORKER, ""))
-    return Seen(worker, incarnation_of(metadata["uid"]), state, problem)
-
-
-def incarnation_of(uid: str) -> Incarnation:
-    """Return the incarnation of the one process of Understudy that a pod runs."""
-    return Incarnation(uid.replace("-", ""))
+    return SeenWorker(worker, incarnation_of_pod(metadata["uid"]), state, problem)
 
 
 def _state_of(pod: Json, *, is_deleted: bool) -> tuple[WorkerState, str]:

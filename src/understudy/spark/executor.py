@@ -66,7 +66,7 @@ def main() -> NoReturn:
     if not java.has_vector_module:
         options = without_vector_module(options)
     environment = {**os.environ, "SPARK_HOME": home, "JAVA_HOME": str(java.home)}
-    os.execve(java.program, [java.program, *options], environment)
+    os.execve(java.program, [java.program, *options], environment)  # noqa: S606 -- no shell
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ from understudy.cli.launch.spec import (
     check_handed_on,
     guarded,
     new_worker,
+    own_incarnation,
 )
 from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
 from understudy.cli.launch.story import Story, reason_of
@@ -344,7 +345,11 @@ def taskmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
-    _become(new_worker("taskmanager", configuration, cluster_id, scratch_base(configuration)))
+    _become(
+        new_worker(
+            "taskmanager", configuration, cluster_id, scratch_base(configuration), own_incarnation()
+        )
+    )
 
 
 def _check_without_application(

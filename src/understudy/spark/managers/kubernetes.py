@@ -50,7 +50,7 @@ class Kubernetes:
         return True
 
     def capacity(self, waiting: str = "") -> Capacity | None:
-        """Return None: pods wait for nodes that may be added, and others' pods are not ours to see."""
+        """Return None: nodes may be added, and who holds the others is not ours to see."""
         return None
 
     def conf(self, tag: Tag) -> dict[str, str]:
