@@ -107,8 +107,8 @@ helm: $(READY)
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, on a real API server of Kubernetes, and with all data on S3, those that can fail
 # differently there.
-ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py) \
-	-k "again_and_again or guardian_and_worker or deposed or leaves_ or single_processes or \
+ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py session.py) \
+	-k "no_application_is or again_and_again or guardian_and_worker or deposed or leaves_ or single_processes or \
 	everything_of or while_somebody_leads or expired"
 ON_KUBERNETES := $(addprefix tests/journeys/test_,leader.py ending.py) \
 	-k "again_and_again or guardian_and_worker or deposed or leaves_"
@@ -146,6 +146,7 @@ long: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/crash/test_crash_points.py --writes all
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 500 --worlds 4500
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
+	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/journeys/test_session_crowd.py --backend zookeeper -m long
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m long
 
 # A journey on each PySpark and Java that is supported; writes docs/versions.md. ONLY="4.0/17 …"
@@ -172,7 +173,8 @@ yarn: $(READY)
 mutants: $(READY)
 	$(BIN)/python -m tests.mutants.run --workers $(WORKERS) $(ONLY)
 
-# Everything that docs/benchmarks.md tells, in a quarter of an hour; BENCH=--quick only tries it.
+# Everything that docs/benchmarks.md tells, in half an hour; BENCH=--quick only tries it. Beside Flink
+# (fetched once, 350 MB), where it can be had.
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(BENCH)
 

@@ -18,10 +18,10 @@ from benchmarks.zookeeper.moments import Failover
 from benchmarks.zookeeper.processes import Process, java_command
 from tests.support.zookeeper import free_port
 from tests.versions import ground
+from understudy.config.configuration import cache_home
 from understudy.spark.java import find_java
 
 PINNED = ground.REQUIREMENTS / "flink.txt"
-HOME = ground.ROOT / "out" / "flink"
 JAVA = Path(__file__).with_name("java")
 
 SESSION = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -58,8 +58,12 @@ LOOPBACK = {
 
 
 def jars() -> Path:
-    """Return Flink's jars, fetched at the first call (350 MB)."""
-    return ground.fetched(PINNED, HOME) / "pyflink" / "lib"
+    """Return Flink's jars, fetched into the user's cache at the first call (350 MB).
+
+    Raises `subprocess.CalledProcessError` where they cannot be fetched.
+    """
+    home = cache_home() / "tests" / f"flink-{version()}"
+    return ground.fetched(PINNED, home) / "pyflink" / "lib"
 
 
 def version() -> str:
@@ -88,6 +92,7 @@ class Flink:
             **SIZES,
             "taskmanager.numberOfTaskSlots": "2",
             "parallelism.default": "1",
+            "jobmanager.memory.heap.size": "512m",
             "high-availability.type": "zookeeper",
             "high-availability.zookeeper.quorum": quorum,
             "high-availability.zookeeper.path.root": f"/flink-{place.name}",
@@ -98,6 +103,7 @@ class Flink:
             "state.backend.type": "hashmap",
             **changes,
         }
+        self._heap = settings["jobmanager.memory.heap.size"]
         place.mkdir(parents=True)
         lines = [f"{key}: {text}\n" for key, text in settings.items()]
         (place / "config.yaml").write_text("".join(lines))
@@ -114,7 +120,7 @@ class Flink:
         line = java_command(
             main,
             [*self._jars, *more],
-            self._options(512),
+            self._options(self._heap),
             ["--configDir", self.place, "-D", f"rest.port={self._ports[slot]}", *arguments],
         )
         process = self.managers[slot] = processes.start(f"jobmanager-{slot}", line, self.place)
@@ -123,7 +129,11 @@ class Flink:
 
     def start_taskmanager(self, more: Sequence[Path] = ()) -> None:
         """Start the TaskManager; return when the JobManager knows of its slots."""
-        options = [*self._options(448), "-XX:MaxDirectMemorySize=192m", "-XX:MaxMetaspaceSize=256m"]
+        options = [
+            *self._options("448m"),
+            "-XX:MaxDirectMemorySize=192m",
+            "-XX:MaxMetaspaceSize=256m",
+        ]
         line = java_command(TASKMANAGER, [*self._jars, *more], options, ["--configDir", self.place])
         self._others.append(processes.start("taskmanager", line, self.place))
 
@@ -136,7 +146,10 @@ class Flink:
     def submit(self, jar: Path, *arguments: object) -> str:
         """Submit a jar with the client; return the job's id."""
         line = java_command(
-            CLIENT, self._jars, self._options(256), ["run", "-d", "-c", jar.stem, jar, *arguments]
+            CLIENT,
+            self._jars,
+            self._options("256m"),
+            ["run", "-d", "-c", jar.stem, jar, *arguments],
         )
         variables = {**os.environ, "FLINK_CONF_DIR": str(self.place)}
         done = subprocess.run(line, env=variables, capture_output=True, text=True, check=False)
@@ -146,7 +159,11 @@ class Flink:
 
     def ask(self, slot: int, path: str, timeout_s: float = processes.ANSWER_S) -> Any:
         """Return what a JobManager's REST endpoint answers; None if it does not."""
-        return processes.get(f"http://127.0.0.1:{self._ports[slot]}{path}", timeout_s)[0]
+        return processes.get(self.url(slot, path), timeout_s)[0]
+
+    def url(self, slot: int, path: str) -> str:
+        """Return where a JobManager's REST endpoint has something."""
+        return f"http://127.0.0.1:{self._ports[slot]}{path}"
 
     def job(self, slot: int, job_id: str) -> dict[str, Any] | None:
         """Return a job as a JobManager shows it."""
@@ -163,8 +180,8 @@ class Flink:
 
     def cancel(self, slot: int, job_id: str) -> None:
         """Cancel a job; return when it has ended."""
-        url = f"http://127.0.0.1:{self._ports[slot]}/jobs/{job_id}"
-        urllib.request.urlopen(urllib.request.Request(url, method="PATCH")).close()
+        request = urllib.request.Request(self.url(slot, f"/jobs/{job_id}"), method="PATCH")
+        urllib.request.urlopen(request).close()
 
         def ended() -> bool:
             job = self.job(slot, job_id)
@@ -177,10 +194,10 @@ class Flink:
         for process in (*self.managers.values(), *self._others):
             process.kill()
 
-    def _options(self, megabytes: int) -> list[str]:
+    def _options(self, heap: str) -> list[str]:
         where = self.place / "log4j2.properties"
         return [
-            f"-Xmx{megabytes}m",
+            f"-Xmx{heap}",
             f"-Dlog4j2.configurationFile={where}",
             f"-Dlog4j.configurationFile={where}",
         ]

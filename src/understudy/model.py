@@ -521,6 +521,8 @@ class RegistryBody(Record, frozen=True):
     ended: dict[RunId, ApplicationStatus] = {}
     """Final status of runs whose tombstones are removed, oldest first; they never run again."""
     history: tuple[LeadershipSpan, ...] = ()
+    shutdown: str = ""
+    """Identifies the last request that shut the cluster down (`ha.shutdown`)."""
 
 
 class JobRecord(Record, frozen=True):

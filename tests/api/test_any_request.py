@@ -19,6 +19,7 @@ from tests.api.test_metrics import manager
 from tests.ha import ground
 from tests.support.faulty_register import Durable
 from understudy.api import bodies
+from understudy.api.answers import Operation
 from understudy.api.rest import Rest
 from understudy.clock import SystemClock
 from understudy.ha import layout
@@ -86,24 +87,35 @@ def test_any_request_is_answered_as_documented(data: some.DataObject) -> None:
 async def asked(data: some.DataObject) -> None:
     """Ask once, for whatever is drawn; `conftest` compares the answer with its type."""
     rest = await leading()
-    one = data.draw(some.sampled_from(rest.operations()), "operation")
-    path = one.path
-    while "{" in path:
-        before, _, rest_of_it = path.partition("{")
-        filled = quote(data.draw(named, "in the path"), safe="")
-        path = f"{before}{filled}{rest_of_it.partition('}')[2]}"
-    kind = "multipart/form-data; boundary=x" if one.takes_file else "application/json"
-    content = data.draw(contents, "content") if one.method != "GET" else b""
+    _, request = drawn(data, rest.operations())
     transport = httpx.ASGITransport(app=rest.application())
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        answer = await client.request(
-            one.method,
-            f"http://localhost{path}",
-            params=data.draw(queries, "query"),
-            content=content,
-            headers={"content-type": kind} if content or one.takes_file else {},
-        )
+    async with httpx.AsyncClient(transport=transport) as client:
+        answer = await client.send(request)
     assert answer.status_code < 500, answer.text
     assert not answer.is_redirect
     if answer.status_code >= 400:
         same(bodies.Error, answer.content)
+
+
+def drawn(
+    data: some.DataObject,
+    operations: list[Operation],
+    names: some.SearchStrategy[str] = named,
+    base: str = "http://localhost",
+) -> tuple[Operation, httpx.Request]:
+    """Return any operation, and any request for it; ``names``: what stands in its path."""
+    one = data.draw(some.sampled_from(operations), "operation")
+    path = one.path
+    while "{" in path:
+        before, _, rest_of_it = path.partition("{")
+        filled = quote(data.draw(names, "in the path"), safe="")
+        path = f"{before}{filled}{rest_of_it.partition('}')[2]}"
+    kind = "multipart/form-data; boundary=x" if one.takes_file else "application/json"
+    content = data.draw(contents, "content") if one.method != "GET" else b""
+    return one, httpx.Request(
+        one.method,
+        f"{base}{path}",
+        params=data.draw(queries, "query"),
+        content=content,
+        headers={"content-type": kind} if content or one.takes_file else {},
+    )

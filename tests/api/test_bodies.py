@@ -212,6 +212,7 @@ def test_taskmanagers_and_terms() -> None:
     place = {"connected": True, "host": "here", "metrics": None}
 
     fits(bodies.TaskManagerList, {"taskmanagers": [{**shown, **place}]})
+    assert (1, ["busy", "empty"]) == (shown["freeSlots"], [one["state"] for one in shown["slots"]])
     fits(bodies.LeadershipTerm, views.span(LeadershipSpan(term=1, holder="jm-1", granted_at=1.0)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -210,13 +211,30 @@ def test_log_files_are_listed_of_an_application_and_of_the_cluster(
                 await leader.client.get(f"/applications/{of('one')}/logs/{name}")
                 for name in (own[0]["name"], own[1]["name"], "other.log")
             ]
-            nobody = await leader.client.get("/taskmanagers/nobody/logs")
+            pieces = [
+                await leader.client.get(f"/jobmanager/logs/{name}{offset}")
+                for name in (own[0]["name"], own[1]["name"])
+                for offset in ("", "?offset=2")
+            ]
+            (tmp_path / "other.log").write_text("of nobody here\n")
+            refused = [
+                await leader.client.get(path)
+                for path in (
+                    "/taskmanagers/nobody/logs",
+                    f"/taskmanagers/nobody/logs/{own[0]['name']}",
+                    "/jobmanager/logs/other.log",
+                    "/jobmanager/logs/..%2F..%2Fetc%2Fpasswd",
+                )
+            ]
 
         assert {"logs": []} == none
         assert [7, 14] == [one["size"] for one in own]
         assert 3 == len(every)
         assert ["a line\n", "an older line\n"] == [one.text for one in answers[:2]]
-        assert [404, 404] == [answers[2].status_code, nobody.status_code]
+        assert ["a line\n", "line\n", "an older line\n", " older line\n"] == [
+            one.text for one in pieces
+        ]
+        assert [404] * 5 == [one.status_code for one in (answers[2], *refused)]
 
     run_virtual(main())
 
@@ -234,5 +252,58 @@ def test_an_application_has_its_own_settings_above_those_of_the_cluster() -> Non
 
         shown = {one["key"]: one["value"] for one in found.json()}
         assert {**settings, "restart-strategy.type": "fixed-delay"} == shown
+
+    run_virtual(main())
+
+
+def test_the_cluster_is_shut_down_once_the_answer_is_out_and_keeps_its_data(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "understudy.audit")
+
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one")
+        async with led(durable) as leader:
+            first = await leader.client.delete("/cluster")
+            again = await leader.client.delete("/v1/cluster")
+            asked = leader.manager.shutdown.asked.is_set()
+        stored = await ground.services(durable).registry.read()
+
+        assert [(202, {}), (202, {})] == [(one.status_code, one.json()) for one in (first, again)]
+        assert asked
+        assert stored is not None
+        assert stored.shutdown
+        assert ["one"] == [link.run_id for link in stored.applications.values()]
+
+    run_virtual(main())
+    assert 'do="DELETE /cluster" status=202' in caplog.text
+
+
+def test_a_leader_of_the_past_shuts_nothing_down() -> None:
+    async def main() -> None:
+        durable = Durable()
+        await submitted(durable, "one")
+        async with led(durable) as leader:
+            await ground.services(durable).registry.claim(3, ephemeral=False)
+            refused = await leader.client.delete("/cluster")
+            asked = leader.manager.shutdown.asked.is_set()
+        stored = await ground.services(durable).registry.read()
+
+        assert 503 == refused.status_code
+        assert not asked
+        assert stored is not None
+        assert not stored.shutdown
+
+    run_virtual(main())
+
+
+def test_a_cluster_without_a_register_refuses_what_its_taskmanagers_cannot_learn() -> None:
+    async def main() -> None:
+        async with led(Durable(), {"high-availability.type": "NONE"}) as leader:
+            refused = await leader.client.delete("/cluster")
+
+        assert 409 == refused.status_code
+        assert "understudy cluster stop" in refused.json()["errors"][0]
 
     run_virtual(main())

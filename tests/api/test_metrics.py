@@ -26,6 +26,7 @@ from understudy.clock import Clock
 from understudy.config import Configuration
 from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
+from understudy.ha.shutdown import Shutdown
 from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.effort import CleanupStrategy, CleanupView
@@ -86,6 +87,7 @@ class Manager:
     term: LeadingTerm | None = None
     standbys: dict[Incarnation, StandbyView] = field(default_factory=dict)
     counts: LeaderCounts = field(default_factory=LeaderCounts)
+    shutdown: Shutdown = field(default_factory=Shutdown)
 
     def lead(self, term: int) -> None:
         """Lead from now on."""

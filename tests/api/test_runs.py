@@ -272,6 +272,28 @@ def test_what_a_standby_passes_on_twice_is_one_application() -> None:
     assert [ID, ID] == told(story)
 
 
+def test_the_same_idempotency_key_is_the_same_application() -> None:
+    async def story(leader: Led) -> Any:
+        artifact = await upload(leader, "etl.py", CONVERTED)
+        answers = [
+            await run(leader, artifact, said, headers={"Idempotency-Key": key})
+            for key, said in (
+                ("one", None),
+                ("one", None),
+                ("two", None),
+                ("one", {"programArgs": "other"}),
+            )
+        ]
+        return [one.status_code for one in answers], [
+            one.json().get("applicationid") for one in answers
+        ]
+
+    codes, ids = told(story)
+
+    assert [202, 202, 202, 409] == codes
+    assert ids[0] == ids[1] != ids[2]
+
+
 # --- exactly one job ------------------------------------------------------------------------------
 
 

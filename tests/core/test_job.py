@@ -96,6 +96,23 @@ def test_a_job_is_submitted_placed_run_and_recorded() -> None:
     assert expected == actual
 
 
+def test_a_job_that_has_a_slot_as_it_is_submitted_waits_only_for_its_first_intent() -> None:
+    expected = after(job.submitted(J), Begin(), Offered(P))
+
+    actual = job.submitted(J, P)
+
+    assert expected == actual
+    assert (Phase.DEPLOYING, [[], [DeployAttempt(1, P)]]) == live(actual, Begin(), IntentStored())
+
+
+def test_an_attempt_that_an_earlier_leader_stopped_for_another_job_cancels_nothing() -> None:
+    expected = (Phase.WAITING, [[ReturnSlot(), RecordDisplaced()], [], [RequestSlot()]])
+
+    actual = live(job.recovered(entry(1)), killed(1), Reached(), Recorded())
+
+    assert expected == actual
+
+
 def test_a_job_may_end_before_anybody_heard_that_it_runs() -> None:
     expected = (
         Phase.RECORDING,

@@ -140,10 +140,16 @@ class JobExplored(RuleBasedStateMachine):
         self.judged[attempt] += 1
         assert self.judged[attempt] == 1, "an outcome is judged twice"
 
-    @initialize(at_work=st.booleans())
-    def it_may_be_at_work(self, at_work: bool) -> None:
+    @initialize(at_work=st.booleans(), slot_is_free=st.booleans())
+    def it_may_be_at_work(self, at_work: bool, slot_is_free: bool) -> None:
         """Much of what goes wrong goes wrong from here on: chance alone comes this far seldom."""
-        if at_work:
+        if slot_is_free:  # The job and its first intent are one write.
+            self.state = job.submitted(J, P)
+            self.obey(job.StoreIntent(1, P, self.state.restarts))
+        if at_work and slot_is_free:
+            self.an_answer_comes()
+            self.an_attempt_starts()
+        elif at_work:
             self.main_reaches_it()
             self.a_slot_is_offered()
             self.an_answer_comes()

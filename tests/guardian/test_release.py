@@ -100,6 +100,9 @@ def test_what_was_said_just_before_the_death_counts(
     one = guard()
     worker = one.started()
     one.order("beat", 60)
+    one.hear("until")
+    # A guardian that is frozen on its way to wait would read the last words before the death.
+    until(lambda: state(one.guardian_pid) == "S")
     freeze(one.guardian_pid)
     release(one, tmp_path / "notes", worker)
     if released:

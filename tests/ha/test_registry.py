@@ -348,14 +348,26 @@ def test_with_as_many_applications_as_a_leader_takes_the_registry_can_still_be_w
             for number in range(ENDED_BYTES_MAX // (RUN_ID_MAX + 14))
         }
         await registry._document.update(
-            1, lambda body: replace(body, applications=links, tombstones=stones, ended=ended)
+            1, lambda body: replace(body, tombstones=stones, ended=ended)
         )
+        for number in range(39, APPLICATIONS_MAX, 40):  # Each one is a write of a megabyte.
+            few = dict(list(links.items())[:number])
+            await registry._document.update(1, functools.partial(replace, applications=few))
+            last_link = list(links.items())[number]
+            await registry.link(1, *last_link)
         span = LeadershipSpan(term=1, holder="h" * 100, granted_at=1e9, rest="r" * 100)
         await registry.record(2, lambda _: [span] * HISTORY_MAX)
         for number in range(20):
-            last = replace(STONE, run_id=RunId(f"last-{number}"), left_behind=("x" * 10_000,))
+            last = replace(
+                STONE,
+                run_id=RunId(f"last-{number}"),
+                ended_at=2e9 + number,
+                left_behind=("x" * 10_000,),
+            )
             body = await registry.bury(2, ApplicationId(f"{number:032x}"), last)
 
         assert APPLICATIONS_MAX - 20 == len(body.applications)
+        assert {RunId(f"last-{number}") for number in range(20)} <= body.tombstones.keys()
+        assert len(body.tombstones) < len(stones)
 
     run_virtual(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from tests.support.virtual_time import run_virtual
@@ -159,5 +160,33 @@ def test_who_waits_is_told_for_what_and_at_which_place() -> None:
         assert "" == turns[1].waits
         for work in works:
             work.cancel()
+
+    run_virtual(main())
+
+
+def test_a_place_is_that_of_the_moment_and_thousands_are_told_at_once() -> None:
+    async def main() -> None:
+        scene = Scene(1)
+        turns = [scene.queue.turn((0.0,)) for _ in range(3_000)]
+        waiting = [asyncio.create_task(turn.wait()) for turn in turns]
+        await asyncio.sleep(0)
+        began = time.process_time()
+        told = [turn.waits for turn in turns]
+        took_s = time.process_time() - began
+        waiting[1].cancel()
+        await asyncio.sleep(0)
+        without_one = turns[-1].waits
+        turns[0].leave()
+        await asyncio.sleep(0)
+
+        assert "" == told[0]
+        assert "(place 1 of 2999)" in told[1]
+        assert "(place 2999 of 2999)" in told[-1]
+        assert took_s < 1.0
+        assert "(place 2998 of 2998)" in without_one
+        assert "" == turns[2].waits
+        assert "(place 2997 of 2997)" in turns[-1].waits
+        for one in waiting:
+            one.cancel()
 
     run_virtual(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,39 @@ def test_the_loss_of_the_only_host_with_the_script_is_no_loss(hosts: Hosts) -> N
     assert ["first 1", "long 1", "third 1"] == hosts.lines("jobs.txt")
     assert "is stopped; its data is kept" in left
     assert {} == hosts.processes("beta") | hosts.processes("gamma")
+
+
+@pytest.mark.long
+def test_a_session_outlives_the_host_that_leads_and_is_stopped_and_goes_on(hosts: Hosts) -> None:
+    hosts.ask_for(masters=["alpha", "beta"], workers=["beta", "gamma"])
+    at = ("--config-dir", str(hosts.conf))
+    said = hosts.command("session", "start", *at).stdout
+    words = ("run", "-d", *at, str(hosts.app), str(hosts.shared))
+    submitted = hosts.command(*words).stdout.strip()
+    hosts.until(lambda: "long 1" in hosts.lines("jobs.txt"), "the second job does not run")
+    hosts.lose("alpha")
+    hosts.until(lambda: len(hosts.lines("main.txt")) == 2, "nobody takes over")
+    stopped = hosts.command("session", "stop", *at).stdout
+    left = [hosts.processes(name) for name in hosts.names]
+    hosts.command("session", "start", *at)
+    (hosts.shared / "go").touch()
+
+    def result(code: int | None) -> subprocess.CompletedProcess[str]:
+        asked = ("result", submitted, *hosts.connected(), "--json")
+        return hosts.command(*asked, host="gamma", code=code)
+
+    hosts.until(lambda: result(None).returncode == 0, "the application does not end")
+    found = json.loads(result(0).stdout)
+    shown = json.loads(hosts.command("session", "status", *at, "--json").stdout)
+    hosts.command("session", "stop", *at)
+
+    assert "4 processes" in said
+    assert "its data is kept" in stopped
+    assert [{}, {}, {}] == left
+    assert 3 == len(found["jobs"])
+    assert ["FINISHED"] == [one["status"] for one in shown["applications"]]
+    assert {"runs"} == {one["state"] for one in shown["processes"]}
+    assert ["first 1", "long 1", "long 2", "third 1"] == hosts.lines("jobs.txt")
 
 
 def test_no_secret_is_on_a_command_line_and_a_host_without_a_process_does_not_destroy_the_cluster(

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run, command, lines
 from tests.journeys.members import until
-
-pytestmark = pytest.mark.filesystem  # With a backend of its own.
 
 OPTIONS = (*SESSION_LESS, *harness.impatient())
 
@@ -102,3 +101,22 @@ def test_the_command_that_follows_survives_the_leader_and_can_leave_the_applicat
     assert f"understudy logs -f {name}" in shown
     assert ["second job"] == follower.of("takeover")[0]["adopted"]
     assert "is being cancelled" in cancelled
+
+
+def test_a_request_shuts_it_down_and_the_next_start_continues(session: Path) -> None:
+    script = harness.put_app(session, "three.py")
+    command(session, "run", "-d", str(script))
+    until(lambda: lines(session, "jobs.txt") == ["first 1", "long 1"])
+    (standby,) = status(session)["standbys"]
+    answer = httpx.delete(f"{standby['rest']}/cluster", timeout=harness.PATIENCE_S)
+    until(lambda: not harness.processes_of(session))
+    command(session, "session", "start", *OPTIONS)
+    until(lambda: "long 2" in lines(session, "jobs.txt"))
+    (session / "go").touch()
+    until(lambda: [one["status"] for one in status(session)["applications"]] == ["FINISHED"])
+    processes = [one["state"] for one in status(session)["processes"]]
+    command(session, "session", "stop")
+
+    assert 202 == answer.status_code
+    assert ["runs"] * 3 == processes, "they ignore the shutdown before their start"
+    assert 1 == lines(session, "jobs.txt").count("first 1")

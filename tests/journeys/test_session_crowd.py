@@ -3,88 +3,72 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.journeys import harness
 from tests.journeys.harness import lines
-from tests.journeys.sessions import Session
+from tests.journeys.sessions import ENDED, Session, applications, running, session
 from understudy.api.client import ClusterClient
-from understudy.errors import UnderstudyError
 
-pytestmark = [pytest.mark.filesystem, pytest.mark.local_storage]
+__all__ = ["session"]
+
+pytestmark = pytest.mark.local_storage
 
 JOBS = 5
 ASKING = 8
 """Submissions at once."""
 
-KILL_S = 5.0
-"""How long a leader leads, at least, before it is killed."""
+SPARK = 25
+"""Of so many applications, one has a job that computes with Spark, where any has."""
+
+GROWTH_BYTES_MAX = 10 << 20
+"""How much a JobManager may grow by 70 ended applications: their tombstones, and what an allocator
+leaves. Whoever keeps an application's documents, or its tasks, keeps 200 kB of each."""
 
 WHOLE_S = 1800.0
 
 
-@pytest.fixture
-def session(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """Return a session that runs, and end all its processes afterwards."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
-    one = Session(place)
-    try:
-        one.start()
-        yield one
-    finally:
-        harness.kill(harness.processes_of(place))
-
-
-async def submit(client: ClusterClient, script: Path, place: Path, count: int) -> None:
-    """Upload the script, and submit it so many times; each is asked for until acknowledged."""
+async def submit(
+    client: ClusterClient, script: Path, place: Path, numbers: range, spark: int = 0
+) -> None:
+    """Upload the script, and submit it once a number; each is asked for until acknowledged."""
     artifact = await client.upload(script)
     turn = asyncio.Semaphore(ASKING)
 
     async def one(number: int) -> None:
         async with turn:
-            body = {"runId": f"run-{number}", "programArgsList": [str(place), str(number)]}
+            more = ["spark"] if spark and number % spark == 0 else []
+            body = {
+                "runId": f"run-{number}",
+                "programArgsList": [str(place), str(number), *more],
+            }
             await client.run_application(Path(artifact["filename"]).name, body)
 
-    await asyncio.gather(*(one(number) for number in range(count)))
+    await asyncio.gather(*(one(number) for number in numbers))
 
 
-async def applications(client: ClusterClient) -> dict[str, str]:
-    """Return the status of each application, as whoever leads tells."""
-    told = await client.get("/applications/overview", awaits_leader=True)
-    return {one["id"]: one["status"] for one in told["applications"]}
-
-
-async def kill_leaders(session: Session, client: ClusterClient) -> int:
-    """Kill the leader's worker again and again until cancelled; return how often."""
-    killed = 0
-    with contextlib.suppress(asyncio.CancelledError):
-        while True:
-            await asyncio.sleep(KILL_S)
-            with contextlib.suppress(UnderstudyError, OSError):
-                told = await client.get("/ha/status", awaits_leader=True)
-                os.kill(told["leader"]["pid"], 9)
-                killed += 1
-                await session.replace_the_dead()
-    return killed
-
-
-async def live(session: Session, client: ClusterClient, count: int) -> tuple[int, dict[str, str]]:
-    """Submit, kill and wait until all have ended; return how often was killed, and how they did."""
-    script = harness.put_app(session.place, "five.py")
-    killing = asyncio.create_task(kill_leaders(session, client))
+async def ended(client: ClusterClient, count: int) -> dict[str, str]:
+    """Wait until so many applications have ended; return how."""
     async with asyncio.timeout(WHOLE_S):
-        await submit(client, script, session.place, count)
-        while len(found := await applications(client)) < count or not all(
-            one in {"FINISHED", "FAILED", "CANCELED"} for one in found.values()
+        while len(found := await applications(client)) < count or not ENDED.issuperset(
+            found.values()
         ):
             await asyncio.sleep(0.5)
+    return found
+
+
+async def live(
+    session: Session, client: ClusterClient, count: int, taskmanagers: int, spark: int
+) -> tuple[int, dict[str, str]]:
+    """Submit, kill and wait until all have ended; return how often was killed, and how they did."""
+    script = harness.put_app(session.place, "five.py")
+    killing = asyncio.create_task(session.kill_leaders(client, taskmanagers=taskmanagers))
+    await submit(client, script, session.place, range(count), spark)
+    found = await ended(client, count)
     killing.cancel()
     return await killing, found
 
@@ -97,25 +81,65 @@ def values(session: Session) -> Counter[str]:
         found: Counter[str] = Counter()
         for one in told["jobs"]:
             result = await client.get(f"/jobs/{one['jid']}/execution-result", awaits_leader=True)
-            found[json.dumps(result)] += 1
+            found[json.dumps(result["job-execution-result"]["value"])] += 1
         return found
 
     return asyncio.run(session.ask(asked))
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("count", "taskmanagers", "spark"),
+    [
+        (6, 0, 0),
+        pytest.param(100, 0, SPARK, marks=[pytest.mark.long, pytest.mark.spark], id="leaders"),
+        pytest.param(100, 3, 0, marks=pytest.mark.long, id="leaders-and-taskmanagers"),
+    ],
+)
 def test_each_job_of_many_applications_runs_once_whoever_leads(
-    session: Session, place: Path, count: int
+    place: Path, monkeypatch: pytest.MonkeyPatch, count: int, taskmanagers: int, spark: int
 ) -> None:
-    killed, found = asyncio.run(session.ask(lambda client: live(session, client, count)))
+    """A TaskManager's death ends the attempts there: each is followed by another attempt."""
+    with running(Session(place, taskmanagers=2 if taskmanagers else 1), monkeypatch) as session:
+        killed, found = asyncio.run(
+            session.ask(lambda client: live(session, client, count, taskmanagers, spark))
+        )
+        results = values(session)
     jobs = lines(place, "jobs.txt")
-    results = values(session)
     names = {f"{number}.{job}" for number in range(count) for job in range(JOBS)}
 
     assert killed > 0
     assert {"FINISHED"} == set(found.values())
     assert names == {line.split()[0] for line in jobs}
-    assert len(names) == len(jobs), "each job once"
-    assert all(sum(name in text for text in results) >= 1 for name in names)
+    assert len(set(jobs)) == len(jobs), "each attempt once"
+    assert taskmanagers or len(names) == len(jobs), "each job once"
+    assert {json.dumps(name): 1 for name in names} == results
     left = [path.name for path in (place / "state").rglob("applications/*")]
     assert [] == left
+
+
+@pytest.mark.long
+def test_jobmanagers_do_not_grow_with_the_applications_that_have_ended(session: Session) -> None:
+    place, script = session.place, harness.put_app(session.place, "five.py")
+
+    async def grown(client: ClusterClient) -> dict[int, int]:
+        await submit(client, script, place, range(30))
+        await ended(client, 30)
+        before = sizes(session)
+        await submit(client, script, place, range(30, 100))
+        await ended(client, 100)
+        return {pid: size - before[pid] for pid, size in sizes(session).items()}
+
+    found = asyncio.run(session.ask(grown))
+
+    assert 2 == len(found)
+    assert max(found.values()) < GROWTH_BYTES_MAX, found
+
+
+def sizes(session: Session) -> dict[int, int]:
+    """Return the memory of each JobManager in bytes, shared pages left out."""
+    found = {}
+    for pid in session.workers("jobmanager"):
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        kept = [line.split() for line in rollup if line.startswith("Private_")]
+        found[pid] = sum(int(words[1]) for words in kept) << 10
+    return found

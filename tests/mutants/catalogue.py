@@ -18,6 +18,7 @@ from tests.mutants.redeployment import REDEPLOYMENT
 from tests.mutants.safety import SAFETY
 from tests.mutants.sessions import SESSIONS
 from tests.mutants.storage import STORAGE
+from tests.mutants.submissions import SUBMISSIONS
 from tests.mutants.writes import SAFE_WRITES
 from tests.mutants.zookeeper import ZOOKEEPER
 
@@ -529,6 +530,7 @@ MUTANTS = (
     *STORAGE,
     *ARTIFACTS,
     *SESSIONS,
+    *SUBMISSIONS,
     *CRASHES,
     *ZOOKEEPER,
     *KUBERNETES,

@@ -409,6 +409,7 @@ class World:
             else:
                 self.broken = self.broken or error
             return
+        assert ended, "no request shuts the cluster down here"
         self.tell(f"{process.name} is done: {ended.status.value}")
         self.ended.append(ended)
         self._done.append(manager)
@@ -482,6 +483,7 @@ class World:
                 SimGuardianLink(process),
                 Silent(),
                 leaders,
+                registry=services.registry.read,
             ),
         )
         manager._pool = SimPool(pool, nobody, clock, manager._outbox, Silent(), manager._grounds)

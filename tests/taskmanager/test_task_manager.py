@@ -7,10 +7,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.errors import UnreachableError
-from understudy.model import Checkpoint, CheckpointKind, Incarnation, JobId, LeaderRecord, Term
+from understudy.model import (
+    Checkpoint,
+    CheckpointKind,
+    Incarnation,
+    JobId,
+    LeaderRecord,
+    RegistryBody,
+    Term,
+)
 from understudy.process.reporter import Silent
 from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
@@ -18,6 +28,7 @@ from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
 from understudy.taskmanager.task_manager import (
+    LOOK_AGAIN_S,
     Identity,
     TaskManager,
     TaskManagerContext,
@@ -69,6 +80,7 @@ class Scene:
     def __init__(self) -> None:
         self.network = Calls()
         self._leaders: asyncio.Queue[LeaderRecord | None] = asyncio.Queue()
+        self.registry: RegistryBody | OSError | None = None
         nobody: Any = None  # No driver is started: nobody asks for one.
         pool = PoolSettings("session-less", 1, 0, 30.0, 180.0, 5.0, "", Path("/scratch"))
         self.manager = TaskManager(
@@ -82,6 +94,7 @@ class Scene:
                 GuardianLink(None),
                 Silent(),
                 self._told,
+                registry=self._read,
             ),
         )
         self.task = asyncio.ensure_future(self.manager.run())
@@ -89,6 +102,11 @@ class Scene:
     async def _told(self) -> AsyncIterator[LeaderRecord | None]:
         while True:
             yield await self._leaders.get()
+
+    async def _read(self) -> RegistryBody | None:
+        if isinstance(self.registry, OSError):
+            raise self.registry
+        return self.registry
 
     async def leader(self, term: Term, address: str = "") -> None:
         """Let this one lead; term 0: nobody."""
@@ -357,5 +375,48 @@ def test_checkpoints_are_told_to_each_new_leader_until_one_has_answered() -> Non
         await scene.end()
 
         assert "CheckpointsTaken" not in await rest(third)
+
+    run_virtual(main())
+
+
+def shut_down_by(mark: str) -> RegistryBody:
+    return RegistryBody(cluster_id="flights", incarnation="one", shutdown=mark)
+
+
+@pytest.mark.parametrize("lost", ["link", "leader"])
+def test_it_ends_where_a_request_has_shut_the_cluster_down(lost: str) -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.registry = shut_down_by("before it was started again")
+        await scene.leader(1)
+        link = await scene.welcome(1)
+        scene.registry = OSError("the register does not answer just now")
+        if lost == "link":
+            link.close()
+        else:
+            await scene.leader(0)
+        await asyncio.sleep(MOMENT_S)
+        before = scene.task.done()
+        scene.registry = shut_down_by("now")
+        async with asyncio.timeout(2 * LOOK_AGAIN_S):
+            await scene.task
+
+        assert not before
+
+    run_virtual(main())
+
+
+def test_it_stays_in_a_cluster_that_was_shut_down_before_its_start() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.registry = shut_down_by("before")
+        await scene.leader(1)
+        (await scene.welcome(1)).close()
+        await scene.leader(0)
+        await scene.leader(2)
+        stays = not scene.task.done()
+        await scene.end()
+
+        assert stays
 
     run_virtual(main())

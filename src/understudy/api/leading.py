@@ -90,6 +90,7 @@ class RestSettings:
     """The options of the routes."""
 
     backend: str
+    is_standalone: bool
     history: int
     """Most failures of a job that are shown."""
     reports_metrics: bool
@@ -108,6 +109,7 @@ class RestSettings:
         """Return the settings of a configuration."""
         return cls(
             configuration.get(options.HA_TYPE),
+            configuration.is_standalone,
             configuration.get(options.EXCEPTION_HISTORY),
             options.PROMETHEUS in configuration.get(options.REPORTERS),
             Hosts.of(
@@ -288,11 +290,11 @@ class Leading:
     async def unreadable(self) -> list[Json]:
         """Return the applications of which only the link can be read."""
         dispatcher, registry = self.term.dispatcher, await self.registry()
-        if registry is None:
+        linked = dispatcher.applications
+        known = {name for name, one in linked.items() if one.application or one.cleanup}
+        if registry is None or registry.applications.keys() <= known:
             return []
         facts, _ = await self.facts()
-        if len(facts) >= len(registry.applications):
-            return []
         return directory.unreadable(registry, facts, await dispatcher.problems())
 
     async def application(self, wanted: str) -> ApplicationFacts | Tombstone:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +62,27 @@ def read(path: Path, offset: int, *, ended: bool) -> Piece:
     return Piece(data, start + len(data), size)
 
 
+def files(path: Path) -> tuple[Path, Path]:
+    """Return the paths of a log file and of the full one that is set aside for it."""
+    return path, path.with_name(f"{path.name}.1")
+
+
+def named(paths: Iterable[Path], name: str) -> Path:
+    """Return the one of these logs, or of those set aside for them, with this name.
+
+    The name is only compared, never joined to a path. Raises `NotFoundError`.
+    """
+    for path in paths:
+        for one in files(path):
+            if one.name == name:
+                return one
+    raise NotFoundError(f"there is no log {name[:100]!r}")
+
+
 def listed(path: Path) -> list[Json]:
     """Return a log file and the full one that was set aside for it, as far as they are there."""
     found = []
-    for one in (path, path.with_suffix(".log.1")):
+    for one in files(path):
         with contextlib.suppress(OSError):
             status = one.stat()
             mtime = milliseconds(status.st_mtime)

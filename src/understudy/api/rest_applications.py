@@ -142,11 +142,8 @@ class ApplicationRoutes:
     async def _named_log(self, request: Request) -> Response:
         offset = answers.whole_number(request, "offset", 0)
         found = await self._leading.application(_id(request))
-        path, name = log_of(self._leading, found), str(request.path_params["name"])
-        known = {path.name: path, f"{path.name}.1": path.with_name(f"{path.name}.1")}
-        if name not in known:
-            raise NotFoundError(f"the application has no log {name[:100]!r}")
-        piece = await asyncio.to_thread(logs.read, known[name], offset, ended=True)
+        path = logs.named([log_of(self._leading, found)], str(request.path_params["name"]))
+        piece = await asyncio.to_thread(logs.read, path, offset, ended=True)
         return answers.as_text(piece.data, piece.headers)
 
     async def _log(self, request: Request) -> Response:

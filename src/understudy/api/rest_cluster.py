@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from understudy.api import answers, bodies, directory, logs, views
 from understudy.api.answers import Operation, Routes
 from understudy.api.leading import Leading
 from understudy.api.rest_applications import OFFSET, log_of, read_log
+from understudy.config import options
 from understudy.errors import NotFoundError
+from understudy.ha.shutdown import Shutdown
 from understudy.model import Tombstone
 from understudy.version import VERSION
 
@@ -19,6 +23,21 @@ HA_STATUS = "/ha/status"
 
 REFRESH_MS = 3_000
 """How often Flink's pages ask again; Flink's default."""
+
+
+class Last(Response):
+    """An answer after which this JobManager ends."""
+
+    def __init__(self, answer: Response, shutdown: Shutdown) -> None:
+        super().__init__(answer.body, answer.status_code, answer.headers)
+        self._shutdown = shutdown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer; end, also if the client has left."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._shutdown.asked.set()
 
 
 class ClusterRoutes:
@@ -47,6 +66,18 @@ class ClusterRoutes:
                 "The log files that hold the lines of a TaskManager.",
                 bodies.LogList,
             ),
+            *(
+                Operation(
+                    *("GET", f"{base}/logs/{{name}}", handler),
+                    "A piece of one of these log files.",
+                    answers.TEXT,
+                    query=(OFFSET,),
+                )
+                for base, handler in (
+                    ("/jobmanager", self._named_log),
+                    ("/taskmanagers/{taskmanager_id}", self._taskmanager_log),
+                )
+            ),
             Operation(
                 *("GET", "/taskmanagers", self._taskmanagers),
                 "All TaskManagers, with their slots and drivers.",
@@ -62,6 +93,11 @@ class ClusterRoutes:
                 "A piece of the log of the cluster's processes.",
                 answers.TEXT,
                 query=(OFFSET,),
+            ),
+            Operation(
+                *("DELETE", "/cluster", self._shut_down),
+                "Shut the cluster down: all its processes end, and all data is kept.",
+                status=202,
             ),
             Operation(
                 *("GET", HA_STATUS, self._ha_status),
@@ -106,16 +142,33 @@ class ClusterRoutes:
         return self._leading.json({"logs": await self._all_logs()})
 
     async def _taskmanager_logs(self, request: Request) -> Response:
+        self._check_taskmanager(request)
+        return self._leading.json({"logs": await self._all_logs()})
+
+    async def _taskmanager_log(self, request: Request) -> Response:
+        self._check_taskmanager(request)
+        return await self._named_log(request)
+
+    async def _named_log(self, request: Request) -> Response:
+        offset = answers.whole_number(request, "offset", 0)
+        path = logs.named(await self._log_paths(), str(request.path_params["name"]))
+        piece = await asyncio.to_thread(logs.read, path, offset, ended=True)
+        return answers.as_text(piece.data, piece.headers)
+
+    def _check_taskmanager(self, request: Request) -> None:
+        """Raise `NotFoundError` for a TaskManager that is not there."""
         wanted = str(request.path_params["taskmanager_id"])
         known = self._leading.term.resources.taskmanagers.values()
         if not any(wanted in {one.registration.name, one.incarnation} for one in known):
             raise NotFoundError(f"there is no TaskManager {wanted[:100]!r} here")
-        return self._leading.json({"logs": await self._all_logs()})
 
-    async def _all_logs(self) -> list[views.Json]:
+    async def _log_paths(self) -> list[Path]:
         facts, tombstones = await self._leading.facts()
         known: list[views.ApplicationFacts | Tombstone] = [*facts, *tombstones.values()]
-        paths = [log_of(self._leading, one) for one in known]
+        return [log_of(self._leading, one) for one in known]
+
+    async def _all_logs(self) -> list[views.Json]:
+        paths = await self._log_paths()
 
         def listed() -> list[views.Json]:
             return [log for path in paths for log in logs.listed(path)]
@@ -140,6 +193,16 @@ class ClusterRoutes:
             raise NotFoundError("nothing is kept: no application was executed here")
         piece = logs.of_cluster(await read_log(self._leading, known[-1], offset))
         return answers.as_text(piece.data, piece.headers)
+
+    async def _shut_down(self, request: Request) -> Response:
+        if self._leading.settings.is_standalone:
+            return answers.error(
+                409,
+                f"With {options.HA_TYPE.key} NONE, standbys and TaskManagers cannot learn of a "
+                "shutdown: stop the processes, as `understudy cluster stop` does.",
+            )
+        await self._leading.term.dispatcher.shut_down()
+        return Last(self._leading.json({}, 202), self._leading.manager.shutdown)
 
     async def _taskmanagers(self, request: Request) -> Response:
         return self._leading.json({"taskmanagers": self._taskmanager_views()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -29,6 +30,9 @@ from understudy.jobmanager import one_job
 from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.submission import Submission
 from understudy.model import ApplicationId, RunId, UploadedArtifact
+
+IDEMPOTENCY_KEY = "idempotency-key"
+"""Header of a request that submits: its repetition, with the same key, is the same application."""
 
 ARTIFACTS_MAX = 100
 """Most artifacts that a request may name."""
@@ -145,7 +149,7 @@ class RunRoutes:
         """Answer without a job; an application that cannot be asked for again is cancelled."""
         why = f"Application {linked.application_id} has no job after {JOB_S:g} s"
         body = await _body(request)
-        if body.applicationId or body.runId:
+        if body.applicationId or body.runId or request.headers.get(IDEMPOTENCY_KEY):
             return answers.unavailable(f"{why}. Please ask again, with the same id.")
         cancelled = False
         with contextlib.suppress(TimeoutError):
@@ -245,9 +249,11 @@ def minted(request: Request) -> str:
     """Return the id of what a request submits, where the client chooses none.
 
     A JobManager that passes the request on sends the id with it (`own_headers.ID`): the next one
-    may find that the first has stored the application.
+    may find that the first has stored the application. Equal idempotency keys give equal ids.
     """
     known = request.headers.get(own_headers.ID, "")
+    if not is_hex32(known) and (key := request.headers.get(IDEMPOTENCY_KEY)):
+        known = hashlib.sha256(f"{IDEMPOTENCY_KEY}: {key}".encode()).hexdigest()[:32]
     if not is_hex32(known):
         known = getattr(request.state, "minted", "") or uuid.uuid4().hex
     request.state.minted = known

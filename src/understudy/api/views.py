@@ -322,16 +322,19 @@ def attention(problems: Mapping[str, str]) -> list[Json]:
 def taskmanager(
     name: str, incarnation: str, pid: int, guardian_pid: int, slots: int, drivers: list[Json]
 ) -> Json:
-    """Return a TaskManager with its slots and spare drivers."""
+    """Return a TaskManager with its slots and spare drivers.
+
+    A slot is free unless a job has it, also before a driver is warm in it (as in Flink).
+    """
     seated = {driver["slot"]: driver for driver in drivers if driver["slot"] is not None}
     empty = {
-        "state": "starting",
+        "state": "empty",
         "driver_pid": None,
         "jvm_pid": None,
         "job_id": None,
         "attempt": None,
     }
-    free = sum(driver["state"] == "warm" for driver in seated.values())
+    free = slots - sum(driver["job_id"] is not None for driver in seated.values())
     return {
         "id": name,
         "incarnation": incarnation,

@@ -3,7 +3,8 @@
 ``step(state, event, …) -> (state, commands)``: `Event` is what happens to the job, `Command` what
 the JobMaster has to do. The main rules:
 
-- an intent is stored before an attempt is deployed, so that a later leader knows where to look;
+- an intent is stored before an attempt is deployed, so that a later leader knows where to look; the
+  first one together with the job, if a slot is free;
 - a new attempt starts only when the last one is known dead *and* has left no staged outcome;
 - an outcome proves that the function has ended, not that the attempt is dead: processes that the
   function started may still write. Only FINISHED needs no proof, as nothing of the job follows;
@@ -312,9 +313,13 @@ class JobState(Struct, frozen=True):
 Step = tuple[JobState, list[Command]]
 
 
-def submitted(job_id: JobId) -> JobState:
-    """Return the initial state of a newly submitted job."""
-    return JobState(job_id, reached=True)
+def submitted(job_id: JobId, placement: Placement | None = None) -> JobState:
+    """Return the initial state of a newly submitted job.
+
+    ``placement``: the slot of its first attempt, whose intent is stored together with the job.
+    """
+    state = JobState(job_id, reached=True)
+    return _place(state, placement)[0] if placement else state
 
 
 def recovered(entry: JobEntry) -> JobState:
@@ -485,7 +490,9 @@ def _ended(state: JobState, ended: Ended, strategy: Strategy, chance: float) -> 
         return _record(state, JobStatus.CANCELED, None, state.why_cancelled)
     if state.ends_as:
         return _save(state)
-    if state.displaced:
+    # Nobody has cancelled the job: the leader before was about to displace it.
+    given_way = state.recovered and ended.status is JobStatus.CANCELED
+    if state.displaced or given_way:
         return replace(state, phase=Phase.SUSPENDED), [ReturnSlot(), RecordDisplaced()]
     if not ended.retryable:
         return _record(state, ended.status, ended.source, "")

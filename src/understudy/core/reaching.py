@@ -49,10 +49,15 @@ def main_started(state: ReachingState, running: frozenset[JobId]) -> ReachingSta
     return replace(state, unreached=running, held=(), slotless=frozenset(), deadline=None)
 
 
+def holds_back_new(state: ReachingState) -> bool:
+    """Return whether a job that the last execution had not submitted must wait."""
+    return bool(state.unreached or state.giving_way)
+
+
 def reached(state: ReachingState, job_id: JobId, *, known: bool, now: float) -> Step:
     """Apply that ``main`` reached a job; ``known`` if the last execution had submitted the job."""
     state = replace(state, unreached=state.unreached - {job_id})
-    if known or not (state.unreached or state.giving_way):
+    if known or not holds_back_new(state):
         settled, commands = _settle(state)
         return settled, [BeginJobs((job_id,)), *commands]
     state = replace(state, held=(*state.held, job_id))

@@ -54,12 +54,15 @@ TOMBSTONES_BYTES_MAX = 700_000
 """About 2,000 tombstones. The registry stays well below the register's limit, so that grants, links
 and the end of the next run can always be written."""
 
+LISTED_BYTES_MAX = 820_000
+"""Links and tombstones together: with more than 500 unfinished applications tombstones give way."""
+
 ENDED_BYTES_MAX = 150_000
 """About 5,000 ended runs without a tombstone. A run's id can be executed again only after so many
 later runs have ended and lost their tombstones."""
 
-APPLICATIONS_MAX = 500
-"""Unfinished applications that a leader takes: their links have 120 kB at most. With more, the
+APPLICATIONS_MAX = 2_000
+"""Unfinished applications that a leader takes: their links have 480 kB at most. With many more, the
 registry might reach the register's limit: nobody could lead then, and no application could end."""
 
 _log = logging.getLogger(__name__)
@@ -144,7 +147,9 @@ class Registry:
         """Link an application's document."""
 
         def change(body: RegistryBody) -> RegistryBody:
-            return replace(body, applications={**body.applications, application: link})
+            body = replace(body, applications={**body.applications, application: link})
+            kept = _with_room(body)
+            return body if len(kept) == len(body.tombstones) else _keep(body, kept)
 
         return await self._document.update(term, change)
 
@@ -159,7 +164,8 @@ class Registry:
             if tombstone is None:
                 return body
             stones = {**body.tombstones, tombstone.run_id: tombstone}
-            return _keep(replace(body, tombstones=stones), _with_room(stones))
+            body = replace(body, tombstones=stones)
+            return _keep(body, _with_room(body))
 
         return await self._document.update(term, change)
 
@@ -182,6 +188,11 @@ class Registry:
             return replace(body, history=tuple(change(body.history)[-HISTORY_MAX:]))
 
         return await self._document.update(term, apply)
+
+    async def shut_down(self, term: Term) -> RegistryBody:
+        """Mark that all processes of the cluster must end, and that all data is kept."""
+        mark = uuid.uuid4().hex
+        return await self._document.update(term, lambda body: replace(body, shutdown=mark))
 
     async def remove(self, term: Term) -> None:
         """Delete the registry; only if the cluster's id will not be used again."""
@@ -274,11 +285,14 @@ def _keep(body: RegistryBody, kept: dict[RunId, Tombstone]) -> RegistryBody:
     return replace(body, tombstones=kept, ended=ended)
 
 
-def _with_room(tombstones: dict[RunId, Tombstone]) -> dict[RunId, Tombstone]:
+def _with_room(body: RegistryBody) -> dict[RunId, Tombstone]:
     """Return the newest tombstones that fit; retention removes the files of the others."""
-    room = TOMBSTONES_BYTES_MAX
+    room = LISTED_BYTES_MAX - len(msgspec.json.encode(body.applications))
+    room = min(room, TOMBSTONES_BYTES_MAX)
+    if len(msgspec.json.encode(body.tombstones)) <= room:
+        return body.tombstones
     kept: dict[RunId, Tombstone] = {}
-    for stone in sorted(tombstones.values(), key=lambda stone: stone.ended_at, reverse=True):
+    for stone in sorted(body.tombstones.values(), key=lambda one: one.ended_at, reverse=True):
         room -= len(msgspec.json.encode({stone.run_id: stone}))
         if room < 0 and kept:
             break

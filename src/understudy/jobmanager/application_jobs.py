@@ -19,12 +19,13 @@ from understudy.core import application as life
 from understudy.core import job, reaching, recovery, takeover
 from understudy.core.failing import Failed
 from understudy.core.job import JobState, Phase
+from understudy.core.slots import Placement
 from understudy.core.takeover import Takeover
 from understudy.errors import DataError, NotFoundError, ResultUnavailable
 from understudy.ha.result_store import read_outcome
 from understudy.jobmanager.checkpoint_news import CheckpointNews
 from understudy.jobmanager.failure_history import report_failure
-from understudy.jobmanager.job_master import JobMaster, JobMasterContext
+from understudy.jobmanager.job_master import JobMaster, JobMasterContext, start_from
 from understudy.model import (
     Failure,
     JobEntry,
@@ -144,6 +145,13 @@ class ApplicationJobs:
         self._spawn(master.checkpoints.run())
         self._spawn(master.savepoints.run())
         return master
+
+    def take_slot(self, entry: JobEntry) -> Placement | None:
+        """Give a new job a slot, if one is free and nothing holds the job back."""
+        begins_with_savepoint = start_from(self._record, entry) is not None
+        if begins_with_savepoint or reaching.holds_back_new(self._reaching):
+            return None
+        return self.context.resources.take(self.context.application_id, entry.job_id)
 
     def reach(self, job_id: JobId, *, known: bool) -> None:
         """``main`` has reached a job; ``known`` if it had been submitted before."""

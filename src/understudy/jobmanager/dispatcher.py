@@ -14,7 +14,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from understudy.ha import coordination, layout, permits
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
 from understudy.ha.registry import APPLICATIONS_MAX
+from understudy.ha.shutdown import Shutdown
 from understudy.jobmanager import attention
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems
@@ -97,6 +98,8 @@ class Binding:
     """The run that was unfinished when this process saw the registry."""
     session: bool = False
     """Without a run of its own: the cluster takes applications for as long as it is there."""
+    shutdown: Shutdown = field(default_factory=Shutdown)
+    """Requests to shut the cluster down, as this process has seen them."""
 
 
 class Dispatcher:
@@ -176,6 +179,8 @@ class Dispatcher:
         except DataError as error:
             self.attention["registry"] = f"{error}: {attention.REGISTRY_WAY_OUT}"
             return await self._wait_for_the_registry(publish)
+        if self._binding.shutdown.look(registry):
+            raise LeadershipLost("a request has shut the cluster down")
         leftovers = await Leftovers.listed(services)
         self.registry = registry = await self._note_grant(registry)
         recovered = await services.applications.recover(term, registry)
@@ -443,6 +448,14 @@ class Dispatcher:
         kept = decision.tombstone if isinstance(decision, AnswerRun) else None
         ttl_s, now = self._settings.tombstone_ttl_s, around.clock.wall()
         await forget_expired(around.services, self._leadership.term, registry, ttl_s, now, kept)
+
+    async def shut_down(self) -> None:
+        """Mark durably that all processes of the cluster must end, and that all data is kept.
+
+        The mark does not end this JobManager: the caller sets `Shutdown.asked` once the request is
+        answered. Raises `LeadershipLost`.
+        """
+        await self._around.services.registry.shut_down(self._leadership.term)
 
     # --- submitting -------------------------------------------------------------------------------
 

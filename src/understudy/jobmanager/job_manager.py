@@ -30,6 +30,7 @@ from understudy.ha.metered import Durations
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
+from understudy.ha.shutdown import Shutdown
 from understudy.jobmanager import attention
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager
@@ -182,8 +183,11 @@ class JobManager:
             self._hold,
         )
 
-    async def run(self) -> RunEnd:
-        """Contend and lead until the run this process is here for has ended."""
+    async def run(self) -> RunEnd | None:
+        """Contend and lead until the run this process is here for has ended.
+
+        None: a request has shut the cluster down, and all data is kept.
+        """
         await self._look_at_registry(first=True)
         async with self._network.listen(self.me.holder, self._serve):
             background = [
@@ -193,13 +197,33 @@ class JobManager:
                 ),
             ]
             try:
-                await self._until_ended()
+                await self._until_ended_or_shut_down()
             finally:
                 for task in background:
                     task.cancel()
                 await asyncio.gather(*background, return_exceptions=True)
-        assert self.ended is not None
         return self.ended
+
+    @property
+    def shutdown(self) -> Shutdown:
+        """Return what this process knows of requests to shut the cluster down."""
+        return self._binding.shutdown
+
+    async def _until_ended_or_shut_down(self) -> None:
+        """Contend and lead; a shutdown closes a term as a signal does, and releases it."""
+        contending = asyncio.ensure_future(self._until_ended())
+        asked = asyncio.ensure_future(self.shutdown.asked.wait())
+        try:
+            await asyncio.wait({contending, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not contending.done():
+                _log.warning("a request has shut the cluster down: this JobManager ends")
+                self.around.reporter.event("cluster-shut-down", id=self.me.name)
+        finally:
+            asked.cancel()
+            contending.cancel()
+            await asyncio.wait({contending})
+        if not contending.cancelled():
+            contending.result()
 
     async def _until_ended(self) -> None:
         """Contend and lead; without an application of its own, only while there is a run."""
@@ -351,6 +375,7 @@ class JobManager:
         """
         with contextlib.suppress(OSError, TimeoutError, DataError):
             registry = await self.around.services.registry.read()
+            self._binding.shutdown.look(registry)
             if registry is None:
                 return
             if first:

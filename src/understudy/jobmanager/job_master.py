@@ -173,7 +173,7 @@ class JobMaster:
                 context.application_id,
                 context.run_id,
                 context.cluster,
-                _start_from(context.record, entry),
+                start_from(context.record, entry),
             ),
             Directories(
                 context.storage.url,
@@ -253,6 +253,8 @@ class JobMaster:
         try:
             if self.entry.intent is None:
                 await self._begin_with_savepoint()
+            elif self.state.phase is Phase.PLACING:
+                self.enqueue(job.IntentStored())  # Together with the job.
             while self.state.phase is not Phase.DONE:
                 await self._take(await self._inbox.get())
         finally:
@@ -361,16 +363,7 @@ class JobMaster:
         before = self.entry.intent
         # An attempt that never ran proves nothing about its assigned driver.
         self._lost_driver = before.driver if before and self.began is not None else ""
-        intent = Intent(
-            attempt=attempt,
-            taskmanager=place.taskmanager,
-            driver=place.driver,
-            term=context.term,
-            staged=layout.staged_path(context.cluster, context.directory, self.job_id, attempt),
-            placed_at=context.clock.wall(),
-            deployment=context.deployment,
-            checkpoints=_chosen_directory(context, self.job_id),
-        )
+        intent = intent_of(context, self.entry, attempt, place)
 
         def change(entry: JobEntry) -> JobEntry:
             return replace(
@@ -605,21 +598,31 @@ def _is_wanted(state: JobState) -> bool:
     return not checking or state.cancelled or state.displaced or state.ends_as is not None
 
 
-def _start_from(record: ApplicationRecord, entry: JobEntry) -> StartFrom | None:
+def intent_of(context: JobMasterContext, entry: JobEntry, attempt: int, place: Placement) -> Intent:
+    """Return what an attempt will do, and where."""
+    return Intent(
+        attempt=attempt,
+        taskmanager=place.taskmanager,
+        driver=place.driver,
+        term=context.term,
+        staged=layout.staged_path(context.cluster, context.directory, entry.job_id, attempt),
+        placed_at=context.clock.wall(),
+        deployment=context.deployment,
+        checkpoints=chosen_directory(context.checkpoints.directory, entry),
+    )
+
+
+def start_from(record: ApplicationRecord, entry: JobEntry) -> StartFrom | None:
     """Return the savepoint that a job begins with: only the first job of a name has one."""
     if entry.occurrence:
         return None
     return next((one for one in record.savepoints if one.job_name == entry.name), None)
 
 
-def _chosen_directory(context: JobMasterContext, job_id: JobId) -> str:
-    return chosen_directory(context.checkpoints.directory, context.plans.entries[job_id])
-
-
 def _checkpoint_directory(context: JobMasterContext, job_id: JobId) -> str:
-    name = lineage(context.plans.entries[job_id])
-    usual = layout.checkpoints_path(context.cluster, context.directory, name)
-    return _chosen_directory(context, job_id) or usual
+    entry = context.plans.entries[job_id]
+    usual = layout.checkpoints_path(context.cluster, context.directory, lineage(entry))
+    return chosen_directory(context.checkpoints.directory, entry) or usual
 
 
 def _displaced(entry: JobEntry) -> JobEntry:

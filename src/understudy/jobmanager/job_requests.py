@@ -25,6 +25,7 @@ from understudy.errors import (
 )
 from understudy.ha.result_store import ResultStore, outcomes
 from understudy.jobmanager.application_jobs import ApplicationJobs
+from understudy.jobmanager.job_master import intent_of
 from understudy.model import Failure, JobEntry, JobId, JobStatus, Outcome, Pointer
 from understudy.process.persist import persist
 from understudy.rpc.messages import Submit
@@ -69,19 +70,28 @@ class JobRequests:
     async def _add(self, request: Submit, plan: Pointer) -> JobEntry:
         self._refuse_second(request)
         self._refuse_one_too_many(request)
-        plans, term = self._context.plans, self._context.term
+        context = self._context
         entry = JobEntry(
             job_id=request.job_id,
             name=request.name,
             occurrence=request.occurrence,
             plan=plan,
-            submitted_at=self._context.clock.wall(),
-            deployment=self._context.deployment,
+            submitted_at=context.clock.wall(),
+            deployment=context.deployment,
             limits=request.limits,
             arguments=request.arguments,
         )
-        await _write("store a job", lambda: plans.add(term, entry))
-        self._jobs.employ(job.submitted(entry.job_id), entry)
+        if placement := self._jobs.take_slot(entry):
+            # One write for the job and its first intent.
+            intent = intent_of(context, entry, 1, placement)
+            entry = replace(entry, attempt=1, intent=intent)
+        try:
+            await _write("store a job", lambda: context.plans.add(context.term, entry))
+        except BaseException:
+            if placement:
+                context.resources.release(entry.job_id)
+            raise
+        self._jobs.employ(job.submitted(entry.job_id, placement), entry)
         return entry
 
     def _refuse_one_too_many(self, request: Submit) -> None:

@@ -76,7 +76,9 @@ class JobSlots:
         for job_id in verdict.lost:
             attempt = self._jobs.entries[job_id].attempt
             lost = job.Lost(attempt, "its TaskManager does not have it", 0.0)
-            self._jobs.masters[job_id].enqueue(lost)
+            # Without a JobMaster, the job is being stored and its attempt is not sent yet.
+            if found := self._jobs.masters.get(job_id):
+                found.enqueue(lost)
         for item in verdict.foreign:  # Of an attempt that another one has followed.
             stop = messages.StopAttempt(job_id=item.job_id, attempt=item.attempt)
             self._context.resources.send(taskmanager, stop)

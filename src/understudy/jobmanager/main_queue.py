@@ -30,6 +30,8 @@ class MainQueue:
         self._starting = 0
         self._numbers = itertools.count()
         self._waiting: list[tuple[Rank, int, asyncio.Future[None]]] = []
+        self._places: dict[int, int] | None = None
+        """Known once somebody asks, until the queue changes: all that wait may be shown at once."""
 
     def turn(self, rank: Rank) -> Turn:
         """Return a turn; as a block, it is waited for, and given back at the end."""
@@ -37,14 +39,16 @@ class MainQueue:
 
     def why_waiting(self, number: int) -> str:
         """Return why the turn with this number waits, and its place among those that wait."""
-        waiting = sorted(one[:2] for one in self._waiting if not one[-1].done())
-        places = [place for place, one in enumerate(waiting, start=1) if one[1] == number]
-        if not places:
+        if self._places is None:
+            waiting = sorted(one[:2] for one in self._waiting if not one[-1].done())
+            self._places = {turn: place for place, (_, turn) in enumerate(waiting, start=1)}
+        place = self._places.get(number)
+        if place is None:
             return ""
         lacks = f"{self._living} of {self._limit} processes of main live ({MAINS_MAX.key})"
         if self._living < self._limit:
             lacks = "others start first"
-        return f"waits to execute main: {lacks} (place {places[0]} of {len(waiting)})"
+        return f"waits to execute main: {lacks} (place {place} of {len(self._places)})"
 
     def number(self) -> int:
         """Return a number for a turn that begins to wait."""
@@ -54,6 +58,7 @@ class MainQueue:
         """Wait until one more process may start, and count it."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (rank, number, granted))
+        self._places = None
         self._grant()
         try:
             await granted
@@ -62,11 +67,13 @@ class MainQueue:
                 self.started()
                 self.leave()
             granted.cancel()
+            self._places = None
             raise
 
     def _grant(self) -> None:
         while self._waiting and self._living < self._limit and self._starting < STARTING_MAX:
             *_, granted = heapq.heappop(self._waiting)
+            self._places = None
             if not granted.done():
                 self._living += 1
                 self._starting += 1

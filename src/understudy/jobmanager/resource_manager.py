@@ -190,6 +190,17 @@ class ResourceManager:
         self._enter(*slots.request(self._ledger, job_id, tenant.purpose, tenant.priority))
         return job_id in self._ledger.given
 
+    def take(self, application: ApplicationId, job_id: JobId) -> Placement | None:
+        """Give a job a slot that is free now; None, and no request, if the job had to wait."""
+        tenant = self._tenants.get(application)
+        if tenant is None:
+            return None
+        ledger, offers = slots.request(self._ledger, job_id, tenant.purpose, tenant.priority)
+        if [offer.job_id for offer in offers] != [job_id]:
+            return None
+        self._enter(ledger, [])
+        return offers[0].placement
+
     def release(self, job_id: JobId) -> None:
         """Withdraw a job's request, or free its slot."""
         self._enter(*slots.withdraw(self._ledger, job_id))

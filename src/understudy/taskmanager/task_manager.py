@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import NoReturn
 
 from understudy.clock import Clock
 from understudy.core import liveness
 from understudy.core.drivers import DriverState
-from understudy.errors import UnreachableError
+from understudy.errors import DataError, UnreachableError
+from understudy.ha.shutdown import Shutdown
 from understudy.ha.storage import BlockingStorage
-from understudy.model import Incarnation, JobId, LeaderRecord, Term
+from understudy.model import Incarnation, JobId, LeaderRecord, RegistryBody, Term
 from understudy.process.closing import Closing
 from understudy.process.environments import ONE_INTERPRETER, Interpreters
 from understudy.process.processes import Processes
@@ -34,6 +34,9 @@ from understudy.taskmanager.outbox import Outbox
 
 RECONNECT_S = 0.5
 """Pause before another connection to the same leader."""
+
+LOOK_AGAIN_S = 5.0
+"""Pause before another look at a registry that cannot be read."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +83,10 @@ class TaskManagerFacts:
     counts: DriverCounts
 
 
+async def _no_registry() -> None:
+    """Return no registry: the cluster has none that a TaskManager can read."""
+
+
 @dataclass(frozen=True)
 class TaskManagerContext:
     """The dependencies of a TaskManager."""
@@ -94,10 +101,12 @@ class TaskManagerContext:
     """Yields each change of the leader."""
     interpreters: Interpreters = ONE_INTERPRETER
     """Where the Python of applications comes from."""
+    registry: Callable[[], Awaitable[RegistryBody | None]] = _no_registry
+    """Reads the registry of the cluster, where a request to shut it down is marked."""
 
 
 class TaskManager:
-    """One TaskManager process; `run` lives until it is cancelled."""
+    """One TaskManager process; `run` lives until it is cancelled, or the cluster is shut down."""
 
     def __init__(
         self, me: Identity, settings: TaskManagerSettings, context: TaskManagerContext
@@ -108,6 +117,10 @@ class TaskManager:
         self._clock = context.clock
         self._guardian = context.guardian
         self._leaders = context.leaders
+        self._registry = context.registry
+        self._reporter = context.reporter
+        self._shutdown = Shutdown()
+        self._leader_changed = asyncio.Event()
         self.leader: LeaderRecord | None = None
         """Who serves, as last retrieved."""
         self._outbox = Outbox()
@@ -141,14 +154,25 @@ class TaskManager:
             counts=self._pool.counts,
         )
 
-    async def run(self) -> NoReturn:
-        """Serve the current leader, for ever; on cancellation, end all drivers and return."""
+    async def run(self) -> None:
+        """Serve the current leader until a request shuts the cluster down; then end all drivers.
+
+        On cancellation, end all drivers too.
+        """
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pool.run())
-                group.create_task(self._follow_leaders())
-                group.create_task(self._give_up_orphans())
-                group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s))
+                works = [
+                    group.create_task(self._pool.run()),
+                    group.create_task(self._follow_leaders()),
+                    group.create_task(self._look_for_shutdown()),
+                    group.create_task(self._give_up_orphans()),
+                    group.create_task(self._guardian.beat(self._clock, self._settings.orphan_s)),
+                ]
+                await self._shutdown.asked.wait()
+                _log.warning("a request has shut the cluster down: this TaskManager ends")
+                self._reporter.event("cluster-shut-down", id=self._me.name)
+                for work in works:
+                    work.cancel()
         finally:
             self.held_attempts = bool(self._outbox.ended) or any(
                 one.deploy for one in self._pool.drivers()
@@ -160,7 +184,6 @@ class TaskManager:
                     await self._pool.emptied()
                 with closing.step("its Python environments"):
                     await self._grounds.close()
-        raise AssertionError("unreachable: the tasks run for ever")
 
     # --- the leader -------------------------------------------------------------------------------
 
@@ -170,6 +193,7 @@ class TaskManager:
         try:
             async for leader in self._leaders():
                 self.leader = leader
+                self._leader_changed.set()
                 # A leader without a record may still lead, if only the register is unreachable: a
                 # live link is kept until another leader appears. Terms fence its messages.
                 if serving and not serving.done() and (leader is None or _is_same(leader, served)):
@@ -200,7 +224,20 @@ class TaskManager:
                 _log.info("the leader of term %d does not answer: %s", leader.term, error)
             else:
                 await self._converse(link, leader)
+                self._leader_changed.set()
             await asyncio.sleep(RECONNECT_S)
+
+    async def _look_for_shutdown(self) -> None:
+        """Look for a shutdown at the start, and whenever the leader changes or is lost."""
+        while True:
+            self._leader_changed.clear()
+            try:
+                self._shutdown.look(await self._registry())
+            except (OSError, TimeoutError, DataError) as error:
+                _log.info("the registry cannot be read: %s", str(error) or "timeout")
+                await asyncio.sleep(LOOK_AGAIN_S)
+            else:
+                await self._leader_changed.wait()
 
     async def _converse(self, link: Link[LinkMessage], leader: LeaderRecord) -> None:
         beating: asyncio.Task[None] | None = None

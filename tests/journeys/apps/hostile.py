@@ -5,11 +5,11 @@ import signal
 import sys
 import time
 
-HOW = sys.argv[1]
+HOW, COUNT = sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else 0
 LINE = "<script>alert(1)</script>\x1b[2J" + 100 * "x"
 
 if HOW == "prints":
-    for _ in range(1_000_000):
+    for _ in range(COUNT):
         print(LINE)
 elif HOW == "grows":
     held = []
@@ -28,9 +28,14 @@ elif HOW == "forks":
         os.fork()
 elif HOW == "exits":
     sys.exit(3)
+elif HOW == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+elif HOW == "endless":
+    while True:
+        time.sleep(0.01)
 elif HOW == "submits":
     import understudy
 
     env = understudy.get_environment()
-    for number in range(100):
+    for number in range(COUNT):
         env.execute_async(lambda ctx: ctx.attempt, name=f"{number}")

@@ -216,6 +216,9 @@ class LocalCluster:
             self._rests[member.role, id(member)] = event["rest"]
         if kind in {"jobmanager-ready", "taskmanager-started"}:
             member.ready = True
+        if kind == "cluster-shut-down" and not self._ending.asked.is_set():
+            self.log("a request has shut the cluster down")
+            self._on_signal(signal.SIGTERM)  # Ends as that does: the data is kept.
         self._held.append(event)
         if not self._told_start:
             addresses_known = len(self._rests) >= self._plan.jobmanagers

@@ -21,7 +21,7 @@ from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_t
 from understudy.cli.launch.standalone import bind_rest, standing_alone
 from understudy.cli.launch.story import reason_of
 from understudy.cli.launch.submitting import submission_of
-from understudy.cli.launch.worker import Parts, environments_of, main, running
+from understudy.cli.launch.worker import SHUT_DOWN, Parts, environments_of, main, running
 from understudy.cli.launch.workers import provider_of
 from understudy.config import options
 from understudy.core.lease import Timing
@@ -40,7 +40,7 @@ from understudy.rpc.messages import LinkMessage
 
 
 async def run(parts: Parts) -> int:
-    """Run a JobManager until the run has ended; return the exit code."""
+    """Run a JobManager until its run ends or the cluster is shut down; return the exit code."""
     async with standing_alone(parts.configuration, parts.services):
         return await _run_jobmanager(parts)
 
@@ -92,12 +92,13 @@ async def _run_jobmanager(parts: Parts) -> int:
                 ended = await manager.run()
             finally:
                 await environments.close()
-            await _report_end(parts, ended)
+            if ended:
+                await _report_end(parts, ended)
     except asyncio.CancelledError:
         parts.guardian.released()
         raise
     parts.guardian.released()
-    return EXIT_CODES[ended.status]
+    return EXIT_CODES[ended.status] if ended else SHUT_DOWN
 
 
 def _leader_record(parts: Parts, rest_url: str, rpc_address: str) -> LeaderRecord:

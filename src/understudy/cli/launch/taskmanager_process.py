@@ -16,7 +16,7 @@ from pathlib import Path
 from understudy.api.endpoint import served_once_asked
 from understudy.api.metrics_endpoint import Endpoint, bind
 from understudy.cli.launch.securing import network_of
-from understudy.cli.launch.worker import Parts, environments_of, main, running
+from understudy.cli.launch.worker import SHUT_DOWN, Parts, environments_of, main, running
 from understudy.config import Configuration, options
 from understudy.config.configuration import cache_home
 from understudy.core.lease import Timing
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 async def run(parts: Parts) -> int:
-    """Run a TaskManager until it is asked to close."""
+    """Run a TaskManager until it is asked to close, or the cluster is shut down."""
     spec, configuration = parts.spec, parts.configuration
     lease_s = Timing.of(configuration).lease_s
     host = configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()
@@ -83,6 +83,7 @@ async def run(parts: Parts) -> int:
             parts.reporter,
             leaders,
             environments,
+            parts.services.registry.read,
         ),
     )
     parts.reporter.event(
@@ -99,6 +100,7 @@ async def run(parts: Parts) -> int:
         finally:
             if not manager.held_attempts:
                 parts.guardian.released()
+    return SHUT_DOWN
 
 
 def _pool(configuration: Configuration, storage: str, scratch: Path, name: str) -> PoolSettings:

@@ -48,6 +48,9 @@ from understudy.process.worker import GuardianLink
 CLOSED = 143
 """Exit code of a worker that was asked to close (128 + SIGTERM)."""
 
+SHUT_DOWN = 0
+"""Exit code of a worker whose cluster a request has shut down: nothing starts the worker again."""
+
 THREADS_MAX = 32
 """Threads that may wait for storage at a time: savepoint copies, a store that hangs."""
 

@@ -83,7 +83,7 @@ TOMBSTONE_TTL = Option(
     "7 d",
     "How long a tombstone (run id, status, and a file with each job's result) remains in a "
     "cluster with a configured id, and the summary of a run without one on the host that ran it "
-    "(the last 50). Above 700 kB of tombstones, some 2,000, the oldest are removed "
-    "earlier. The final status of some 5,000 earlier runs is kept: none of them is executed "
-    "again, whatever a clock says.",
+    "(the last 50). Above 700 kB of tombstones, some 2,000 (fewer beside more than 500 unfinished "
+    "applications), the oldest are removed earlier. The final status of some 5,000 earlier runs is "
+    "kept: none of them is executed again, whatever a clock says.",
 )
