@@ -263,7 +263,7 @@ class JobManager:
             self.around.locks,
             self.around.clock,
             self._changed.set,
-            self._workers(leadership.term),
+            _workers(self.around, leadership.term),
         )
         dispatcher = Dispatcher(self.around, self._binding, leadership, resources)
         self.term = LeadingTerm(leadership, resources, dispatcher)
@@ -294,14 +294,6 @@ class JobManager:
                 resources.close()
             self.term = None
             self.standbys.clear()
-
-    def _workers(self, term: Term) -> Workers | None:
-        """Return who has TaskManagers provided in a term; None if people start them."""
-        provider = self.around.workers
-        if provider is None:
-            return None
-        limits = PoolLimits.of(self.around.configuration)
-        return Workers(provider, limits, term, self.around.clock)
 
     async def _serve(self, link: Link[LinkMessage]) -> None:
         """Serve one connection of a TaskManager or standby, while leading."""
@@ -415,3 +407,10 @@ def _has_run(registry: RegistryBody | None, binding: Binding) -> bool:
         registry, binding.wanted, binding.bound, binding.known_at_start, RunId("to-be-minted")
     )
     return not isinstance(found, SubmitRun)
+
+
+def _workers(around: Surroundings, term: Term) -> Workers | None:
+    """Return who has TaskManagers provided in a term; None if people start them."""
+    if around.workers is None:
+        return None
+    return Workers(around.workers, PoolLimits.of(around.configuration), term, around.clock)
