@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane helm kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane helm kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -182,6 +182,10 @@ bench: $(READY)
 # and Spark's Master on the same ZooKeeper. BENCH=--quick only tries it.
 bench-zookeeper: $(READY)
 	$(BIN)/python -m benchmarks.zookeeper $(BENCH)
+
+# Everything that docs/benchmarks-kubernetes.md tells, on a real API server, in a quarter of an hour.
+bench-kubernetes: plane
+	$(BIN)/python -m benchmarks.kubernetes $(BENCH)
 
 # Many takeovers of one cluster, which must not grow by them; then simulated worlds, and all pairs of
 # crash points (hours; PAIRS=100 tries every hundredth).

@@ -65,17 +65,18 @@ def run(effort: Effort, server: Server, place: Path) -> Chapter:
 
 
 def _ours(effort: Effort, server: Server, place: Path) -> list[Row]:
-    quorum, often = server.connect_string, effort.of(20, 2)
-    by_default = ours.failovers(
-        place / "ours", quorum, {KILL: often, TERM: often}, ours.SESSION_LESS
-    )
+    often, quorum = effort.of(20, 2), server.connect_string
+
+    def failovers(
+        name: str, kinds: dict[signal.Signals | str, int], options: dict[str, str], how: str = ""
+    ) -> dict[signal.Signals | str, list[Failover]]:
+        there = ours.on_zookeeper(place / name, quorum)
+        return ours.failovers(place / name, kinds, {**there, **options}, how)
+
+    by_default = failovers("ours", {KILL: often, TERM: often}, ours.SESSION_LESS)
     quick = {**ours.SESSION_LESS, **TWO_SECONDS}
-    at_two = ours.failovers(
-        place / "ours-2s", quorum, {KILL: often, TERM: often, ours.HOST: often}, quick
-    )
-    on_spark = ours.failovers(
-        place / "ours-spark", quorum, {KILL: effort.of(5, 1)}, ours.ON_SPARK, "spark"
-    )
+    at_two = failovers("ours-2s", {KILL: often, TERM: often, ours.HOST: often}, quick)
+    on_spark = failovers("ours-spark", {KILL: effort.of(5, 1)}, ours.ON_SPARK, "spark")
     return [
         Row("Understudy", "SIGKILL, defaults (20 s)", by_default[KILL]),
         Row("Understudy on Spark", "SIGKILL, defaults (20 s)", on_spark[KILL]),

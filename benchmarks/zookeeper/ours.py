@@ -1,7 +1,7 @@
-"""A cluster of ours as it is on several hosts: single processes that find each other by ZooKeeper.
+"""A cluster of ours as it is on several hosts: single processes that find each other by a backend.
 
 Each has scratch of its own (``io.tmp.dirs``): the liveness lock of one is out of the others' reach,
-as it would be on other hosts. What tells the standby of a death is ZooKeeper alone.
+as it would be on other hosts. What tells the standby of a death is the backend alone.
 """
 
 from __future__ import annotations
@@ -44,19 +44,13 @@ class Leader:
 class Ours:
     """Two JobManagers and a TaskManager that run ``steps.py``."""
 
-    def __init__(self, place: Path, quorum: str, options: dict[str, str], how: str) -> None:
+    def __init__(self, place: Path, options: dict[str, str], how: str) -> None:
         self.place = place
         self._how = [how] if how else []
         self.ports = {0: free_port(), 1: free_port()}
         self.managers: dict[int, Process] = {}
         self.all: list[Process] = []
-        self._options = {
-            "high-availability.type": "zookeeper",
-            "high-availability.zookeeper.quorum": quorum,
-            "high-availability.zookeeper.path.root": f"/ours-{place.name}",
-            "high-availability.cluster-id": "bench",
-            **options,
-        }
+        self._options = {"high-availability.cluster-id": "bench", **options}
         place.mkdir(parents=True)
 
     def start_manager(self, slot: int) -> None:
@@ -118,9 +112,9 @@ class Ours:
 
 
 @contextlib.contextmanager
-def cluster(place: Path, quorum: str, options: dict[str, str], how: str) -> Iterator[Ours]:
+def cluster(place: Path, options: dict[str, str], how: str) -> Iterator[Ours]:
     """Have a cluster, with the job running and a standby ready, as long as the block lasts."""
-    found = Ours(place, quorum, options, how)
+    found = Ours(place, options, how)
     try:
         for slot in (0, 1):
             found.start_manager(slot)
@@ -131,15 +125,23 @@ def cluster(place: Path, quorum: str, options: dict[str, str], how: str) -> Iter
         found.close()
 
 
+def on_zookeeper(place: Path, quorum: str) -> dict[str, str]:
+    """Return the options of a cluster on ZooKeeper; each place has its own part of it."""
+    return {
+        "high-availability.type": "zookeeper",
+        "high-availability.zookeeper.quorum": quorum,
+        "high-availability.zookeeper.path.root": f"/ours-{place.name}",
+    }
+
+
 def failovers(
     place: Path,
-    quorum: str,
     kinds: dict[signal.Signals | str, int],
     options: dict[str, str],
     how: str = "",
 ) -> dict[signal.Signals | str, list[Failover]]:
     """End the leader so often in each way; a new standby is ready before the next time."""
-    with cluster(place, quorum, options, how) as one:
+    with cluster(place, options, how) as one:
         return {
             kind: [_fail_over(one, kind) for _ in range(often)] for kind, often in kinds.items()
         }

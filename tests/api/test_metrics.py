@@ -182,13 +182,21 @@ def test_a_standby_tells_of_itself_and_not_of_the_cluster() -> None:
 def test_terms_and_takeovers_are_counted_as_they_are_told() -> None:
     async def story() -> dict[str, float]:
         one = manager()
-        told = CountingReporter(Silent(), one.counts)
+        told = CountingReporter(Silent(), one.counts, lambda _: None)
         told.event("leader", id="jm-1", rest="", term=1)
         told.event("leader", id="jm-1", rest="", term=3)
         told.event(
-            "takeover", seconds=0.25, adopted=["a", "b"], restarted=["c"], skipped=[], displaced=[]
+            "takeover",
+            seconds=0.25,
+            adopted=["a", "b"],
+            restarted=["c"],
+            skipped=[],
+            displaced=[],
+            term=3,
         )
-        told.event("takeover", seconds=70.0, adopted=["a"], restarted=[], skipped=[], displaced=[])
+        told.event(
+            "takeover", seconds=70.0, adopted=["a"], restarted=[], skipped=[], displaced=[], term=4
+        )
         one.lead(3)
         return of(one)
 

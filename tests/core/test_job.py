@@ -188,6 +188,19 @@ def test_a_loss_is_the_first_again_where_the_attempt_had_brought_the_job_further
     assert expected == actual.restarts.losses
 
 
+@pytest.mark.parametrize("strategy", [Strategy(), Strategy("none", 0), Strategy("fixed-delay", 1)])
+def test_an_attempt_that_is_handed_over_is_followed_at_once_and_does_not_count(
+    strategy: Strategy,
+) -> None:
+    state = replace(running(), restarts=Restarts(losses=7))
+
+    for event in (job.Lost(1, "drained", 5.0, handed_over=True), Looked(None)):
+        state, commands = job.step(state, event, strategy, 0.5)
+
+    assert [ReturnSlot(), Pause(0.0, "drained")] == commands
+    assert Restarts(losses=7) == state.restarts
+
+
 def test_after_a_loss_a_staged_result_is_taken_and_nothing_runs_again() -> None:
     expected = (
         Phase.DONE,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 
 import pytest
 
 from tests.support.virtual_time import run_virtual, virtual_clock
+from understudy.clock import SystemClock
+from understudy.driver import checkpointing
 from understudy.driver.checkpointing import FAILED_PAUSE_S, LinkRecorder, counted
 from understudy.errors import CheckpointError, StorageError
 from understudy.model import Checkpoint, CheckpointKind, JobId
-from understudy.rpc.messages import CheckpointsTaken
+from understudy.rpc.messages import CheckpointsRecorded, CheckpointsTaken
 
 TABLE = Checkpoint(kind=CheckpointKind.TABLE, name="flights", attempt=1)
 
@@ -48,6 +52,34 @@ def test_a_failure_is_told_at_once_and_the_next_ones_with_what_comes() -> None:
         assert ("OSError", "no room 99") == (last.failure.type, last.failure.message)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize(("stops_first", "wait_s"), [(True, 0.2), (False, 60.0)])
+def test_a_checkpoint_does_not_return_to_a_function_that_is_handed_over(
+    monkeypatch: pytest.MonkeyPatch, *, stops_first: bool, wait_s: float
+) -> None:
+    """What came before the order to stop has returned, however late the function wakes."""
+    monkeypatch.setattr(checkpointing, "HANDED_OVER_S", wait_s)
+    stopping = threading.Event()
+    asked = threading.Event()
+    recorder = LinkRecorder(lambda _: asked.set(), JobId("j"), 1, SystemClock(), stopping)
+    took: list[float] = []
+
+    def save() -> None:
+        recorder.record(TABLE)
+        took.append(time.monotonic())
+
+    function = threading.Thread(target=save)
+    function.start()
+    assert asked.wait(30.0)
+    began = time.monotonic()
+    answer = CheckpointsRecorded(job_id=JobId("j"), attempt=1, sequence=1, numbers=(1,))
+    for act in (stopping.set, lambda: recorder.answered(answer))[:: 1 if stops_first else -1]:
+        act()
+    function.join(30.0)
+
+    (at,) = took
+    assert stops_first == (at - began >= wait_s)
 
 
 def test_an_attempt_that_ends_tells_the_rest() -> None:

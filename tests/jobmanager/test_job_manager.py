@@ -11,6 +11,7 @@ import pytest
 
 from tests.ha import ground
 from tests.support.faulty_register import Durable
+from understudy.ha.register import Notice
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager import job_manager
@@ -39,15 +40,19 @@ def test_a_term_in_which_nobody_gives_up_the_silent_any_more_ends(
     async def fail(resources: ResourceManager) -> None:
         raise RuntimeError("can't start new thread")
 
+    announced: list[Notice] = []
+
     async def main() -> None:
+        services = SimpleNamespace(announce=announced.append)
         leader: Any = SimpleNamespace(
             _adoption_grace_s=1.0,
             _changed=asyncio.Event(),
             _binding=None,
-            around=SimpleNamespace(locks=None, clock=None, workers=None),
+            around=SimpleNamespace(locks=None, clock=None, services=services, workers=None),
+            me=SimpleNamespace(name="jm-1"),
             standbys={},
         )
-        leadership: Any = SimpleNamespace(term=1, reason="first")
+        leadership: Any = SimpleNamespace(term=1, reason="first", end="")
         async with asyncio.timeout(PATIENCE_S):
             await JobManager._lead(leader, leadership)
 
@@ -55,6 +60,9 @@ def test_a_term_in_which_nobody_gives_up_the_silent_any_more_ends(
     monkeypatch.setattr(ResourceManager, "give_up_the_silent", fail)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         asyncio.run(main())
+
+    assert ["LeaderElected", "LeadershipLost"] == [one.reason for one in announced]
+    assert announced[-1].message.endswith("can't start new thread")
 
 
 TURNS = 50

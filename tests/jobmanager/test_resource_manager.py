@@ -33,6 +33,7 @@ from understudy.rpc.messages import AttemptMessage, LinkMessage, Prepare
 
 TERM, GRACE_S = 7, 40.0
 ONE = Incarnation("taskmanager-1")
+TWO = Incarnation("taskmanager-2")
 
 
 class Graves:
@@ -460,6 +461,41 @@ def test_each_job_gets_a_driver_of_its_own_application_and_the_drivers_follow_th
         assert ([], ["2"]) == (scene.tenant.offered, other.offered)
 
     run_virtual(main())
+
+
+def test_a_taskmanager_that_drains_gets_no_more_jobs_and_is_not_missed_once_it_has_left() -> None:
+    """A job that wants a slot waits for another TaskManager, as if this one were not there."""
+
+    async def main() -> None:
+        scene = Scene()
+        scene.serve()
+        link, other = await scene.call(), await scene.call(TWO)
+        link.send(messages.Draining())
+        link.send(messages.Drivers(drivers=(warm("a", "application"),)))
+        await asyncio.sleep(0.01)
+        began = scene.resources.request(ApplicationId("application"), JobId("1"))
+        assert (False, 1) == (began, scene.resources.slots())
+        assert [] == keeps(await heard(link))[-1], "its idle drivers have no purpose any more"
+
+        other.send(messages.Drivers(drivers=(warm("b", "application"),)))
+        await asyncio.sleep(0.01)
+        assert ["1"] == scene.tenant.offered
+
+        link.send(messages.Leaving())
+        assert [] == await rest(link)
+        assert [TWO] == [*scene.resources.taskmanagers]
+        assert [ONE] == [taskmanager for taskmanager, _ in scene.tenant.lost]
+
+    run_virtual(main())
+
+
+async def rest(link: LocalLink[LinkMessage]) -> list[LinkMessage]:
+    """Return what is still said, up to the end of the link."""
+    found = []
+    async with asyncio.timeout(1.0):
+        while (envelope := await link.receive()) is not None:
+            found.append(envelope.message)
+    return found
 
 
 def test_a_waiting_job_shows_its_place_in_the_queue() -> None:

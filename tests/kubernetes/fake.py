@@ -41,6 +41,7 @@ KINDS = {
     "configmaps": "ConfigMap",
     "leases": "Lease",
     "pods": "Pod",
+    "secrets": "Secret",
     "services": "Service",
     "deployments": "Deployment",
     "events": "Event",

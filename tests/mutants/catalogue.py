@@ -328,9 +328,15 @@ MUTANTS = (
     ),
     _mutant(
         "a lost attempt is restarted without a look", 2, JOB,
-        "            return _look(state, event.reason, event.ran_s)",
-        "            return _restart_after_loss(state, strategy, chance, False)",
+        "            state, commands = _look(state, event.reason, event.ran_s)",
+        "            state, commands = _restart_after_loss(state, strategy, chance, False)",
         CORE + "job.py", CORE + "job_steps.py",
+    ),
+    _mutant(
+        "an attempt that is handed over counts as lost", 7, JOB,
+        "    if not state.handed_over:",
+        "    if state.job_id:",
+        CORE + "job.py",
     ),
     _mutant(
         "an attempt is deployed before its intent is durable", 3, JOB,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from understudy.errors import ConfigurationError
-from understudy.rpc.secret import SECRET_BYTES_MAX, read_secret
+from understudy.rpc.secret import SECRET_BYTES_MAX, is_private, read_secret
 
 GOOD = b"sixteen bytes, ++"
 
@@ -50,6 +50,23 @@ def test_what_is_no_secret_is_refused_and_not_shown(
 
     assert refused(path).startswith(f"security.secret-file: {path} {expected}")
     assert "fifteen" not in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "reader", "expected"),
+    [
+        (0o600, 1000, 1000, True),
+        (0o440, 0, 1000, True),  # As a Secret is mounted for a user that is not root.
+        (0o440, 0, 0, False),
+        (0o440, 1000, 1000, False),
+        (0o460, 0, 1000, False),
+        (0o444, 0, 1000, False),
+    ],
+)
+def test_only_root_may_share_a_secret_with_a_group(
+    mode: int, owner: int, reader: int, *, expected: bool
+) -> None:
+    assert expected == is_private(mode, owner, reader)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o777])

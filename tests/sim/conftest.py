@@ -37,18 +37,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for begin in range(first, end, BATCH)
         ]
         if seed is not None:
-            batches = [[one] for one in [Spec.parse(seed)] if not one.many]
+            batches = [[one] for one in [Spec.parse(seed)] if not (one.many or one.kubernetes)]
         ids = [f"{one[0]}-{one[-1].seed}" for one in batches]
         metafunc.parametrize("batch", batches, ids=ids)
-    if "crowd" in metafunc.fixturenames:
-        # A world of several applications takes longer: one for ten of the others.
+    # A world of several applications takes longer: one for ten of the others.
+    for name in ("crowd", "kubernetes_batch"):
+        if name not in metafunc.fixturenames:
+            continue
+        many, kubernetes = name == "crowd", name == "kubernetes_batch"
         batches = [
-            [Spec(seed, many=True) for seed in range(begin, begin + BATCH // 10)]
-            for begin in range(first, end, BATCH)
+            [Spec(one, many=many, kubernetes=kubernetes) for one in range(at, at + BATCH // 10)]
+            for at in range(first, end, BATCH)
         ]
         if seed is not None:
-            batches = [[one] for one in [Spec.parse(seed)] if one.many]
-        metafunc.parametrize("crowd", batches, ids=[str(one[0]) for one in batches])
+            wanted = Spec.parse(seed)
+            fits = (wanted.many, wanted.kubernetes) == (many, kubernetes)
+            batches = [[wanted]] if fits else []
+        metafunc.parametrize(name, batches, ids=[str(one[0]) for one in batches])
     if "kept_world" in metafunc.fixturenames:
         worlds = dict.fromkeys((*kept(FAILED), *kept(KEPT))) if seed is None else {}
         metafunc.parametrize("kept_world", worlds, ids=str)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from tests.sim.hosts import SimProcess
 from tests.sim.program import LOOPS, LOOPS_MAX, SLOW, Odds
 from understudy.errors import NotFoundError
-from understudy.ha.register import Conflict, Entry
+from understudy.ha.register import Conflict, Entry, Pushed
 from understudy.ha.retrieval import LEADER_KEY
 from understudy.ha.storage import InlineStorage
 from understudy.process import code
@@ -37,6 +37,9 @@ FATES = (
     "late",
     "slow",
     "repeated",
+    "done_in_spite",
+    "throttled",
+    "contested",
 )
 
 SINGLE = ("create", "write", "remove", "publish", "delete", "delete_tree", "prune")
@@ -44,6 +47,9 @@ SINGLE = ("create", "write", "remove", "publish", "delete", "delete_tree", "prun
 
 SLOW_STORAGE_S = (2.0, 6.0)
 """How much longer each call takes for an application whose storage is slow."""
+
+THROTTLED_S = (1.0, 3.0)
+"""How long a server asks its clients to stay away."""
 
 LATE_S_MAX = 9.0
 SLOW_S = 3.0
@@ -98,6 +104,14 @@ class Calls:
                 return await self._travel(what, effect, 0.0, 0.0, deadline_s)
             case "repeated" if what.startswith(SINGLE):
                 self._again(what, effect, chance.uniform(0, LATE_S_MAX))
+            case "throttled":
+                there_s += chance.uniform(*THROTTLED_S)
+            case "contested" if writes:
+                there_s += 2 * latency * chance.randint(1, 5)
+            case "done_in_spite":
+                self._tell(f"is told of a failure to {what}, which was done")
+                await self._travel(what, effect, there_s, back_s, deadline_s)
+                raise OSError(errno.EIO, f"injected into {what}, which was done")
             case "crash" | "pause":
                 return await self._strike(fate, what, effect, deadline_s)
         if fate == "answer_lost":
@@ -196,11 +210,17 @@ class SimRegister:
         self._process = process
         self._calls = world.calls(world, process, "register")
         self._deadline_s = 2 * world.profile.register_deadline_s
+        self._seen = 0
+        """The latest of the leader's records that was read, written or told here."""
 
     async def load(self, key: str) -> Entry | None:
         """See `Register.load`."""
-        entries = self._world.entries
-        return await self._calls.make(f"load {key}", False, lambda: entries.get(key), 60.0)
+        entries, world = self._world.entries, self._world
+        entry, record = await self._calls.make(
+            f"load {key}", False, lambda: (entries.get(key), world.records), 60.0
+        )
+        self._saw(key, record)
+        return entry
 
     async def keys(self, prefix: str) -> list[str]:
         """See `Register.keys`."""
@@ -215,25 +235,76 @@ class SimRegister:
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
         """See `Register.swap`."""
         verb = "remove" if value is None else "create" if expected is None else "write"
-        return await self._calls.make(
+        version, record = await self._calls.make(
             f"{verb} {key}", True, lambda: self._swap(key, value, expected), self._deadline_s
         )
+        self._saw(key, record)
+        return version
 
-    def _swap(self, key: str, value: bytes | None, expected: str | None) -> str:
-        return self._world.swap(self._process, key, value, expected)
+    def _saw(self, key: str, record: int) -> None:
+        if key == LEADER_KEY:
+            self._seen = max(self._seen, record)
 
-    async def changes(self, prefix: str) -> AsyncIterator[None]:
+    def _swap(self, key: str, value: bytes | None, expected: str | None) -> tuple[str, int]:
+        return self._world.swap(self._process, key, value, expected), self._world.records
+
+    async def changes(self, prefix: str) -> AsyncIterator[Pushed | None]:
         """See `Register.changes`: every write wakes every reader, a little later."""
-        event = asyncio.Event()
-        watcher = (self._process, event)
+        watcher = Watcher(self._process)
         self._world.watchers.append(watcher)
         try:
+            yield None
             while True:
-                event.clear()
-                yield
-                await event.wait()
+                await watcher.event.wait()
+                told = watcher.take()
+                if told is None or told[0] < self._seen:
+                    yield None
+                    continue
+                self._seen = told[0]
+                yield Pushed(told[1])
         finally:
             self._world.watchers.remove(watcher)
+
+
+class Watcher:
+    """One follower of the leader's record, and what it has been told."""
+
+    def __init__(self, process: SimProcess) -> None:
+        self.process = process
+        self.event = asyncio.Event()
+        self._told: tuple[int, Entry | None] | None = None
+        self._silent_until = 0.0
+
+    def take(self) -> tuple[int, Entry | None] | None:
+        """Return number and record of the last change; None if it has to be read."""
+        self.event.clear()
+        told, self._told = self._told, None
+        return told
+
+    def changed(self, world: World, number: int, entry: Entry | None) -> None:
+        """Hear of a change of the record, sooner or later."""
+        chance, watching = self.process.chance, world.profile.watching
+        if watching is None or not world.faulty:
+            world.time.after(chance.uniform(0, 0.02), self.event.set)
+            return
+        if world.time.now < self._silent_until:
+            return
+        drawn = chance.random()
+        if drawn < watching.silent:
+            lasts_s = world.profile.timing.lease_s
+            self._silent_until = world.time.now + lasts_s
+            world.time.after(lasts_s, lambda: self._tell(None))
+        elif drawn < watching.silent + watching.closed:
+            world.time.after(chance.uniform(0, 1.0), lambda: self._tell(None))
+        else:
+            told = (number, entry)
+            world.time.after(chance.uniform(0, watching.late_s), lambda: self._tell(told))
+
+    def _tell(self, told: tuple[int, Entry | None] | None) -> None:
+        # A watch tells changes in their order.
+        if told is None or self._told is None or told[0] > self._told[0]:
+            self._told = told
+        self.event.set()
 
 
 class SimStorage(InlineStorage):

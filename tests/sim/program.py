@@ -106,6 +106,12 @@ class Odds:
     """A write is held up, with its sender and the guardian, until others have gone on."""
     repeated: float = 0.0
     """A request arrives a second time, later: something on the way has sent it again."""
+    done_in_spite: float = 0.0
+    """The answer is an error at once, though the request was done: a 500 of an API server."""
+    throttled: float = 0.0
+    """The server asks to come back later, and the request is sent again then: a 429."""
+    contested: float = 0.0
+    """Another entry of the same object was written: the request is sent again, after a read."""
     latency_s: float = 0.002
 
     @property
@@ -121,7 +127,22 @@ class Odds:
             or self.pause
             or self.stale
             or self.repeated
+            or self.done_in_spite
+            or self.throttled
+            or self.contested
         )
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How an API server tells followers of the leader's record, which comes along."""
+
+    late_s: float
+    """At most so late."""
+    silent: float
+    """How often a watch tells nothing more, from a change on, for the time of a lease."""
+    closed: float
+    """How often it ends with a change: then the followers know that they have to read."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +234,8 @@ class Profile:
     session: bool = False
     """The cluster takes applications, the first one too, for as long as it is there."""
     others: list[Other] = field(default_factory=list)
+    watching: Watching | None = None
+    """The register is that of an API server; else a change only wakes its followers."""
     other_timing: Timing | None = None
     """What every second JobManager is configured with."""
     revised: tuple[Program, ...] = ()
@@ -276,10 +299,13 @@ class Profile:
         return takeover_s + silence_s + calls_s + pauses_s + work_s
 
 
-def draw(seed: int, *, checkpoints: bool = True, many: bool = False) -> Profile:
+def draw(
+    seed: int, *, checkpoints: bool = True, many: bool = False, kubernetes: bool = False
+) -> Profile:
     """Draw a world; without checkpoints it is what it was before there were any.
 
-    ``many``: several applications are submitted to a cluster that stays.
+    ``many``: several applications are submitted to a cluster that stays. ``kubernetes``: the
+    register is as late, and fails, as one behind an API server.
     """
     chance = random.Random(seed)
     one_host = chance.random() < 0.5
@@ -316,7 +342,24 @@ def draw(seed: int, *, checkpoints: bool = True, many: bool = False) -> Profile:
         _draw_checkpoints(random.Random(f"checkpoints {seed}"), profile)
     if many:
         _draw_others(random.Random(f"others {seed}"), profile)
+    if kubernetes:
+        _draw_api_server(random.Random(f"api server {seed}"), profile)
     return profile
+
+
+def _draw_api_server(chance: random.Random, profile: Profile) -> None:
+    """Draw what an API server does to requests and watches, beside what befalls any register."""
+
+    def some(share: float, most: float) -> float:
+        return chance.uniform(0.1, 1) * most if chance.random() < share else 0.0
+
+    profile.register.latency_s = chance.choice((0.005, 0.01, 0.05, 0.3))
+    profile.register.done_in_spite = some(0.5, 0.1)
+    profile.register.throttled = some(0.4, 0.1)
+    profile.register.contested = some(0.6, 0.3)
+    profile.watching = Watching(
+        chance.choice((0.02, 0.2, 2.0)), silent=some(0.5, 0.2), closed=some(0.5, 0.3)
+    )
 
 
 def _draw_others(chance: random.Random, profile: Profile) -> None:

@@ -1,6 +1,7 @@
 """Which world: a seed, and what is taken out of what it draws.
 
-``17`` is a world as drawn, ``17 many`` one with several applications, ``17 without blow.3
+``17`` is a world as drawn, ``17 many`` one with several applications, ``17 kubernetes`` one with
+the register of an API server, ``17 without blow.3
 register.late`` the first one without the fourth blow and without late calls to the register. A
 world that fails is shrunk to such a text; it stands in `seeds.txt`, and ``pytest tests/sim --seed
 "17 without blow.3"`` runs it again.
@@ -16,6 +17,7 @@ from tests.sim.program import Job, Odds, Profile, Program, draw
 
 WITHOUT = "without"
 MANY = "many"
+KUBERNETES = "kubernetes"
 CHECKPOINTS = "checkpoints"
 
 SHORTEST_S = 2.0
@@ -30,6 +32,8 @@ class Spec:
     without: tuple[str, ...] = ()
     many: bool = False
     """Several applications are submitted to a cluster that stays."""
+    kubernetes: bool = False
+    """The register is behind an API server."""
 
     @staticmethod
     def parse(text: str) -> Spec:
@@ -37,9 +41,11 @@ class Spec:
         seed, *words = text.split()
         many = words[:1] == [MANY]
         words = words[many:]
+        kubernetes = words[:1] == [KUBERNETES]
+        words = words[kubernetes:]
         if words and words[0] != WITHOUT:
             raise ValueError(f"{text!r}: expected a seed, or a seed, {WITHOUT!r}, and what")
-        spec = Spec(int(seed), tuple(words[1:]), many)
+        spec = Spec(int(seed), tuple(words[1:]), many, kubernetes)
         spec.profile()
         return spec
 
@@ -50,15 +56,17 @@ class Spec:
     def profile(self) -> Profile:
         """Draw the world, and take out what is to be left out; raises `ValueError`."""
         checkpoints = CHECKPOINTS not in self.without
-        profile = draw(self.seed, checkpoints=checkpoints, many=self.many)
+        profile = draw(
+            self.seed, checkpoints=checkpoints, many=self.many, kubernetes=self.kubernetes
+        )
         for name in self.without:
             _cut(profile, name)
         return profile
 
     def __str__(self) -> str:
-        many = (MANY,) if self.many else ()
+        kinds = (*(MANY,) * self.many, *(KUBERNETES,) * self.kubernetes)
         without = (WITHOUT, *self.without) if self.without else ()
-        return " ".join((str(self.seed), *many, *without))
+        return " ".join((str(self.seed), *kinds, *without))
 
 
 def possible_cuts(profile: Profile) -> Iterator[str]:
@@ -69,6 +77,8 @@ def possible_cuts(profile: Profile) -> Iterator[str]:
     yield from ("register", "storage", "blows", "acts", "deployments", "clients", "strikes")
     if profile.others:
         yield "others"
+    if profile.watching:
+        yield "watching"
     yield from (CHECKPOINTS, "cancel", "timing", "detours", "drift", "wire", "locks", "standing")
     for kind, some in _numbered(profile):
         yield from (f"{kind}.{one.number}" for one in some)
@@ -151,6 +161,8 @@ def _cut_value(profile: Profile, what: str) -> None:
             profile.clients = 0
         case "strikes":
             profile.strikes = 0.0
+        case "watching":
+            profile.watching = None
         case "standing":
             profile.standing = 0.0
         case "drift":

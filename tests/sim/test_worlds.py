@@ -53,6 +53,20 @@ def test_no_fault_breaks_an_invariant_among_many_applications(
         pytest.fail("\n\n".join(failures), pytrace=False)
 
 
+def test_no_fault_of_an_api_server_breaks_an_invariant(
+    kubernetes_batch: list[Spec],
+    patience: Patience,
+    record_property: Record,
+    request: pytest.FixtureRequest,
+) -> None:
+    failures = _run(kubernetes_batch, patience, record_property)
+
+    if request.config.getoption("--seed", None) is not None and not failures:
+        print(_story(kubernetes_batch[0]))
+    if failures:
+        pytest.fail("\n\n".join(failures), pytrace=False)
+
+
 def test_an_application_in_trouble_delays_no_other_and_ends_no_term() -> None:
     """One has slow storage, one fails again and again; two others are as if they were alone."""
     quick = Program((tuple(Job(name, 1.0) for name in ("x", "y")),))

@@ -30,7 +30,8 @@ from understudy.model import Failure, JobId, JobStatus, Pointer
 from understudy.process.persist import persist
 from understudy.rpc import messages
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, MainMessage
-from understudy.taskmanager.driver_pool import Driver, DriverPool, Opening
+from understudy.taskmanager.driver import Driver, Opening
+from understudy.taskmanager.driver_pool import DriverPool
 
 if TYPE_CHECKING:
     from tests.sim.world import World

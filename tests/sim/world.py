@@ -22,7 +22,7 @@ from tests.sim import blows
 from tests.sim.clients import Client
 from tests.sim.clockwork import SimTime
 from tests.sim.deploying import Start, deploy
-from tests.sim.effects import Calls, SimRegister, SimStorage
+from tests.sim.effects import Calls, SimRegister, SimStorage, Watcher
 from tests.sim.ending import check_end
 from tests.sim.hosts import STANDING_S_MAX, Host, SimGuardianLink, SimProcess
 from tests.sim.invariants import InvariantError, Watch
@@ -154,7 +154,9 @@ class World:
         self.register = EmbeddedRegister()
         self.storage = WatchedStorage(self.watch)
         self.locations = LOCATIONS
-        self.watchers: list[tuple[SimProcess, asyncio.Event]] = []
+        self.watchers: list[Watcher] = []
+        self.records = 0
+        """How often the leader's record has changed."""
         self.listening: dict[str, Listening] = {}
         self.locks: dict[Incarnation, SimProcess] = {}
         self.managers: dict[Incarnation, JobManager] = {}
@@ -339,9 +341,9 @@ class World:
         """Let a write take effect, whoever makes it."""
         version = _at_once(self.register.swap(key, value, expected))
         if key == "leader":
-            for reader, event in self.watchers:
-                delay_s = reader.chance.uniform(0, 0.02)
-                self.time.after(delay_s, event.set)
+            self.records += 1
+            for watcher in self.watchers:
+                watcher.changed(self, self.records, self.entries.get(key))
         return version
 
     # --- the cluster ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, LinkMessage, Prepare
 from understudy.rpc.wire import BlockingLink
-from understudy.taskmanager.driver_pool import Driver, DriverPool, Opening, PoolSettings
+from understudy.taskmanager.driver import Driver, Opening
+from understudy.taskmanager.driver_pool import HANDED_OVER, UNWANTED, DriverPool, PoolSettings
 from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
@@ -75,6 +77,7 @@ class Told(Outbox):
         super().__init__()
         self.ends: list[tuple[str, bool]] = []
         """Each end: the status, and whether it is said that nothing of it lives."""
+        self.losses: list[messages.AttemptLost] = []
 
     def send(self, message: LinkMessage) -> None:
         """See `Outbox.send`."""
@@ -84,6 +87,7 @@ class Told(Outbox):
                 self.ends.append((message.status.value, message.reaped))
             case messages.AttemptLost():
                 self.ends.append(("LOST", True))
+                self.losses.append(message)
 
     def settle(self, ended: AttemptEnded) -> None:
         """See `Outbox.settle`."""
@@ -261,3 +265,68 @@ def test_what_further_keys_hide_the_pool_hides_and_each_driver_is_told(
 
     assert ("PIN",) == asyncio.run(started()).redacted_keys
     assert "it printed last: ******" == secrets.masked("it printed last: 4711-0815")
+
+
+# --- the drain ------------------------------------------------------------------------------------
+
+
+def recorded(*numbers: int) -> messages.CheckpointsRecorded:
+    return messages.CheckpointsRecorded(job_id=JOB, attempt=1, sequence=1, numbers=numbers)
+
+
+async def heard(link: LocalLink[DriverMessage]) -> list[DriverMessage]:
+    """Return what a driver has been told so far."""
+    found = []
+    with contextlib.suppress(TimeoutError):
+        while envelope := await asyncio.wait_for(link.receive(), 0.01):
+            found.append(envelope.message)
+    return found
+
+
+def test_an_attempt_is_asked_to_save_and_handed_over_with_its_next_checkpoint() -> None:
+    async def main() -> None:
+        scene = await running()
+        scene.pool.answer(recorded(1))
+        scene.pool.drain()
+        left = asyncio.ensure_future(scene.pool.left())
+        assert messages.Stopping() == (await heard(scene.link))[-1]
+        scene.pool.answer(recorded())
+        assert [] == scene.process.killed, "it has saved nothing since"
+
+        scene.pool.answer(recorded(2))
+        assert [HANDED_OVER] == scene.process.killed
+        await scene.dies()
+
+        assert left.done()
+        assert [(HANDED_OVER, True)] == [(one.reason, one.handed_over) for one in scene.told.losses]
+
+    run_virtual(main())
+
+
+def test_an_attempt_that_saves_nothing_may_finish_and_no_driver_follows() -> None:
+    async def main() -> None:
+        scene = await running()
+        scene.pool.drain()
+        scene.pool.keep([WANTED])  # The leader does not know yet.
+        await scene.says(ended(JobStatus.FINISHED))
+        await scene.says(messages.Warm())
+        assert [UNWANTED] == scene.process.killed
+        await scene.dies()
+
+        async with asyncio.timeout(1.0):
+            await scene.pool.left()
+        assert ["FINISHED", "FINISHED settled"] == [status for status, _ in scene.told.ends]
+
+    run_virtual(main())
+
+
+def test_what_is_left_at_the_end_of_the_drain_is_handed_over_as_it_is() -> None:
+    async def main() -> None:
+        scene = await running()
+        scene.pool.drain()
+        scene.pool.hand_over()
+        await scene.dies()
+
+        assert [True] == [one.handed_over for one in scene.told.losses]
+
+    run_virtual(main())

@@ -20,7 +20,8 @@ from understudy.process.reporter import Silent
 from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import DriverMessage, LinkMessage, Prepare
-from understudy.taskmanager.driver_pool import Driver, DriverPool, Opening
+from understudy.taskmanager.driver import Driver, Opening
+from understudy.taskmanager.driver_pool import DriverPool
 
 
 def prepare(name: str) -> Prepare:

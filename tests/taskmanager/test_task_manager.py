@@ -13,12 +13,15 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.virtual_time import run_virtual, virtual_clock
 from understudy.errors import UnreachableError
 from understudy.model import (
+    ApplicationId,
     Checkpoint,
     CheckpointKind,
     Incarnation,
     JobId,
     LeaderRecord,
+    Pointer,
     RegistryBody,
+    RunId,
     Term,
 )
 from understudy.process.reporter import Silent
@@ -420,3 +423,62 @@ def test_it_stays_in_a_cluster_that_was_shut_down_before_its_start() -> None:
         assert stays
 
     run_virtual(main())
+
+
+def test_one_that_is_asked_to_end_takes_no_more_work_and_its_leave_once_the_leader_knows() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await scene.leader(1)
+        link = await scene.welcome(1)
+        draining = asyncio.ensure_future(scene.manager.drain(5.0))
+        kinds = [type(await said(link)).__name__ for _ in range(4)]
+        assert ["Draining", "Leaving"] == [kind for kind in kinds if kind not in USUAL]
+        link.send(deploy(), 1)
+        refused = await said(link)
+        assert isinstance(refused, messages.AttemptLost)
+        assert (True, "its TaskManager is asked to end") == (refused.handed_over, refused.reason)
+        assert not draining.done()
+
+        link.close()
+        async with asyncio.timeout(MOMENT_S):
+            await draining
+        assert not scene.task.done(), "who has asked for the drain ends it"
+        await scene.end()
+
+    run_virtual(main())
+
+
+def test_a_leader_that_it_finds_while_it_drains_learns_that_it_offers_no_slots() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await scene.leader(1)
+        (await scene.welcome(1)).close()
+        await scene.manager.drain(5.0)
+        await scene.leader(2)
+        _, link = scene.network.links[-1]
+        registration = await said(link)
+        assert isinstance(registration, messages.RegisterTaskManager)
+        assert (0, 0) == (registration.slots, registration.spares)
+        await scene.end()
+
+    run_virtual(main())
+
+
+USUAL = ("Drivers", "Heartbeat")
+
+
+def deploy() -> messages.Deploy:
+    """Return an order that was sent before the leader knew of the drain."""
+    pointer = Pointer(path="", digest="", size=0)
+    return messages.Deploy(
+        application_id=ApplicationId("a"),
+        run_id=RunId("r"),
+        job_id=JobId("j"),
+        name="load",
+        attempt=1,
+        driver=Incarnation("d"),
+        plan=pointer,
+        staged="",
+        writer="",
+        result_size_max=1,
+    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.api import answers, own_headers
+from understudy.api import answers, own_headers, probes
 
 BODY_BYTES_MAX = 65_536
 """The largest request names a directory and an id."""
@@ -37,7 +37,7 @@ UNREAD_BYTES_MAX = 64 << 20
 PIECE_BYTES = 65_536
 """Bytes written to a connection at a time."""
 
-NEVER_WAIT = ("/ha/status", "/v1/ha/status", "/metrics")
+NEVER_WAIT = ("/ha/status", "/v1/ha/status", "/metrics", *probes.PATHS)
 """Paths that are answered from memory, even while other requests wait for storage."""
 
 UPLOADS_MAX = 4

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.api import answers, audit, multipart, own_headers
+from understudy.api import answers, audit, multipart, own_headers, probes
 from understudy.api.audit import SAFE
 from understudy.api.authentication import SCHEME
 from understudy.api.hosts import Hosts
@@ -176,7 +176,10 @@ def _shown(text: bytes) -> str:
 
 
 class Doorkeeper:
-    """Answers 401 to every request without a token, and 403 to changes with a viewer's."""
+    """Answers 401 to every request without a token, and 403 to changes with a viewer's.
+
+    Only the probes of a kubelet, which has no token, are answered to everyone.
+    """
 
     def __init__(self, app: ASGIApp, tokens: Tokens, given_by: str) -> None:
         """``given_by`` says who answers, so that clients know a refusal is not a stranger's."""
@@ -186,7 +189,7 @@ class Doorkeeper:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand on what shows a token that suffices; the scope says whose it is."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or (scope["method"] in SAFE and scope["path"] in probes.PATHS):
             await self._app(scope, receive, send)
             return
         caller = await self._caller(scope)

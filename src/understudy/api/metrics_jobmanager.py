@@ -23,8 +23,8 @@ from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
 from understudy.core import job
 from understudy.jobmanager.dispatcher import Dispatcher
 from understudy.jobmanager.effort import CleanupView
-from understudy.jobmanager.job_manager import FATES
 from understudy.jobmanager.linked_application import LinkedApplication
+from understudy.jobmanager.notices import FATES
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.model import ApplicationStatus, JobStatus, Term
 

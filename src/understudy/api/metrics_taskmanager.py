@@ -1,8 +1,8 @@
 """Metrics of a TaskManager, and the small server that answers.
 
 The server never delays the TaskManager: if no port is free it logs a warning, and the end waits for
-no client. It serves only ``GET /metrics``, and in a cluster with a secret only requests with the
-token, as REST does.
+no client. It serves only ``GET /metrics`` and the probes of a kubelet. In a cluster with a secret,
+metrics need the token, as REST does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from prometheus_client import CollectorRegistry
@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from understudy.api import answers, metrics
+from understudy.api import answers, metrics, probes
 from understudy.api import server as api_server
 from understudy.api.bounds import Bounds
 from understudy.api.gate import Doorkeeper, Gate
@@ -124,15 +124,20 @@ def _of_counts(counts: DriverCounts) -> Iterator[Metric]:
 
 
 @contextlib.asynccontextmanager
-async def serving(registry: CollectorRegistry, endpoint: Endpoint | None) -> AsyncIterator[None]:
-    """Serve metrics during the block; a failure of the server is only logged.
+async def serving(
+    registry: CollectorRegistry,
+    endpoint: Endpoint | None,
+    unready: Callable[[], str] = lambda: "",
+) -> AsyncIterator[None]:
+    """Serve metrics and probes during the block; a failure of the server is only logged.
 
-    Raises `ConfigurationError` for bad certificates.
+    ``unready``: why the process is not ready, empty if it is. Raises `ConfigurationError` for bad
+    certificates.
     """
     if endpoint is None:
         yield
         return
-    app = _application(registry, endpoint)
+    app = _application(registry, endpoint, unready)
     server = api_server.server(app, endpoint.security.server(), CONNECTIONS_MAX)
     task = asyncio.create_task(server.serve(sockets=[endpoint.listening]))
     task.add_done_callback(_log_failure)
@@ -157,19 +162,22 @@ def serving_manager(
 ) -> AbstractAsyncContextManager[None]:
     """Serve the metrics of a TaskManager's process."""
     registry = metrics.registry_of("taskmanager", name, services, TaskManagerMetrics(manager))
-    return serving(registry, endpoint)
+
+    def unready() -> str:
+        return "" if manager.facts.registered else "no leader has registered this TaskManager"
+
+    return serving(registry, endpoint, unready)
 
 
-def _application(registry: CollectorRegistry, endpoint: Endpoint) -> ASGIApp:
+def _application(
+    registry: CollectorRegistry, endpoint: Endpoint, unready: Callable[[], str]
+) -> ASGIApp:
     async def scraped(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    app: ASGIApp = Bounds(
-        Starlette(
-            routes=[Route(PATH, scraped, methods=["GET"])],
-            exception_handlers=answers.WITHOUT_A_ROUTE,
-        )
-    )
+    found = [Route(PATH, scraped, methods=["GET"])]
+    found += [Route(one.path, one.handler, methods=["GET"]) for one in probes.routes(unready)]
+    app: ASGIApp = Bounds(Starlette(routes=found, exception_handlers=answers.WITHOUT_A_ROUTE))
     if tokens := endpoint.security.tokens():
         app = Doorkeeper(app, tokens, "")
     return Gate(app, endpoint.hosts)

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from understudy.api import answers, audit, metrics_jobmanager, openapi, own_headers
+from understudy.api import answers, audit, metrics_jobmanager, openapi, own_headers, probes
 from understudy.api import server as api_server
 from understudy.api.answers import Handler, Routes
 from understudy.api.authentication import OPEN, RestSecurity
@@ -87,7 +87,7 @@ class Rest:
             for one in self.operations()
             for prefix in openapi.PREFIXES
         ]
-        here = metrics_jobmanager.routes(self._leading)
+        here = metrics_jobmanager.routes(self._leading) + probes.routes(self._unready)
         found += [Route(one.path, one.handler, methods=[one.method]) for one in here]
         is_secured = self._security.token is not None
         found += openapi.routes(openapi.document(self.operations(), here, is_secured=is_secured))
@@ -116,6 +116,13 @@ class Rest:
     def operations(self) -> Routes:
         """Return what the leader answers, under each of `openapi.PREFIXES`."""
         return [one for room in ROOMS for one in room(self._leading).routes()]
+
+    def _unready(self) -> str:
+        """Return why this JobManager neither leads nor could lead at once; empty if it can."""
+        term = self._manager.term
+        if (term is not None and term.serves) or self._manager.around.mains.ready:
+            return ""
+        return "the process of main is not started yet"
 
     async def close(self) -> None:
         """Close the connections to leaders."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
 from understudy.errors import UnderstudyError, UsageError
 from understudy.version import VERSION
@@ -16,6 +19,9 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # Asked by scripts: without the library of the commands.
         print(VERSION)
         return
+    if os.getpid() == 1:  # In a container: signals that process 1 has no handler for are dropped.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _end)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # A terminal may be of Latin-1, or of ASCII.
             stream.reconfigure(errors="replace")
@@ -30,6 +36,11 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """End as if the signal had its default effect."""
+    sys.exit(128 + number)
 
 
 def _say(problem: str) -> None:

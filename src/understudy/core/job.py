@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from understudy.core import restart
 from understudy.core.backoff import BackoffOver
-from understudy.core.restart import Again, Strategy
+from understudy.core.restart import Again, NoRestart, Strategy
 from understudy.core.slots import Placement
 from understudy.model import JobEntry, JobId, JobStatus, Pointer, Restarts
 
@@ -85,6 +85,8 @@ class Lost(Struct, frozen=True):
     attempt: int
     reason: str
     ran_s: float
+    handed_over: bool = False
+    """Its TaskManager has ended it, to end itself: the restart is immediate and does not count."""
 
 
 class Looked(Struct, frozen=True):
@@ -306,6 +308,8 @@ class JobState(Struct, frozen=True):
     """Run time of the ended attempt; needed until the search for its outcome ends."""
     lost: str = ""
     """Why the attempt counts as dead; needed until the search for its outcome ends."""
+    handed_over: bool = False
+    """The attempt was handed over; needed until the search for its outcome ends."""
     status: JobStatus | None = None
     """The final status, from the moment when its recording begins."""
 
@@ -400,7 +404,8 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
         case Lost() if event.attempt == state.attempt and state.phase is Phase.PLACING:
             return replace(state, lost=event.reason), []  # Handled once the intent is stored.
         case Lost() if event.attempt == state.attempt and _awaits_end(state):
-            return _look(state, event.reason, event.ran_s)
+            state, commands = _look(state, event.reason, event.ran_s)
+            return replace(state, handed_over=event.handed_over), commands
         case Looked() if state.phase is Phase.CHECKING:
             if event.found:
                 return _ended(state, event.found, strategy, chance)
@@ -448,6 +453,7 @@ def _place(state: JobState, placement: Placement) -> Step:
         recovered=False,
         adopted=False,
         lost="",
+        handed_over=False,
     )
     return state, [StoreIntent(state.attempt, placement, state.restarts)]
 
@@ -509,7 +515,9 @@ def _restart_after_loss(state: JobState, strategy: Strategy, chance: float, adva
         return _save(state)
     if state.displaced:
         return replace(state, phase=Phase.SUSPENDED), [RecordDisplaced()]
-    decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance, advanced)
+    decision: Again | NoRestart = Again(0.0, state.restarts)
+    if not state.handed_over:
+        decision = restart.after_loss(strategy, state.restarts, state.ran_s, chance, advanced)
     if isinstance(decision, Again):
         return _pause(state, decision, state.lost)
     reason = f"{state.lost}; not restarted: {decision.reason}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -55,6 +56,8 @@ class Keeping:
     streams: StreamKeeper
     writes: JobWrites
     home: Home = field(default_factory=Home)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set once the TaskManager drains."""
 
     @classmethod
     def of(
@@ -117,10 +120,17 @@ class Attempt:
         """Its streaming queries, once it has a context."""
         self._recorder: Recorder
 
-    def context(self, open_session: Callable[[], Any], recorder: Recorder) -> JobContext:
-        """Return what the function is called with."""
+    def context(
+        self,
+        open_session: Callable[[], Any],
+        recorder: Recorder,
+        stopping: threading.Event | None = None,
+    ) -> JobContext:
+        """Return what the function is called with; ``stopping``: set once it is to save."""
         deploy = self._deploy
         keeping = Keeping.of(deploy, recorder, self._storage, self._clock)
+        if stopping is not None:
+            keeping = replace(keeping, stopping=stopping)
         self.streams = keeping.streams
         self._recorder = recorder
         return JobContext(

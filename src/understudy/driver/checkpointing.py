@@ -19,6 +19,9 @@ from understudy.process.forks import Home
 from understudy.rpc import messages
 from understudy.rpc.messages import CheckpointsRecorded, CheckpointsRefused, CheckpointsTaken
 
+HANDED_OVER_S = 30.0
+"""How long an attempt that was handed over waits for its end, which takes milliseconds."""
+
 FAILED_PAUSE_S = 10.0
 """Pause between two messages with failures only: each costs a write to the register."""
 
@@ -54,18 +57,26 @@ class Recorder(Protocol):
 class _Pending:
     answered: threading.Event = field(default_factory=threading.Event)
     answer: CheckpointsRecorded | CheckpointsRefused | None = None
+    is_last: bool = False
+    """The TaskManager, which drains, has seen the answer and is about to end this process."""
 
 
 class LinkRecorder:
     """Reports to the leader through the TaskManager, which repeats until it gets an answer."""
 
     def __init__(
-        self, send: Callable[[CheckpointsTaken], None], job_id: JobId, attempt: int, clock: Clock
+        self,
+        send: Callable[[CheckpointsTaken], None],
+        job_id: JobId,
+        attempt: int,
+        clock: Clock,
+        stopping: threading.Event | None = None,
     ) -> None:
         self._send = send
         self._job_id = job_id
         self._attempt = attempt
         self._clock = clock
+        self._stopping = stopping or threading.Event()
         self._turn = threading.Lock()
         self._home = Home()
         self._sequence = 0
@@ -83,6 +94,8 @@ class LinkRecorder:
         pending.answered.wait()
         answer = pending.answer
         if isinstance(answer, CheckpointsRecorded):
+            if pending.is_last:  # What the function did now, the next attempt would do again.
+                threading.Event().wait(HANDED_OVER_S)
             return answer.numbers
         reason = answer.reason if answer else "the TaskManager is gone"
         raise CheckpointError(f"the checkpoint was not recorded: {reason}")
@@ -122,7 +135,7 @@ class LinkRecorder:
         if isinstance(answer, CheckpointsRefused):
             self.refusal = self.refusal or answer.reason
         if pending:
-            pending.answer = answer
+            pending.answer, pending.is_last = answer, self._stopping.is_set()
             pending.answered.set()
 
     def _post(self, taken: tuple[Checkpoint, ...]) -> _Pending:

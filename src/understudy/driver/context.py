@@ -87,6 +87,15 @@ class JobContext:
             stores.check_reachable(self.spark, location)
         return location
 
+    @property
+    def stopping(self) -> bool:
+        """Say whether this host is to be left soon: save now, to continue from there elsewhere.
+
+        From then on the attempt ends with its next checkpoint: `save` does not return, and the job
+        continues in another attempt. Not true for a job that is cancelled, which is interrupted.
+        """
+        return self._keeping.stopping.is_set()
+
     def save(self, state: Any) -> int:
         """Keep a value that a restarted attempt continues from; return its number.
 

@@ -49,6 +49,7 @@ class JobProcess:
         self._given_up: UnderstudyError | None = None
         """Why the attempt is interrupted, if nobody has asked for it."""
         self._ordered = threading.Event()
+        self._stopping = threading.Event()
 
     def serve(self, timeout_s: float) -> None:
         """Run one attempt; be heard of within ``timeout_s`` all the time."""
@@ -71,9 +72,11 @@ class JobProcess:
         try:
             with self._interrupts.working_for(deploy):
                 session = self._session.open(self._handover)
-                recorder = LinkRecorder(self._report, deploy.job_id, deploy.attempt, self._clock)
+                recorder = LinkRecorder(
+                    self._report, deploy.job_id, deploy.attempt, self._clock, self._stopping
+                )
                 self._recorder = recorder
-                context = attempt.context(lambda: session, recorder)
+                context = attempt.context(lambda: session, recorder, self._stopping)
                 if queries := self._session.queries():
                     attempt.streams.watch(queries)
                 self._report(messages.Entered(job_id=deploy.job_id, attempt=deploy.attempt))
@@ -139,6 +142,8 @@ class JobProcess:
                     self._get_ready(ready.handover)
                 case Attach() as attach:
                     self._handover = attach.handover
+                case messages.Stopping():
+                    self._stopping.set()
                 case Interrupt() | GiveUp() as wish:
                     self._interrupt(wish)
         os._exit(0)  # No job came.
@@ -156,6 +161,8 @@ class JobProcess:
             match envelope.message:
                 case Interrupt() | GiveUp() as wish:
                     self._interrupt(wish)
+                case messages.Stopping():
+                    self._stopping.set()
                 case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
                     if self._recorder:
                         self._recorder.answered(answer)

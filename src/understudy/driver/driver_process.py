@@ -98,6 +98,8 @@ class DriverProcess:
         self._next: Child | None = None
         """The process of a job to come."""
         self._interrupts = Interrupts()
+        self._stops = False
+        """The TaskManager drains."""
         self._running = ""
         """The job that has this driver."""
         self._attempt = 0
@@ -196,6 +198,8 @@ class DriverProcess:
             self._line = line
             if self._interrupts.has(deploy):
                 line.send(self._wish(deploy.job_id))
+            if self._stops:
+                line.send(messages.Stopping())
             if handover:
                 line.send(Attach(handover=handover))
             line.send(order)
@@ -303,6 +307,9 @@ class DriverProcess:
                     self._inbox.put(order)
                 case Interrupt() as wish:
                     self._interrupt(wish)
+                case messages.Stopping() as wish:
+                    self._stops = True
+                    self._notify(wish)
                 case messages.CheckpointsRecorded() | messages.CheckpointsRefused() as answer:
                     self._notify(answer)
         os._exit(0)  # The TaskManager is gone; our guardian is about to end us anyway.
@@ -316,7 +323,11 @@ class DriverProcess:
 
     def _notify(
         self,
-        message: Interrupt | GiveUp | messages.CheckpointsRecorded | messages.CheckpointsRefused,
+        message: Interrupt
+        | GiveUp
+        | messages.Stopping
+        | messages.CheckpointsRecorded
+        | messages.CheckpointsRefused,
     ) -> None:
         """Tell the process in which an attempt runs, if one does."""
         with contextlib.suppress(UnreachableError), self._turn:

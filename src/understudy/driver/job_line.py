@@ -61,6 +61,7 @@ LineMessage = (
     | Decided
     | messages.RunAttempt
     | messages.Interrupt
+    | messages.Stopping
     | messages.CheckpointsRecorded
     | messages.CheckpointsRefused
     | messages.Entered

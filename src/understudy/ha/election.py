@@ -72,6 +72,8 @@ class Leadership:
         self.addresses: tuple[str, str] = ("", "")
         self.published: tuple[str, str] = ("", "")
         """The addresses that the register last held."""
+        self.end = ""
+        """Why the term was lost; empty before that, and where this process gives it up."""
         self.changed = asyncio.Event()
         self._published = asyncio.Event()
 
@@ -150,7 +152,7 @@ class Election:
                 raise
             work = asyncio.ensure_future(body(leadership))
             try:
-                reason = await self._renew_while(work, leadership)
+                leadership.end = reason = await self._renew_while(work, leadership)
             finally:
                 work.cancel()
                 await asyncio.wait({work})

@@ -18,10 +18,12 @@ from understudy.errors import Conflict
 
 __all__ = [
     "VALUE_BYTES_MAX",
+    "Announcing",
     "Conflict",
     "Entry",
     "Informative",
     "ListsClusters",
+    "Notice",
     "Pushed",
     "Register",
     "Releasable",
@@ -126,6 +128,25 @@ class Releasable(Protocol):
 
     def release(self) -> None:
         """Release the holdings at the end of this process; takes a second at most."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that happened to the cluster, and that its people want to see."""
+
+    reason: str
+    """One word, the same for all notices of this kind: ``LeaderElected``."""
+    message: str
+    warning: bool = False
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """A register whose backend shows people what happens to the cluster; optional."""
+
+    def announce(self, notice: Notice) -> None:
+        """Have a notice shown; called in the event loop, must neither wait nor raise."""
         ...
 
 

@@ -13,7 +13,7 @@ from understudy.ha.coordination import Coordination
 from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.latch import HasLatch, Latch
 from understudy.ha.metered import MeteredRegister
-from understudy.ha.register import Entry, Pushed, Register, status_of
+from understudy.ha.register import Announcing, Entry, Notice, Pushed, Register, status_of
 from understudy.ha.registry import Registry
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import Storage
@@ -105,6 +105,11 @@ class HighAvailabilityServices:
     async def line(self) -> list[str] | None:
         """Return the contenders in line; None if the backend keeps no line."""
         return await self.backend.line() if isinstance(self.backend, HasLatch) else None
+
+    def announce(self, notice: Notice) -> None:
+        """Show people what has happened, if the backend can; never waits, never raises."""
+        if isinstance(self.backend, Announcing):
+            self.backend.announce(notice)
 
     def plans(self, application: StoredApplication) -> ExecutionPlanStore:
         """Open the jobs of one application."""

@@ -29,6 +29,7 @@ from understudy.ha.execution_plan_store import ExecutionPlanStore
 from understudy.ha.format import digest
 from understudy.ha.result_store import ResultStore, application_results, read_outcome
 from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager import notices
 from understudy.jobmanager.checkpoint_cleanup import clean_checkpoints
 from understudy.jobmanager.effort import FAILURES, CleanupStrategy, CleanupView, Effort
 from understudy.jobmanager.failure_history import HISTORY_MAX, FailureHistory, merged
@@ -223,6 +224,7 @@ class Cleanup:
                 view.used += 1
                 view.error = str(error) or "timeout"
                 _log.warning("cleanup: cannot %s: %s", label, view.error)
+                self._services.announce(notices.cleanup_fails(view))
             await self._wait(view)
         del self.open[key]
         view.done.set()

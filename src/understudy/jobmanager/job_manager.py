@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,11 +29,12 @@ from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch_turns import open_turns
 from understudy.ha.metered import Durations
+from understudy.ha.register import Notice
 from understudy.ha.registry import REGISTRY_KEY
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.shutdown import Shutdown
-from understudy.jobmanager import attention
+from understudy.jobmanager import attention, notices
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.surroundings import RunEnd, Surroundings
@@ -55,9 +58,6 @@ BACKOFF = Backoff(0.5, 30.0)
 TAKEOVERS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """From a leader whose death is proved at once, to a host whose lease must run out."""
 
-FATES = ("adopted", "restarted", "skipped", "displaced")
-"""What a takeover does with a job."""
-
 
 @dataclass
 class LeaderCounts:
@@ -73,9 +73,12 @@ class LeaderCounts:
 class CountingReporter:
     """Reporter that counts terms and takeovers, and passes every event on."""
 
-    def __init__(self, reporter: Reporter, counts: LeaderCounts) -> None:
+    def __init__(
+        self, reporter: Reporter, counts: LeaderCounts, announce: Callable[[Notice], None]
+    ) -> None:
         self._reporter = reporter
         self._counts = counts
+        self._announce = announce
 
     def event(self, event: str, **fields: Any) -> None:
         """Count a leader or takeover event, then pass the event on."""
@@ -83,7 +86,8 @@ class CountingReporter:
             self._counts.leaderships += 1
         elif event == "takeover":
             self._counts.takeovers.note(fields["seconds"])
-            self._counts.jobs.update({fate: len(fields[fate]) for fate in FATES})
+            self._counts.jobs.update({fate: len(fields[fate]) for fate in notices.FATES})
+            self._announce(notices.taken_over(fields))
         self._reporter.event(event, **fields)
 
     def line(self, log: str, source: str, text: str) -> None:
@@ -154,7 +158,8 @@ class JobManager:
         """``me`` is the record to publish: holder, names and addresses of this process."""
         self.me = me
         self.counts = LeaderCounts()
-        self.around = replace(around, reporter=CountingReporter(around.reporter, self.counts))
+        reporter = CountingReporter(around.reporter, self.counts, around.services.announce)
+        self.around = replace(around, reporter=reporter)
         self.leader: LeaderRecord | None = None
         """The serving leader, as last retrieved."""
         self.term: LeadingTerm | None = None
@@ -257,6 +262,8 @@ class JobManager:
     async def _lead(self, leadership: Leadership) -> None:
         """Lead for one term; returns once the run has ended. Raises `LeadershipLost`."""
         _log.info("granted term %d (the last leader: %s)", leadership.term, leadership.reason)
+        announce, name = self.around.services.announce, self.me.name
+        announce(notices.granted(name, leadership))
         resources = ResourceManager(
             leadership.term,
             self._adoption_grace_s,
@@ -294,6 +301,7 @@ class JobManager:
                 resources.close()
             self.term = None
             self.standbys.clear()
+            announce(notices.ended(name, leadership, sys.exception()))
 
     async def _serve(self, link: Link[LinkMessage]) -> None:
         """Serve one connection of a TaskManager or standby, while leading."""

@@ -587,7 +587,7 @@ def _event(message: AttemptEvent) -> job.Event:
                 dead=message.reaped,
             )
         case messages.AttemptLost():
-            return job.Lost(message.attempt, message.reason, message.ran_s)
+            return job.Lost(message.attempt, message.reason, message.ran_s, message.handed_over)
         case messages.AttemptRefused():
             return job.Refused(message.attempt, message.reason)
 

@@ -19,7 +19,7 @@ from understudy.core.backoff import Backoff
 from understudy.errors import LeadershipLost
 from understudy.ha.application_store import StoredApplication
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.jobmanager import attention, redeployment
+from understudy.jobmanager import attention, notices, redeployment
 from understudy.jobmanager.application import Application, ApplicationSettings
 from understudy.jobmanager.cleanup import Cleanup
 from understudy.jobmanager.job_master import JobMasterContext
@@ -165,6 +165,7 @@ class LinkedApplication:
         text = context.attention[self.application_id]
         unknown = None if damage else error
         _log.error("%s needs attention: %s", self.application_id, text, exc_info=unknown)
+        context.around.services.announce(notices.parked(text))
         return damage is not None
 
     async def _is_damaged(self) -> bool:

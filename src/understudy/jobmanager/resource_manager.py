@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from understudy.clock import Clock
 from understudy.core import job, liveness, slots
 from understudy.core.drivers import DriverState, Purpose, Seat
@@ -365,6 +367,11 @@ class ResourceManager:
                 self._report(view, message.drivers)
             case messages.CannotStart():
                 self._cannot_start(view.incarnation, message)
+            case messages.Draining():
+                view.registration = replace(view.registration, slots=0, spares=0)
+                self._report(view, view.drivers)
+            case messages.Leaving():
+                self._lose(view.incarnation, "it has ended, and handed over what it ran")
             case (
                 messages.AttemptRunning()
                 | messages.AttemptEnded()

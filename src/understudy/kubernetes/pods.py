@@ -58,6 +58,7 @@ _IN_POD = {
     "POD_NAME": "metadata.name",
     "POD_NAMESPACE": "metadata.namespace",
     "NODE_NAME": "spec.nodeName",
+    "HOST_IP": "status.hostIP",
 }
 """Environment variables, and the fields of the pod that they have."""
 
@@ -137,7 +138,7 @@ class PodPlan:
     cluster: str
     """What the names of the cluster's objects begin with (``kubernetes.cluster-id``)."""
     command: Sequence[str]
-    """Arguments after ``understudy``; ``$(POD_IP)`` is the pod's address."""
+    """Arguments of ``understudy``, the entry point of the image; ``$(POD_IP)``: its address."""
     ports: Mapping[str, int] = field(default_factory=dict)
     """By name."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -222,7 +223,6 @@ def _owned(configuration: Configuration, plan: PodPlan) -> Json:
     container: Json = {
         "name": MAIN_CONTAINER,
         "image": get(options.K8S_IMAGE),
-        "command": ["understudy"],
         "args": [*plan.command],
         "env": _environment(configuration, plan),
         "volumeMounts": mounts,

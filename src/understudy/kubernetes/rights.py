@@ -8,23 +8,16 @@ to add to the Role, also as an Event.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import uuid
-from datetime import UTC, datetime
 
 from understudy.kubernetes.access import Access
 from understudy.kubernetes.client import ApiRequest, Client
 from understudy.kubernetes.kinds import (
     ACCESS_REVIEW,
     CONFIG_MAP,
-    EVENT,
     LEASE,
     Resource,
 )
 from understudy.kubernetes.refusals import Forbidden, rule
-
-MESSAGE_CHARS_MAX = 1024
-"""Kubernetes's limit for the message of an Event."""
 
 VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
@@ -73,32 +66,3 @@ async def _allowed(client: Client, verb: str, kind: Resource) -> bool:
             raise
         return True  # Who may not ask learns it from the first request itself.
     return bool((answer or {}).get("status", {}).get("allowed"))
-
-
-async def announce(client: Client, about: tuple[Resource, str], message: str, now: float) -> None:
-    """Show a message as an Event of an object, there or not; where we may not, the log has it."""
-    kind, name = about
-    namespace = client.access.namespace
-    at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    involved = {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "name": name,
-        "namespace": namespace,
-    }
-    body = {
-        "apiVersion": EVENT.api_version,
-        "kind": EVENT.name,
-        "metadata": {"name": f"{name}.{uuid.uuid4().hex[:16]}"},
-        "involvedObject": involved,
-        "reason": "MissingRights",
-        "message": message[:MESSAGE_CHARS_MAX],
-        "type": "Warning",
-        "source": {"component": "understudy"},
-        "reportingComponent": "understudy",
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }
-    with contextlib.suppress(OSError):
-        await client.send(ApiRequest("create", EVENT, body=body))

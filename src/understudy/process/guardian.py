@@ -61,6 +61,9 @@ SILENT = "silent for too long"
 LOOK_S = 1.0
 """Period of looks at what the tree uses, if that is limited: a look at 50 threads takes 1 ms."""
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What asks a guardian to end; its worker gets SIGTERM for each."""
+
 GUARDIAN_FD = "UNDERSTUDY_GUARDIAN_FD"
 LOCK_FDS = "UNDERSTUDY_LOCK_FDS"
 GUARDED = "UNDERSTUDY_GUARDED"
@@ -375,7 +378,7 @@ class Guardian:
                 os.setpgid(0, 0)
             if os.getppid() == guardian:
                 signal.set_wakeup_fd(-1)
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+                for number in (*SIGNALS, signal.SIGCHLD):
                     signal.signal(number, signal.SIG_DFL)
                 os.execvpe(self._spec["argv"][0], self._spec["argv"], environment)  # noqa: S606
         except OSError as error:
@@ -433,9 +436,10 @@ class Guardian:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        for number in (*SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return reader
 
     def _wait(self) -> str:

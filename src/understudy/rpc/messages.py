@@ -133,6 +133,8 @@ class AttemptLost(Message, frozen=True, kw_only=True):
     attempt: int
     reason: str
     ran_s: float
+    handed_over: bool = False
+    """A TaskManager that drains has ended the attempt: no fault of the job, nor of its process."""
 
 
 class AttemptRefused(Message, frozen=True, kw_only=True):
@@ -167,6 +169,14 @@ class CheckpointsTaken(Message, frozen=True, kw_only=True):
     failed: int = 0
     """How many checkpoints failed since the last message; ``last_failed`` is the last of them."""
     last_failed: Checkpoint | None = None
+
+
+class Draining(Message, frozen=True, kw_only=True):
+    """The TaskManager is asked to end: it takes no more work, and hands over what runs."""
+
+
+class Leaving(Message, frozen=True, kw_only=True):
+    """The TaskManager has ended and reported all its attempts; the leader closes the link."""
 
 
 class CannotStart(Message, frozen=True, kw_only=True):
@@ -320,6 +330,8 @@ LinkMessage = (
     | Progress
     | CheckpointsTaken
     | CannotStart
+    | Draining
+    | Leaving
     | Welcome
     | HeartbeatAnswer
     | KeepDrivers
@@ -566,6 +578,10 @@ class Interrupt(Message, frozen=True, kw_only=True):
     attempt: int
 
 
+class Stopping(Message, frozen=True, kw_only=True):
+    """The TaskManager drains: the attempt is to save, and ends with its next checkpoint."""
+
+
 class Retiring(Message, frozen=True, kw_only=True):
     """The driver cannot serve another job, for this reason."""
 
@@ -579,6 +595,7 @@ DriverMessage = (
     | RunAttempt
     | Entered
     | Interrupt
+    | Stopping
     | AttemptEnded
     | Progress
     | CheckpointsTaken

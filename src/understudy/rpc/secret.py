@@ -34,6 +34,15 @@ def read_secret(path: str) -> bytes:
     return secret
 
 
+def is_private(mode: int, owner: int, reader: int) -> bool:
+    """Return whether a file is closed to other users than its reader.
+
+    The group may read what root has given to it: so a kubelet hands a Secret to a pod's user.
+    """
+    of_root = owner == 0 and reader != 0
+    return not mode & (0o037 if of_root else 0o077)
+
+
 def read_private(
     option: str, path: str, way_out: str = "make it with `(umask 077; touch {})`"
 ) -> bytes:
@@ -50,7 +59,7 @@ def read_private(
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise ConfigurationError(f"{where} is no file: {way_out.format('FILE')}")
-            if found.st_mode & 0o077:
+            if not is_private(found.st_mode, found.st_uid, os.geteuid()):
                 raise ConfigurationError(
                     f"{where} can be read or written by others than its owner (its mode is "
                     f"{stat.S_IMODE(found.st_mode):04o}): `chmod 600` it, and change the secret if "

@@ -27,7 +27,7 @@ from understudy.core.drivers import DriverState, Promote, Purpose, Retire, Seat,
 from understudy.core.executors import OWN_PYTHON
 from understudy.core.ids import process_name
 from understudy.errors import EnvironmentFailed, UnderstudyError
-from understudy.model import Incarnation, JobStatus, SparkApplication, Term
+from understudy.model import Incarnation, JobStatus, Term
 from understudy.process import channels, code, given_files, guardian
 from understudy.process.closing import Closing
 from understudy.process.environments import Ground
@@ -37,6 +37,7 @@ from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
+from understudy.taskmanager.driver import Driver, Opening
 from understudy.taskmanager.driver_counts import LOST, DriverCounts, DriverEnd
 from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
@@ -47,6 +48,7 @@ WORDS_MAX = 50
 UNWANTED = "its application is not served here any more"
 NEEDED = "another application needs its place"
 CLOSING = "the TaskManager ends"
+HANDED_OVER = "its TaskManager is asked to end"
 
 _RETIRED = {
     JobStatus.FAILED: "its job failed",
@@ -85,82 +87,6 @@ class PoolSettings:
     """Name of the TaskManager, for events."""
     limits: tuple[Limit, ...] = ()
     """What each driver may use."""
-
-
-@dataclass
-class Driver:
-    """One driver process, as its TaskManager sees it."""
-
-    incarnation: Incarnation
-    slot: int | None
-    prepare: Prepare
-    process: Process
-    link: Link[DriverMessage]
-    state: DriverState = DriverState.STARTING
-    warm: messages.Warm | None = None
-    spark: SparkApplication = SparkApplication()
-    executors: messages.Executors = messages.Executors()
-    deploy: Deploy | None = None
-    began: float = 0.0
-    ended: messages.AttemptEnded | None = None
-    """The end of its attempt, while processes of the attempt may live."""
-    finished: messages.AttemptEnded | None = None
-    """The FINISHED end of its last attempt, until nothing of the attempt is left in the driver."""
-    printing: str = ""
-    """The name of its last job, whose last lines may arrive behind the end of the attempt."""
-    note: str = ""
-    """Why it is being ended; else why the previous driver in its slot ended."""
-    stopping: asyncio.TimerHandle | None = None
-
-    @property
-    def name(self) -> str:
-        """Return its name for people."""
-        return process_name("driver", self.incarnation)
-
-    @property
-    def seat(self) -> Seat:
-        """Return it as the decisions see it."""
-        return Seat(
-            self.incarnation, self.slot, self.state, self.prepare.purpose, self.deploy is not None
-        )
-
-    def report(self) -> DriverReport:
-        """Return the report of this driver for the leader and REST."""
-        deploy = self.deploy
-        return DriverReport(
-            driver=self.incarnation,
-            slot=self.slot,
-            state=self.state.value,
-            application_id=self.prepare.application_id,
-            profile=self.prepare.profile.digest,
-            driver_pid=self.process.pid,
-            guardian_pid=self.process.guardian_pid,
-            jvm_pid=self.warm.jvm_pid if self.warm else 0,
-            spark=self.spark,
-            job_id=deploy.job_id if deploy else "",
-            attempt=deploy.attempt if deploy else 0,
-            waits=self.executors.waits if deploy else "",
-            carries=self.executors.carries,
-            note=self.note,
-        )
-
-
-@dataclass(eq=False)
-class Opening:
-    """A driver whose process is not started yet: its code or its environment is not there."""
-
-    incarnation: Incarnation
-    slot: int | None
-    prepare: Prepare
-    preparing: asyncio.Task[Ground] | None = None
-    """Set while its code is laid out, and its environment is built."""
-
-    @property
-    def seat(self) -> Seat:
-        """Return it as the decisions see it."""
-        state = DriverState.STARTING
-        uses_cores = self.preparing is None
-        return Seat(self.incarnation, self.slot, state, self.prepare.purpose, uses_cores=uses_cores)
 
 
 def how_it_ended(death: Death) -> str:
@@ -209,6 +135,9 @@ class DriverPool:
         self._notes: dict[int, str] = {}
         """Slot → why its last driver ended."""
         self._changed = asyncio.Event()
+        self._gone = asyncio.Event()
+        """Set whenever a driver has ended, or was not started."""
+        self._drains = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def drivers(self) -> list[Driver]:
@@ -229,6 +158,29 @@ class DriverPool:
 
     def keep(self, wanted: Sequence[Prepare]) -> None:
         """Have these drivers from now on, the most important first; retire free other ones."""
+        if not self._drains:
+            self._keep(wanted)
+
+    def drain(self) -> None:
+        """End idle drivers, start no more, and have attempts save: each ends with a checkpoint."""
+        self._keep(())
+        self._drains = True
+        for one in self._drivers.values():
+            if one.deploy:
+                one.link.send(messages.Stopping())
+
+    def hand_over(self) -> None:
+        """End the drivers that are left: another TaskManager is to execute their attempts."""
+        for one in self.drivers():
+            self.retire(one, HANDED_OVER)
+
+    async def left(self) -> None:
+        """Return once there is no driver, and the end of each attempt is reported."""
+        while self._drivers or self._openings:
+            self._gone.clear()
+            await self._gone.wait()
+
+    def _keep(self, wanted: Sequence[Prepare]) -> None:
         self._wanted = tuple(wanted)
         purposes = {one.purpose for one in wanted}
         self._starts = {one: starts for one, starts in self._starts.items() if one in purposes}
@@ -281,6 +233,9 @@ class DriverPool:
                 message.attempt,
             ):
                 one.link.send(message)
+                is_recorded = isinstance(message, messages.CheckpointsRecorded) and message.numbers
+                if self._drains and is_recorded:
+                    self.retire(one, HANDED_OVER)
                 return True
         return False
 
@@ -389,6 +344,7 @@ class DriverPool:
         finally:
             self._openings.remove(opening)
             self._changed.set()
+            self._gone.set()
 
     async def _start(self, opening: Opening) -> Driver:
         prepare, incarnation = opening.prepare, opening.incarnation
@@ -601,16 +557,19 @@ class DriverPool:
             self._outbox.send(replace(one.ended, reaped=True))
         elif one.deploy is not None:
             self.counts.attempt_ends[LOST] += 1
+            handed_over = one.note == HANDED_OVER
             self._outbox.send(
                 messages.AttemptLost(
                     job_id=one.deploy.job_id,
                     attempt=one.deploy.attempt,
-                    reason=f"its driver {how_it_ended(death)}",
+                    reason=HANDED_OVER if handed_over else f"its driver {how_it_ended(death)}",
                     ran_s=max(0.0, death.at - one.began),
+                    handed_over=handed_over,
                 )
             )
         self.report_drivers()
         self._changed.set()
+        self._gone.set()
 
     def _report_end(self, one: Driver, death: Death) -> None:
         """Report why a driver ended, and keep the reason for its slot's next driver."""

@@ -7,6 +7,8 @@ dropped without one: a new leader infers that from the registration.
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from understudy.model import JobId, Term
@@ -35,6 +37,8 @@ class Outbox:
         """Ends whose recording no leader has confirmed yet."""
         self._taken: dict[Attempt, dict[int, CheckpointsTaken]] = {}
         """Checkpoints that no leader has answered yet."""
+        self._forgotten = asyncio.Event()
+        """Set whenever a leader has recorded an end."""
         self._wanted_dead: set[Attempt] = set()
         """FINISHED attempts for which a leader wants a report once nothing of them is left."""
 
@@ -86,3 +90,10 @@ class Outbox:
         """Stop keeping anything of an attempt whose end is recorded."""
         self.ended.pop(attempt, None)
         self._taken.pop(attempt, None)
+        self._forgotten.set()
+
+    async def recorded(self) -> None:
+        """Return once a leader has recorded the end of each attempt."""
+        while self.ended:
+            self._forgotten.clear()
+            await self._forgotten.wait()

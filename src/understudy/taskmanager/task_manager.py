@@ -8,6 +8,7 @@ the highest that it has seen. Every death that it reports of an attempt is repor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -28,9 +29,12 @@ from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage
 from understudy.taskmanager.driver_counts import DriverCounts
-from understudy.taskmanager.driver_pool import CLOSING, DriverPool, PoolSettings
+from understudy.taskmanager.driver_pool import CLOSING, HANDED_OVER, DriverPool, PoolSettings
 from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
+
+LEAVE_S = 10.0
+"""How long the end of drivers, and the leader's record of it, may take beyond the drain."""
 
 RECONNECT_S = 0.5
 """Pause before another connection to the same leader."""
@@ -136,6 +140,9 @@ class TaskManager:
         self._sent_at: dict[int, float] = {}
         self._heard_at: float | None = None
         """Time at which the last answered request was sent."""
+        self._drains = False
+        self._parted = asyncio.Event()
+        """Set whenever the link to a leader is lost."""
         self.held_attempts = False
         """Set at the end, if there were attempts whose death a leader may want proved."""
 
@@ -184,6 +191,30 @@ class TaskManager:
                     await self._pool.emptied()
                 with closing.step("its Python environments"):
                     await self._grounds.close()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no more work, and hand over what runs; return once the leader knows.
+
+        Each attempt continues to its end or its next checkpoint, at most for ``timeout_s``.
+        """
+        _log.warning("asked to end: attempts have up to %g s to save", timeout_s)
+        self._drains = True
+        self._outbox.send(messages.Draining())
+        self._pool.drain()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._pool.left()
+        except TimeoutError:
+            _log.warning("an attempt has saved nothing within %g s, and is ended", timeout_s)
+        self._pool.hand_over()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._pool.left()
+                await self._outbox.recorded()
+                if self._outbox.link:
+                    self._parted.clear()
+                    self._outbox.send(messages.Leaving())
+                    await self._parted.wait()
 
     # --- the leader -------------------------------------------------------------------------------
 
@@ -262,6 +293,7 @@ class TaskManager:
                     self._obey(envelope.message, envelope.term)
         finally:
             self._outbox.link = None
+            self._parted.set()
             link.close()
             if beating:
                 beating.cancel()
@@ -334,8 +366,8 @@ class TaskManager:
             host=self._me.host,
             lock=self._me.lock,
             metrics=self._me.metrics,
-            slots=self._settings.pool.slots,
-            spares=self._settings.pool.spares,
+            slots=0 if self._drains else self._settings.pool.slots,
+            spares=0 if self._drains else self._settings.pool.spares,
             drivers=self._pool.reports(),
             attempts=(*running, *ended),
         )
@@ -377,7 +409,17 @@ class TaskManager:
 
     def _deploy(self, deploy: Deploy, term: Term) -> None:
         one = self._pool.find(deploy.driver)
-        if one is None or one.state is not DriverState.WARM:
+        if self._drains:  # It was sent before the leader knew.
+            self._outbox.send(
+                messages.AttemptLost(
+                    job_id=deploy.job_id,
+                    attempt=deploy.attempt,
+                    reason=HANDED_OVER,
+                    ran_s=0.0,
+                    handed_over=True,
+                )
+            )
+        elif one is None or one.state is not DriverState.WARM:
             self._refuse(deploy, one.state.value if one else "gone")
         elif not self._pool.has_slot(one):
             self._refuse(deploy, "a spare, and all slots are busy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 import uuid
@@ -22,6 +23,7 @@ from understudy.cli.commands.common import (
     configured,
 )
 from understudy.cli.commands.interpreter import Python
+from understudy.cli.commands.kubernetes import deploys_applications
 from understudy.cli.commands.restoring import (
     AllowNonRestored,
     Claim,
@@ -30,6 +32,7 @@ from understudy.cli.commands.restoring import (
     restored_spec,
 )
 from understudy.cli.launch import past_runs
+from understudy.cli.launch.admission import await_rights
 from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import (
     EXIT_CODES,
@@ -89,7 +92,7 @@ from understudy.ha import layout
 from understudy.jobmanager.redeployment import NO_CHANGES
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import RegistryBody, Tombstone, TombstoneFile
-from understudy.process import processes
+from understudy.process import guardian, processes
 from understudy.process.given_files import check_storable
 
 MEMBERS_MAX = 100
@@ -143,6 +146,7 @@ def register(app: typer.Typer) -> None:
 
 
 @takes_spark_flags
+@deploys_applications
 def run_application(
     said: SparkSubmit,
     app: OptionalApp = None,
@@ -168,7 +172,7 @@ def run_application(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Start a cluster on this machine, run one application, stop the cluster.
+    """Start a cluster here (-t: in pods), run one application, stop the cluster.
 
     With --resume, APP is not needed. Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED,
     130 interrupted.
@@ -308,6 +312,7 @@ def jobmanager(
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
     run_id = checked_run_id(run_id)
+    await_rights(configuration, cluster_id, jobmanager=True)
     if spec:
         check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id)
@@ -344,6 +349,7 @@ def taskmanager(
     check_handed_on(configuration)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
+    await_rights(configuration, cluster_id, jobmanager=False)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
     _become(
         new_worker(
@@ -541,4 +547,6 @@ def _become(worker: WorkerSpec) -> NoReturn:
     spec = guarded(worker, orphan_grace_s=0.0)
     program, environment = processes.command_of(spec)
     release_registers()
+    # Process 1 must not be without handlers: the guardian unblocks signals once it has some.
+    signal.pthread_sigmask(signal.SIG_BLOCK, guardian.SIGNALS)
     os.execve(program[0], program, environment)  # noqa: S606

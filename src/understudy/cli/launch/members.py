@@ -23,11 +23,11 @@ from understudy.cli.launch.hosts import Member
 from understudy.cli.launch.joining import check_startable_here
 from understudy.cli.launch.preflight import check_drivers_fit
 from understudy.cli.launch.spec import (
-    STOP_GRACE_S,
     ApplicationSpec,
     check_handed_on,
     guarded,
     new_worker,
+    stop_grace_s,
 )
 from understudy.cli.launch.standalone import check_places
 from understudy.config import Configuration, options
@@ -40,8 +40,8 @@ from understudy.process import processes
 UP_S = 90.0
 """How long a process may take until it serves; imports take about 1 s on an idle machine."""
 
-END_S = STOP_GRACE_S + 10.0
-"""How long a process may take to end: its guardian kills it after the grace period."""
+KILL_S = 10.0
+"""How long a process may take to end after its grace period: its guardian kills it then."""
 
 ROLES = ("jobmanager", "taskmanager")
 
@@ -269,8 +269,9 @@ def _ended(order: Order, wanted: Wanted) -> Account:
     if found is None:
         return _account(order, wanted, "missing")
     lived = found.lives
-    if not background.end(found, END_S):
-        return _account(order, wanted, "failed", found, why=f"it did not end within {END_S:g} s")
+    end_s = stop_grace_s(wanted.role, order.settings) + KILL_S
+    if not background.end(found, end_s):
+        return _account(order, wanted, "failed", found, why=f"it did not end within {end_s:g} s")
     record.unlink(missing_ok=True)
     return _account(order, wanted, "stopped" if lived else "gone", found)
 

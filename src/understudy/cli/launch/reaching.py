@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from understudy.cli.launch.hosts import is_this_host
-from understudy.cli.launch.members import END_S, UP_S, Account, Order, Wanted, carry_out
+from understudy.cli.launch.members import UP_S, Account, Order, Wanted, carry_out
 from understudy.config import Configuration, options
 from understudy.errors import ConfigurationError, UnderstudyError
 
@@ -25,8 +25,8 @@ ANSWER = "understudy-accounts "
 CONNECT_S = 10
 """How long an ssh connection may take."""
 
-DEADLINE_S = CONNECT_S + max(UP_S, END_S) + 20.0
-"""How long another host may take in total."""
+DEADLINE_S = CONNECT_S + UP_S + 20.0
+"""How long another host may take in total, beyond the drain of its TaskManagers."""
 
 HOSTS_AT_ONCE = 32
 """How many hosts are contacted at the same time."""
@@ -72,16 +72,17 @@ def _give(configuration: Configuration, order: Order) -> list[Account]:
 
 
 def _over_ssh(command: list[str], order: Order) -> list[Account]:
+    deadline_s = DEADLINE_S + Configuration(order.settings).get(options.DRAIN_TIMEOUT)
     try:
         done = subprocess.run(
             command,
             input=msgspec.json.encode(order),
             capture_output=True,
-            timeout=DEADLINE_S,
+            timeout=deadline_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _unreachable(order, f"no answer within {DEADLINE_S:g} s")
+        return _unreachable(order, f"no answer within {deadline_s:g} s")
     for line in done.stdout.decode(errors="replace").splitlines():
         if line.startswith(ANSWER):
             try:

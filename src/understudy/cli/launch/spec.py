@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from understudy.cli.launch.compose import make_locks_directory
-from understudy.config import Configuration
+from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.core.ids import POD_UID_VARIABLE, incarnation_of_pod, process_name
 from understudy.errors import UsageError
@@ -158,10 +158,16 @@ def guarded(worker: WorkerSpec, *, orphan_grace_s: float) -> Spec:
         fds=tuple(one for one in (worker.events, worker.ready) if one is not None),
         lock=worker.lock or None,
         start_s=START_S,
-        stop_grace_s=STOP_GRACE_S,
+        stop_grace_s=stop_grace_s(worker.role, worker.settings),
         orphan_grace_s=orphan_grace_s,
         scratch=(worker.scratch,) if worker.scratch else (),
     )
+
+
+def stop_grace_s(role: str, settings: Mapping[str, str]) -> float:
+    """Return how long a worker may take to close."""
+    drains = role == "taskmanager"
+    return STOP_GRACE_S + (Configuration(settings).get(options.DRAIN_TIMEOUT) if drains else 0.0)
 
 
 def received(environment: Mapping[str, str] | None = None) -> WorkerSpec:

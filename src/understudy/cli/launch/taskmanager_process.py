@@ -6,6 +6,7 @@ Run as ``python -m understudy.cli.launch.taskmanager_process`` under a guardian.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -86,6 +87,9 @@ async def run(parts: Parts) -> int:
             parts.services.registry.read,
         ),
     )
+    drain_s = configuration.get(options.DRAIN_TIMEOUT)
+    if drain_s and spec.events is None:  # Else the whole cluster ends.
+        parts.drain = functools.partial(manager.drain, drain_s)
     parts.reporter.event(
         "taskmanager-started",
         id=spec.name,

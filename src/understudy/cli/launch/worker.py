@@ -70,6 +70,8 @@ class Parts:
     reporter: Reporter
     posts: Notifier | NoNotifier
     clock: SystemClock
+    drain: Callable[[], Awaitable[None]] | None = None
+    """What is done before the work is cancelled, once the worker is asked to end."""
 
 
 @contextlib.asynccontextmanager
@@ -173,8 +175,17 @@ async def run(spec: WorkerSpec, role: Role) -> int:
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, "understudy-storage"))
     with parts.posts:
         work = asyncio.ensure_future(role(parts))
+        ending: list[asyncio.Future[None]] = []
+
+        def end(number: int) -> None:
+            if parts.drain is None or (ending and number == signal.SIGINT):  # A second Ctrl-C.
+                work.cancel()
+            elif not ending:
+                ending.append(asyncio.ensure_future(parts.drain()))
+                ending[0].add_done_callback(lambda _: work.cancel())
+
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, work.cancel)
+            loop.add_signal_handler(number, end, number)
         try:
             return await work
         except asyncio.CancelledError:

@@ -73,6 +73,14 @@ ORPHAN_TIMEOUT = Option(
     "30 s",
     "How long the drivers of a TaskManager that finds no leader may continue to run.",
 )
+DRAIN_TIMEOUT = Option(
+    "taskmanager.drain-timeout",
+    DURATION,
+    "0 s",
+    "How long the jobs of a TaskManager that is asked to end (SIGTERM) may continue: each is "
+    "handed over once it has completed a checkpoint, and at the end of this time in any case. 0: "
+    "at once. On Kubernetes, at least 25 s less than the pod's terminationGracePeriodSeconds.",
+)
 SLOTS = Option(
     "taskmanager.numberOfTaskSlots",
     bounded(1, DRIVERS_MAX),

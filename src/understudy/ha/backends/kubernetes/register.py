@@ -29,9 +29,16 @@ from urllib.parse import urlsplit
 from understudy.clock import SystemClock
 from understudy.config import Configuration
 from understudy.config.options import K8S_CLUSTER_ID
-from understudy.errors import CorruptDataError, DataError, ForeignDataError, TooLargeError
+from understudy.errors import (
+    ConfigurationError,
+    CorruptDataError,
+    DataError,
+    ForeignDataError,
+    TooLargeError,
+)
 from understudy.ha.backends.kubernetes import objects, options
 from understudy.ha.backends.kubernetes import release as kubernetes_release
+from understudy.ha.backends.kubernetes.announcer import Announcer
 from understudy.ha.backends.kubernetes.leader_view import view_of
 from understudy.ha.backends.kubernetes.names import application_of, as_label, object_name
 from understudy.ha.backends.kubernetes.objects import (
@@ -41,7 +48,8 @@ from understudy.ha.backends.kubernetes.objects import (
     Slot,
     Stored,
 )
-from understudy.ha.register import Conflict, Entry, Pushed, Release
+from understudy.ha.backends.kubernetes.rival import OtherPlace
+from understudy.ha.register import Conflict, Entry, Notice, Pushed, Release
 from understudy.kubernetes import rights
 from understudy.kubernetes.access import Access, access_of
 from understudy.kubernetes.client import (
@@ -80,6 +88,12 @@ RENEWAL_SHARE = 0.5
 
 COMMON_S = 5.0
 """Limit of any other request: half of the default renew deadline."""
+
+RIVAL_LOOK_S = 1.0
+"""How often a start looks whether a record in the other place is renewed."""
+
+LAST_EVENTS_S = 1.0
+"""How long a process that ends waits for its last Events."""
 
 CACHE_BYTES_MAX = 32 << 20
 """Values that are kept for a later read; of further objects only versions are known."""
@@ -126,6 +140,7 @@ class _Here:
     """What belongs to one event loop."""
 
     client: Client
+    announcer: Announcer
     watches: dict[str, Watch] = field(default_factory=dict)
     turns: dict[str, asyncio.Lock] = field(default_factory=dict)
     """By object: writes of one process to one object take turns, as each needs the version that
@@ -146,11 +161,11 @@ class KubernetesRegister:
         self._in_lease = lock == options.LEASE
         cluster = f"{name}-cluster-config-map"
         self._cluster = _ObjectPlace(Layout(CONFIG_MAP, LEADER), cluster)
-        self._leader = (
-            _ObjectPlace(Layout(LEASE, LEADER), f"{name}-leader")
-            if self._in_lease
-            else self._cluster
-        )
+        lease = _ObjectPlace(Layout(LEASE, LEADER), f"{name}-leader")
+        self._leader, other = (lease, self._cluster) if self._in_lease else (self._cluster, lease)
+        self._other = OtherPlace(lambda: self._record_in(other), self._where(other), lock)
+        self._granted: tuple[str, int] | None = None
+        """Holder and term of the record that this process has written last."""
         self._counts = Traffic()
         self._conflicts = 0
         self._missing: list[str] = []
@@ -192,13 +207,10 @@ class KubernetesRegister:
     async def swap(self, key: str, value: bytes | None, expected: str | None) -> str:
         """Patch, create or delete the object, over the version in which the entry is expected."""
         place = self._place(key)
-        # A renewal waits for no other write of this process.
-        turn = contextlib.nullcontext() if key == LEADER else self._turn(place)
-        async with turn:
-            version = await self._swap(place, key, value, expected)
-        if key == LEADER:
-            self._note_holder(value)
-        return version
+        if key == LEADER:  # A renewal waits for no other write of this process.
+            return await self._swap_leader(place, value, expected)
+        async with self._turn(place):
+            return await self._swap(place, key, value, expected)
 
     async def keys(self, prefix: str) -> list[str]:
         """List the objects of the cluster; parts that nothing refers to are removed."""
@@ -236,9 +248,10 @@ class KubernetesRegister:
         self._missing = await rights.missing(client, lease=self._in_lease)
         if self._missing:
             said = rights.sentence(self._access, self._missing)
-            about = (self._leader.kind, self._leader.name)
-            await rights.announce(client, about, said, self._clock.wall())
+            self.announce(Notice("MissingRights", said, warning=True))
+            await self._here_now().announcer.drained(COMMON_S)
             raise PermissionError(errno.EACCES, said)
+        await self._refuse_living_rival()
         trial = {
             **self._manifest(self._cluster, f"{self._name}-proof-{uuid.uuid4().hex[:12]}"),
             "data": {},
@@ -282,7 +295,18 @@ class KubernetesRegister:
         self._notify = notify
 
     def release(self) -> None:
-        """Do nothing: a leader that ends has emptied its record."""
+        """Let the last Events be posted; a leader that ends has emptied its record."""
+        for loop, here in list(self._here.items()):
+            if here.announcer.is_busy and loop.is_running():
+                posted = asyncio.run_coroutine_threadsafe(
+                    here.announcer.drained(LAST_EVENTS_S), loop
+                )
+                with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                    posted.result(2 * LAST_EVENTS_S)
+
+    def announce(self, notice: Notice) -> None:
+        """Show a notice as an Event of the Deployment, or else of the leader's object."""
+        self._here_now().announcer.announce(notice)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -343,6 +367,12 @@ class KubernetesRegister:
                 f"cluster of a namespace its own {K8S_CLUSTER_ID.key}"
             )
         return place.layout.read(found, where, whole=whole)
+
+    async def _record_in(self, place: _ObjectPlace) -> Slot | None:
+        """Return the leader's record in one of its places, without the object's other entries."""
+        request = ApiRequest("get", place.kind, place.name, metadata_only=True)
+        found = await self._here_now().client.send(request, Lane.RENEWAL)
+        return self._read(place, found, whole=False).slots.get(LEADER) if found else None
 
     async def _part(self, name: str) -> bytes | None:
         found = await self._here_now().client.get(CONFIG_MAP, name)
@@ -417,6 +447,36 @@ class KubernetesRegister:
                 self._conflicts += 1
                 stored, fresh = None, False
         raise OSError(errno.EBUSY, f"{key}: not written in {RACES_MAX} tries")
+
+    async def _swap_leader(
+        self, place: _ObjectPlace, value: bytes | None, expected: str | None
+    ) -> str:
+        view = view_of(value, 0.0)
+        mine = (view.holder, view.transitions) if view.holder else None
+        is_grant = mine is not None and mine != self._granted
+        if is_grant:
+            await self._refuse_rival()
+        version = await self._swap(place, LEADER, value, expected)
+        if is_grant:
+            try:
+                await self._refuse_rival()
+            except OSError:
+                await self._swap(place, LEADER, None, version)
+                raise
+        self._granted = mine
+        self._note_holder(value)
+        return version
+
+    async def _refuse_rival(self) -> None:
+        if rival := await self._other.rival():
+            raise OSError(errno.EBUSY, self._other.sentence(rival))
+
+    async def _refuse_living_rival(self) -> None:
+        """Raise `ConfigurationError` if a leader lives that has its record in the other place."""
+        while rival := await self._other.rival():
+            if rival.renewed:
+                raise ConfigurationError(self._other.sentence(rival))
+            await asyncio.sleep(RIVAL_LOOK_S)
 
     async def _write(
         self, place: _ObjectPlace, stored: Stored | None, key: str, value: bytes | None
@@ -547,7 +607,9 @@ class KubernetesRegister:
     def _here_now(self) -> _Here:
         loop = asyncio.get_running_loop()
         if loop not in self._here:
-            self._here[loop] = _Here(Client(self._access, self._limits, self._counts))
+            client = Client(self._access, self._limits, self._counts)
+            leader = (self._leader.kind, self._leader.name)
+            self._here[loop] = _Here(client, Announcer(client, self._name, leader))
         return self._here[loop]
 
     def _turn(self, place: _ObjectPlace) -> asyncio.Lock:

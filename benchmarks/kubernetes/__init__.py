@@ -1,0 +1,1 @@
+"""What high availability on Kubernetes costs, on a real API server."""
