@@ -132,7 +132,7 @@ def test_ours_wins_over_a_template_where_we_own_it() -> None:
               image: example/sidecar
             - name: {MAIN_CONTAINER}
               image: theirs
-              command: [theirs]
+              args: [theirs]
               env: [{{name: HOME, value: /theirs}}, {{name: COLOUR, value: blue}}]
               volumeMounts: [{{name: data, mountPath: /data}}]
           volumes: [{{name: data, persistentVolumeClaim: {{claimName: data}}}}]
@@ -147,7 +147,7 @@ def test_ours_wins_over_a_template_where_we_own_it() -> None:
     assert [MAIN_CONTAINER, "sidecar"] == [one["name"] for one in found["spec"]["containers"]]
     assert "name" not in found["metadata"]
     assert {"team": "flights", **selector("flights", JOBMANAGER)} == found["metadata"]["labels"]
-    assert ("example/flights:1", ["understudy"]) == (container["image"], container["command"])
+    assert ("example/flights:1", "jobmanager") == (container["image"], container["args"][0])
     assert ("/var/lib/understudy", "blue") == (variables["HOME"], variables["COLOUR"])
     assert "/data" in [one["mountPath"] for one in container["volumeMounts"]]
     assert {"data", "work", "tmp"} == {one["name"] for one in found["spec"]["volumes"]}

@@ -20,7 +20,7 @@ from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.backends.kubernetes.objects import ENTRIES
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.kubernetes.access import Access, find_access
-from understudy.kubernetes.client import RequestLimits
+from understudy.kubernetes.client import Client, RequestLimits, Traffic
 from understudy.model import Incarnation, LeaderRecord
 
 REAL = "UNDERSTUDY_TEST_KUBECONFIG"
@@ -101,6 +101,11 @@ def _http(access: Access) -> httpx.Client:
 def access_to(api: FakeApi, read_token: Callable[[], str] = lambda: TOKEN) -> Access:
     """Return the access to a fake."""
     return Access(api.url, NAMESPACE, read_token)
+
+
+def client_on(api: FakeApi) -> Client:
+    """Return a client of a fake, for one event loop."""
+    return Client(access_to(api), RequestLimits(), Traffic())
 
 
 def register_on(

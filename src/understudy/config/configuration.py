@@ -328,6 +328,11 @@ def cache_home() -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "understudy"
 
 
+def is_a_secret(key: str, further: Iterable[str]) -> bool:
+    """Return whether the value of a key is hidden wherever it is shown."""
+    return _is_secret(key, tuple(part.lower() for part in further))
+
+
 def _is_secret(key: str, further: tuple[str, ...]) -> bool:
     # The path of the secret file is not a secret, and is needed to repair the file.
     is_a_name = key == options.SECRET_FILE.key or key in options.NAMES_OF_SECRETS

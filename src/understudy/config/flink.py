@@ -74,7 +74,6 @@ WITHOUT_MEANING = {
     "execution.state-recovery.checkpoint-id-of-ignored-in-flight-data": _OWN_STATE,
     "execution.state-recovery.from-local": _OWN_STATE,
     "execution.state-recovery.without-channel-state.checkpoint-id": _OWN_STATE,
-    "execution.target": "the command says where: run-application, jobmanager, taskmanager",
     "heartbeat.timeout": "taskmanager.orphan-timeout and jobmanager.adoption-grace decide it",
     "metrics.reporter.prom.factory.class": "prom is built in: metrics.reporters names it",
     "metrics.reporter.prom.filterLabelValueCharacters": _FIXED_METRICS,

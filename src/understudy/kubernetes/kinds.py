@@ -30,6 +30,7 @@ class Resource:
 CONFIG_MAP = Resource("ConfigMap", "configmaps")
 LEASE = Resource("Lease", "leases", "coordination.k8s.io")
 POD = Resource("Pod", "pods")
+SECRET = Resource("Secret", "secrets")
 SERVICE = Resource("Service", "services")
 DEPLOYMENT = Resource("Deployment", "deployments", "apps")
 EVENT = Resource("Event", "events")

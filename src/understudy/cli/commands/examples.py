@@ -9,6 +9,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "understudy run-application app.py an-argument",
         "understudy run-application --master spark://host:7077 --py-files lib.zip app.py",
         "understudy run-application -m package.module",
+        "understudy run-application -t kubernetes-application -D kubernetes.cluster-id=flights "
+        "local:///opt/app/etl.py",
         "understudy run-application -D high-availability.cluster-id=nightly --run-id monday app.py",
     ),
     "jobmanager": (
@@ -44,11 +46,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "understudy run -d --run-id monday --py-files lib.zip app.py",
         "understudy run --target https://host:8081 --token-file alice.token app.py",
         "understudy run --target local app.py",
+        "understudy run -t kubernetes-session -D kubernetes.cluster-id=shared app.py",
     ),
     "session start": (
         "understudy session start",
         "understudy session start --taskmanagers 2 --slots 4",
         "understudy session start --config-dir conf",
+        "understudy session start -t kubernetes-session -D kubernetes.cluster-id=shared",
     ),
     "session stop": ("understudy session stop",),
     "session status": ("understudy session status --json",),

@@ -23,6 +23,7 @@ from understudy.cli.commands.common import (
     configured,
 )
 from understudy.cli.commands.interpreter import Python
+from understudy.cli.commands.kubernetes import deploys_applications
 from understudy.cli.commands.restoring import (
     AllowNonRestored,
     Claim,
@@ -66,6 +67,7 @@ from understudy.cli.launch.spec import (
     check_handed_on,
     guarded,
     new_worker,
+    own_incarnation,
 )
 from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
 from understudy.cli.launch.story import Story, reason_of
@@ -144,6 +146,7 @@ def register(app: typer.Typer) -> None:
 
 
 @takes_spark_flags
+@deploys_applications
 def run_application(
     said: SparkSubmit,
     app: OptionalApp = None,
@@ -169,7 +172,7 @@ def run_application(
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Start a cluster on this machine, run one application, stop the cluster.
+    """Start a cluster here (-t: in pods), run one application, stop the cluster.
 
     With --resume, APP is not needed. Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED,
     130 interrupted.
@@ -348,7 +351,11 @@ def taskmanager(
     layout.cluster_directory(cluster_id)
     await_rights(configuration, cluster_id, jobmanager=False)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
-    _become(new_worker("taskmanager", configuration, cluster_id, scratch_base(configuration)))
+    _become(
+        new_worker(
+            "taskmanager", configuration, cluster_id, scratch_base(configuration), own_incarnation()
+        )
+    )
 
 
 def _check_without_application(

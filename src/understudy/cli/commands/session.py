@@ -26,6 +26,7 @@ from understudy.cli.commands.ask import (
 )
 from understudy.cli.commands.common import SESSION_ID, ConfigDir, Json, Overrides
 from understudy.cli.commands.interpreter import Python
+from understudy.cli.commands.kubernetes import deploys_sessions, stops_sessions
 from understudy.cli.commands.run import MEMBERS_MAX
 from understudy.cli.commands.standing import (
     StandingCluster,
@@ -63,6 +64,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="session")
 
 
+@deploys_sessions
 def start(
     jobmanagers: Annotated[
         int | None,
@@ -106,6 +108,7 @@ def start(
     typer.echo(f"session {standing.cluster_id!r}: {len(told)} processes, {leader.rest}")
 
 
+@stops_sessions
 def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     """Stop all processes of a session; keep all its data, which the next start continues with.
 

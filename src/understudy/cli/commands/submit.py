@@ -46,7 +46,7 @@ from understudy.cli.commands.run import (
     say_how_it_runs,
 )
 from understudy.cli.commands.savepoint import checked_address
-from understudy.cli.commands.targets import TOKEN, settings_of
+from understudy.cli.commands.targets import TOKEN, asked
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.following import follow
 from understudy.cli.launch.packing import packed, request_of
@@ -55,7 +55,7 @@ from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, ta
 from understudy.cli.launch.spec import ApplicationSpec
 from understudy.cli.launch.story import Event, Story
 from understudy.cli.launch.submitting import Typed, application_spec
-from understudy.config import Configuration
+from understudy.config import Configuration, options
 from understudy.errors import (
     AlreadyEndedError,
     NoLeaderError,
@@ -81,8 +81,10 @@ Target = Annotated[
     str,
     typer.Option(
         "--target",
-        metavar="local|session|URL",
-        help="session: the session of this configuration; URL: the cluster of the JobManager "
+        "-t",
+        metavar="local|session|kubernetes-session|URL",
+        help="session: the session of this configuration; kubernetes-session: the one in pods, by "
+        "kubernetes.cluster-id; URL: the cluster of the JobManager "
         "there, or at several URLs with commas between; local: a cluster of its own, as "
         "run-application starts it.",
     ),
@@ -154,8 +156,10 @@ def run(
             as_json=as_json,
         )
         return
-    settings = settings_of(None if target == SESSION else target, token_file)
-    configuration = configured(config_dir, [*(overrides or []), *settings])
+    if target == options.KUBERNETES_APPLICATION:
+        raise UsageError(f"-t {target}: `understudy run-application -t {target}` deploys one")
+    named = None if target == SESSION else target
+    configuration = configured(config_dir, asked(named, token_file, overrides or [], config_dir))
     spec = application_spec(
         configuration, Typed(app, args or (), is_module, runs_as, python or ""), said
     )

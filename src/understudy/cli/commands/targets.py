@@ -13,14 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.config import options
+from understudy.config import Configuration, options
+from understudy.config.configuration import load_configuration
 from understudy.errors import UsageError
 
 URL = typer.Option(
     "--target",
-    metavar="URL",
+    "-t",
+    metavar="URL|kubernetes-…",
     help="Ask the JobManager at this URL, or at several with commas between, instead of finding "
-    "the cluster by its configuration.",
+    "the cluster by its configuration; kubernetes-application, kubernetes-session: the JobManagers "
+    "in pods, by kubernetes.cluster-id.",
     show_default=False,
 )
 TOKEN = typer.Option(
@@ -40,13 +43,38 @@ def takes_target(command: Command) -> Command:
 
     @functools.wraps(command)
     def typed(**given: Any) -> None:
-        settings = settings_of(given.pop("target", None), given.pop("token_file", None))
-        given["overrides"] = [*(given.get("overrides") or []), *settings]
+        target, token_file = given.pop("target", None), given.pop("token_file", None)
+        overrides = given.get("overrides") or []
+        given["overrides"] = asked(target, token_file, overrides, given.get("config_dir"))
         command(**given)
 
     typed.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
     typed.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
     return typed
+
+
+def asked(
+    target: str | None, token_file: Path | None, overrides: list[str], config_dir: Path | None
+) -> list[str]:
+    """Return -D options with those that the target means. Raises `UsageError`."""
+    on_kubernetes = target in options.ON_KUBERNETES_TARGETS
+    found = [*overrides, *settings_of(None if on_kubernetes else target, token_file)]
+    if target is None or on_kubernetes:
+        configuration = load_configuration(config_dir, found)
+        said = target or configuration.find(options.EXECUTION_TARGET)
+        if said in options.ON_KUBERNETES_TARGETS and not configuration.find(options.TARGET):
+            found += in_pods(configuration)
+    return found
+
+
+def in_pods(configuration: Configuration) -> list[str]:
+    """Return the -D options with which a command asks a cluster in pods. Raises `UsageError`."""
+    from understudy.cli.launch.kubernetes_reaching import settings_for  # httpx: where it is used.
+
+    try:
+        return [f"{key}={text}" for key, text in settings_for(configuration).items()]
+    except OSError as error:
+        raise UsageError(str(error) or "the API server does not answer in time") from error
 
 
 def settings_of(target: str | None, token_file: Path | None) -> list[str]:

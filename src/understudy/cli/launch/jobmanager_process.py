@@ -17,11 +17,13 @@ from understudy.api import endpoint
 from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import shared_settings
+from understudy.cli.launch.kubernetes_ending import belongs_to_one_run, remove_deployment
 from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_token
 from understudy.cli.launch.standalone import bind_rest, standing_alone
 from understudy.cli.launch.story import reason_of
 from understudy.cli.launch.submitting import submission_of
 from understudy.cli.launch.worker import SHUT_DOWN, Parts, environments_of, main, running
+from understudy.cli.launch.workers import provider_of
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
@@ -93,6 +95,8 @@ async def _run_jobmanager(parts: Parts) -> int:
                 await environments.close()
             if ended:
                 await _report_end(parts, ended)
+                if belongs_to_one_run(configuration):
+                    await remove_deployment(configuration, str(ended.run_id))
     except asyncio.CancelledError:
         parts.guardian.released()
         raise
@@ -139,6 +143,7 @@ def _job_manager(
         random.Random(),  # noqa: S311 -- jitter, not secrets
         functools.partial(_report_end, parts),
         environments,
+        provider_of(configuration, spec.cluster_id, os.environ),
     )
     binding = Binding(
         RunId(spec.run_id) if spec.run_id else None,

@@ -29,6 +29,9 @@ CPUS_MAX = 10_000.0
 
 FACTOR_MAX = 100.0
 
+KUBERNETES_APPLICATION, KUBERNETES_SESSION = "kubernetes-application", "kubernetes-session"
+ON_KUBERNETES_TARGETS = (KUBERNETES_APPLICATION, KUBERNETES_SESSION)
+
 CLUSTER_IP, NODE_PORT = "ClusterIP", "NodePort"
 LOAD_BALANCER, HEADLESS = "LoadBalancer", "Headless_ClusterIP"
 
@@ -148,6 +151,16 @@ ENVIRONMENT_OF_JOBMANAGERS = "containerized.master.env."
 ENVIRONMENT_OF_TASKMANAGERS = "containerized.taskmanager.env."
 """Prefixes of keys that set environment variables in pods, as in Flink."""
 
+EXECUTION_TARGET = Option(
+    "execution.target",
+    choice("local", "remote", KUBERNETES_APPLICATION, KUBERNETES_SESSION),
+    None,
+    "Where a command starts or finds a cluster; `-t` sets this. kubernetes-application: "
+    "run-application deploys a cluster for one application. kubernetes-session: `session start` "
+    "deploys a session. Queries find either by kubernetes.cluster-id. Unset, local, remote: as the "
+    "command and its other options say.",
+    "further values there, for YARN",
+)
 K8S_CLUSTER_ID = Option(
     "kubernetes.cluster-id",
     Kind("String", _cluster_id),
@@ -395,6 +408,14 @@ K8S_SECRET_VARIABLES = Option(
     "Environment variables of all pods from Secrets: env:NAME,secret:SECRET,key:KEY, with "
     "semicolons between.",
     SAME,
+)
+WORKER_PROVIDER = Option(
+    "resourcemanager.provider",
+    choice("none", "kubernetes"),
+    "none",
+    "Who provides TaskManagers as jobs need them. none: people start them. kubernetes: the leader, "
+    "in a pod, asks for pods, and lets idle ones go.",
+    "not there: the entry point of the cluster decides",
 )
 WORKER_IDLE = Option(
     "resourcemanager.taskmanager-timeout",

@@ -1,0 +1,111 @@
+"""Deploying on a fake API server: repeated, interrupted, over what others have made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.kubernetes.fake import NAMESPACE, FakeApi
+from tests.support.kubernetes import client_on, fake_api
+from understudy.cli.launch.kubernetes_deploying import Deployed, deploy, remove
+from understudy.cli.launch.kubernetes_plan import blueprint, completed
+from understudy.config import Configuration, options
+from understudy.errors import UsageError
+from understudy.kubernetes.client import ApiRequest, Client
+from understudy.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT
+from understudy.kubernetes.manifests import Blueprint
+
+__all__ = ["fake_api"]
+
+T = TypeVar("T")
+
+
+def planned(run_id: str | None = None, *args: str) -> Blueprint:
+    settings = {
+        "kubernetes.cluster-id": "flights",
+        "kubernetes.container.image.ref": "example/flights:1",
+        "high-availability.storageDir": "s3://bucket/understudy",
+    }
+    found = completed(Configuration(settings), options.KUBERNETES_APPLICATION)
+    return replace(blueprint(found, NAMESPACE, ("local:///a.py", *args)), run_id=run_id)
+
+
+def on(api: FakeApi, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """Do something with a client of the fake."""
+
+    async def done() -> T:
+        async with asyncio.timeout(30):
+            return await work(client_on(api))
+
+    return asyncio.run(done())
+
+
+def test_everything_belongs_to_the_deployment(fake_api: FakeApi) -> None:
+    found = on(fake_api, lambda client: deploy(client, planned("monday")))
+
+    assert Deployed("monday", is_new=True) == found
+    uid = fake_api.object("deployments", "flights")["metadata"]["uid"]
+    for plural, name in (
+        ("configmaps", "flights-config"),
+        ("secrets", "flights-secret"),
+        ("services", "flights-rest"),
+        ("services", "flights"),
+    ):
+        (owner,) = fake_api.object(plural, name)["metadata"]["ownerReferences"]
+        assert uid == owner["uid"]
+
+
+def test_the_same_command_finds_what_is_there_and_makes_what_is_missing(fake_api: FakeApi) -> None:
+    first = on(fake_api, lambda client: deploy(client, planned()))
+    secret = fake_api.object("secrets", "flights-secret")
+    fake_api.remove("services", "flights-rest")
+
+    again = on(fake_api, lambda client: deploy(client, planned()))
+
+    assert first.run_id
+    assert Deployed(first.run_id, is_new=False) == again
+    assert secret == fake_api.object("secrets", "flights-secret")
+    assert "flights-rest" in fake_api.names("services")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (planned("tuesday"), "is there for run monday, not for tuesday"),
+        (planned("monday", "other"), "runs something else than this command says"),
+    ],
+)
+def test_another_run_or_application_is_refused(
+    asked: Blueprint, said: str, fake_api: FakeApi
+) -> None:
+    on(fake_api, lambda client: deploy(client, planned("monday")))
+
+    with pytest.raises(UsageError, match=said):
+        on(fake_api, lambda client: deploy(client, asked))
+
+
+@pytest.mark.parametrize("plural", ["deployments", "configmaps"])
+def test_what_another_program_has_made_is_named_and_left(plural: str, fake_api: FakeApi) -> None:
+    name = {"deployments": "flights", "configmaps": "flights-config"}[plural]
+    kind = {"deployments": DEPLOYMENT, "configmaps": CONFIG_MAP}[plural]
+    theirs = ApiRequest("create", kind, body={"metadata": {"name": name}})
+    on(fake_api, lambda client: client.send(theirs))
+
+    with pytest.raises(UsageError, match=f"'{name}' in namespace .* is another program's"):
+        on(fake_api, lambda client: deploy(client, planned()))
+
+    assert not fake_api.object(plural, name)["metadata"].get("labels")
+
+
+def test_only_the_deployment_of_this_run_is_removed(fake_api: FakeApi) -> None:
+    on(fake_api, lambda client: deploy(client, planned("monday")))
+
+    assert not on(fake_api, lambda client: remove(client, "flights", "sunday"))
+    assert ["flights"] == fake_api.names("deployments")
+    assert on(fake_api, lambda client: remove(client, "flights", "monday"))
+    assert not fake_api.names("deployments")
+    assert not on(fake_api, lambda client: remove(client, "flights", "monday"))
