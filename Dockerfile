@@ -8,7 +8,7 @@ RUN python -m venv /opt/understudy/venv \
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN /opt/understudy/venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
-    && /opt/understudy/venv/bin/pip uninstall --yes --quiet hatchling editables
+    && /opt/understudy/venv/bin/pip uninstall --yes --quiet hatchling
 
 FROM python:3.11-slim
 
