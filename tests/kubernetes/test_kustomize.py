@@ -13,6 +13,7 @@ import yaml
 from tests.house.repository import ROOT
 from tests.kubernetes.api import CORE, path
 from tests.kubernetes.control_plane import ControlPlane
+from understudy.config import Configuration, options
 from understudy.config.configuration import load_configuration
 from understudy.kubernetes import pods, rights
 
@@ -78,16 +79,10 @@ def test_the_api_server_takes_it_and_its_pods_under_restricted_pod_security(
         kubernetes.admin.create(f"{pods_there}?dryRun=All", pod)
 
 
-def test_the_role_grants_what_is_asked_for_and_no_more() -> None:
-    (role,) = (
-        one
-        for one in yaml.safe_load_all((MANIFESTS / "base/rights.yaml").read_text())
-        if one["kind"] == "Role"
-    )
-    asked = [*rights.needed(lease=True), *rights.OPTIONAL]
-    expected = {(kind.group, kind.plural, verb) for verb, kind in asked}
-
-    actual = {
+def granted(objects: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    """Return what the Role among some objects grants: group, resource, verb."""
+    (role,) = (one for one in objects if one["kind"] == "Role")
+    return {
         (group, resource, verb)
         for rule in role["rules"]
         for group in rule["apiGroups"]
@@ -95,7 +90,28 @@ def test_the_role_grants_what_is_asked_for_and_no_more() -> None:
         for verb in rule["verbs"]
     }
 
-    assert expected == actual
+
+def test_the_role_grants_what_is_asked_for_and_no_more() -> None:
+    asked = [*rights.needed(lease=True), *rights.OPTIONAL]
+    expected = {(kind.group, kind.plural, verb) for verb, kind in asked}
+
+    objects = [*yaml.safe_load_all((MANIFESTS / "base/rights.yaml").read_text())]
+
+    assert expected == granted(objects)
+
+
+def settings_of(
+    objects: list[dict[str, Any]], template: dict[str, Any], place: Path
+) -> Iterator[tuple[str, Configuration]]:
+    """Return the role of each container of a template, and the configuration that it reads."""
+    (text,) = (
+        one["data"]["config.yaml"] for one in objects if "config.yaml" in one.get("data", {})
+    )
+    (place / "config.yaml").write_text(text)
+    for container in template["spec"]["containers"]:
+        words = [word.replace("$(POD_IP)", "10.0.0.1") for word in container["args"]]
+        overrides = [word.removeprefix("-D") for word in words if word.startswith("-D")]
+        yield words[0], load_configuration(place, overrides)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
@@ -103,17 +119,10 @@ def test_each_setting_is_known_and_a_drain_ends_within_the_grace(
     kubernetes: ControlPlane, tmp_path: Path, cluster: str
 ) -> None:
     objects = rendered(kubernetes, MANIFESTS / cluster)
-    (settings,) = (
-        one["data"]["config.yaml"] for one in objects if "config.yaml" in one.get("data", {})
-    )
-    (tmp_path / "config.yaml").write_text(settings)
     for _, template in templates(objects):
-        for container in template["spec"]["containers"]:
-            words = [word.replace("$(POD_IP)", "10.0.0.1") for word in container["args"]]
-            overrides = [word.removeprefix("-D") for word in words if word.startswith("-D")]
-            configuration = load_configuration(tmp_path, overrides)
-            drain_s = float(configuration.settings["taskmanager.drain-timeout"].split()[0])
-            if words[0] == "taskmanager":
+        for role, configuration in settings_of(objects, template, tmp_path):
+            if role == "taskmanager":
+                drain_s = configuration.get(options.DRAIN_TIMEOUT)
                 assert drain_s + MARGIN_S <= template["spec"]["terminationGracePeriodSeconds"]
 
 
