@@ -48,7 +48,7 @@ def test_a_term_in_which_nobody_gives_up_the_silent_any_more_ends(
             _adoption_grace_s=1.0,
             _changed=asyncio.Event(),
             _binding=None,
-            around=SimpleNamespace(locks=None, clock=None, services=services),
+            around=SimpleNamespace(locks=None, clock=None, services=services, workers=None),
             me=SimpleNamespace(name="jm-1"),
             standbys={},
         )

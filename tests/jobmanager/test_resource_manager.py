@@ -15,6 +15,7 @@ from understudy.core import job
 from understudy.core.drivers import Purpose
 from understudy.core.recovery import Inventory
 from understudy.jobmanager.resource_manager import JobInbox, ResourceManager
+from understudy.jobmanager.workers import Workers
 from understudy.model import (
     ApplicationId,
     Incarnation,
@@ -59,9 +60,10 @@ class Graves:
         await asyncio.sleep(self.ends_strays_s)
 
 
-def resource_manager(term: Term, graves: Graves) -> ResourceManager:
+def resource_manager(term: Term, graves: Graves, workers: Workers | None = None) -> ResourceManager:
     """Return the one of a leader, which takes nobody in yet."""
-    return ResourceManager(term, GRACE_S, cast("Locks", graves), virtual_clock(), lambda: None)
+    locks, clock = cast("Locks", graves), virtual_clock()
+    return ResourceManager(term, GRACE_S, locks, clock, lambda: None, workers)
 
 
 @dataclass
@@ -144,10 +146,10 @@ class Inbox:
 class Scene:
     """A ResourceManager, its tenant, and the TaskManagers that call."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Workers | None = None) -> None:
         self.graves, self.tenant = Graves(), Tenant()
         self._serving: list[asyncio.Task[None]] = []
-        self.resources = resource_manager(TERM, self.graves)
+        self.resources = resource_manager(TERM, self.graves, workers)
 
     def serve(self, *others: Tenant) -> None:
         """Serve applications, and take TaskManagers in."""

@@ -590,8 +590,8 @@ def _patched(current: Any, change: Any) -> Any:
 def _matches(item: Json, query: dict[str, str]) -> bool:
     labels = item["metadata"].get("labels") or {}
     for term in filter(None, query.get("labelSelector", "").split(",")):
-        name, _, value = term.partition("=")
-        if labels.get(name) != value:
+        name, has_value, value = term.partition("=")
+        if name not in labels or (has_value and labels[name] != value):
             return False
     field_name, _, value = query.get("fieldSelector", "").partition("=")
     return not field_name or item["metadata"]["name"] == value

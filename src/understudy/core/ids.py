@@ -44,6 +44,15 @@ def process_name(role: str, incarnation: Incarnation) -> str:
     return f"{role}-{incarnation[:8]}"
 
 
+POD_UID_VARIABLE = "UNDERSTUDY_POD_UID"
+"""Environment variable with the uid of a pod that runs one process of Understudy, once."""
+
+
+def incarnation_of_pod(uid: str) -> Incarnation:
+    """Return the incarnation of the one process of Understudy that a pod runs, ever."""
+    return Incarnation(uid.replace("-", ""))
+
+
 def _hex32(*parts: str) -> str:
     encoded = b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts)
     return hashlib.sha256(encoded).hexdigest()[:32]

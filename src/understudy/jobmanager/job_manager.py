@@ -24,6 +24,7 @@ from understudy.core import liveness
 from understudy.core.backoff import Backoff
 from understudy.core.lease import Timing
 from understudy.core.recovery import SubmitRun, bootstrap, bound
+from understudy.core.workers import PoolLimits
 from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.latch_turns import open_turns
@@ -37,6 +38,7 @@ from understudy.jobmanager import attention, notices
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.surroundings import RunEnd, Surroundings
+from understudy.jobmanager.workers import Workers
 from understudy.model import Incarnation, LeaderRecord, RegistryBody, RunId, Term
 from understudy.process.closing import Closing
 from understudy.process.reporter import Reporter
@@ -268,6 +270,7 @@ class JobManager:
             self.around.locks,
             self.around.clock,
             self._changed.set,
+            _workers(self.around, leadership.term),
         )
         dispatcher = Dispatcher(self.around, self._binding, leadership, resources)
         self.term = LeadingTerm(leadership, resources, dispatcher)
@@ -284,9 +287,13 @@ class JobManager:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                silence = tasks.create_task(resources.give_up_the_silent())
+                background = [
+                    tasks.create_task(resources.give_up_the_silent()),
+                    tasks.create_task(resources.provide_workers()),
+                ]
                 self.ended = await dispatcher.run(publish)
-                silence.cancel()
+                for task in background:
+                    task.cancel()
         except BaseExceptionGroup as group:
             raise attention.first_of(group) from group
         finally:
@@ -408,3 +415,10 @@ def _has_run(registry: RegistryBody | None, binding: Binding) -> bool:
         registry, binding.wanted, binding.bound, binding.known_at_start, RunId("to-be-minted")
     )
     return not isinstance(found, SubmitRun)
+
+
+def _workers(around: Surroundings, term: Term) -> Workers | None:
+    """Return who has TaskManagers provided in a term; None if people start them."""
+    if around.workers is None:
+        return None
+    return Workers(around.workers, PoolLimits.of(around.configuration), term, around.clock)

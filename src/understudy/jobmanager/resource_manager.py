@@ -4,6 +4,8 @@ It keeps the links to TaskManagers, assigns their warm slots to the jobs of all 
 (``core.slots``), tells each TaskManager which drivers to have, and puts messages about attempts
 into the inboxes of the jobs. A TaskManager is given up on proof of death, by its liveness lock, or
 after the adoption grace (``core.liveness``).
+
+Where somebody provides TaskManagers on request (`workers`), it says what jobs need.
 """
 
 from __future__ import annotations
@@ -22,12 +24,16 @@ from understudy.core.drivers import DriverState, Purpose, Seat
 from understudy.core.liveness import Silence
 from understudy.core.recovery import Inventory
 from understudy.core.slots import Ledger, Offer, Placement, Workplace
+from understudy.core.workers import demand_of
+from understudy.jobmanager.workers import Workers
 from understudy.model import ApplicationId, Incarnation, JobId, Term
 from understudy.process.closing import Closing
 from understudy.process.liveness_lock import Locks
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import AttemptMessage, DriverReport, LinkMessage
+
+DIED = "its TaskManager died"
 
 _log = logging.getLogger(__name__)
 
@@ -106,8 +112,15 @@ class ResourceManager:
     """The slots of one term."""
 
     def __init__(
-        self, term: Term, grace_s: float, locks: Locks, clock: Clock, changed: Callable[[], None]
+        self,
+        term: Term,
+        grace_s: float,
+        locks: Locks,
+        clock: Clock,
+        changed: Callable[[], None],
+        workers: Workers | None = None,
     ) -> None:
+        """``workers`` provides TaskManagers on request; None: people start them."""
         self._term = term
         self._locks = locks
         self._clock = clock
@@ -118,6 +131,11 @@ class ResourceManager:
         self._tenants: dict[ApplicationId, Tenant] = {}
         self._parked: set[ApplicationId] = set()
         self._opened = False
+        self._workers = workers
+        self._going: frozenset[Incarnation] = frozenset()
+        """TaskManagers that get no further job."""
+        self._dead: frozenset[Incarnation] = frozenset()
+        """TaskManagers that their provider has proved dead."""
         self._places: tuple[Ledger, Mapping[JobId, int]] = (self._ledger, {})
         self.taskmanagers: dict[Incarnation, TaskManagerView] = {}
 
@@ -231,10 +249,11 @@ class ResourceManager:
         ledger, slots_ = self._ledger, self.slots()
         if ledger.carries is not None and len(ledger.given) >= ledger.carries:
             return f"the Spark cluster carries {ledger.carries} at once"
+        missing = self._workers.why_none() if self._workers else ""
         if not slots_:
-            return "no TaskManager is there yet"
+            return missing or "no TaskManager is there yet"
         if len(ledger.given) >= slots_:
-            return f"{slots_} of {slots_} run other jobs"
+            return f"{slots_} of {slots_} run other jobs" + (f"; {missing}" if missing else "")
         return "its driver is starting"
 
     def _enter(self, ledger: Ledger, offers: list[Offer]) -> None:
@@ -247,6 +266,8 @@ class ResourceManager:
             tenant.inboxes[offer.job_id].enqueue(job.Offered(offer.placement))
         for taskmanager, wanted in slots.wanted(ledger).items():
             self._keep(self.taskmanagers.get(taskmanager), wanted)
+        if self._workers:
+            self._workers.need(demand_of(ledger))
 
     def _keep(self, view: TaskManagerView | None, wanted: tuple[Purpose, ...]) -> None:
         """Ask a TaskManager for these drivers, unless this connection has asked for the same."""
@@ -393,12 +414,33 @@ class ResourceManager:
             )
             for report in drivers
         )
-        workplace = Workplace(view.registration.slots, view.registration.spares, seats)
+        going = view.incarnation in self._going
+        sizes = (0, 0) if going else (view.registration.slots, view.registration.spares)
+        workplace = Workplace(*sizes, seats)
         # Drivers measure at different moments: the largest value is the latest, or soon true.
         carries = max((one.carries for one in drivers if one.carries is not None), default=None)
         step = slots.report(self._ledger, view.incarnation, workplace, carries)
         self._changed()
         self._enter(*step)
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    async def provide_workers(self) -> None:
+        """Have TaskManagers as jobs need them; runs for ever."""
+        if self._workers:
+            self._workers.need(demand_of(self._ledger))
+            await self._workers.run(self._note_workers)
+
+    def _note_workers(self, going: frozenset[Incarnation], dead: frozenset[Incarnation]) -> None:
+        """Give no job to TaskManagers that go, and give up the dead."""
+        changed, self._going = going ^ self._going, going
+        new, self._dead = dead - self._dead, self._dead | dead
+        for taskmanager in new:
+            if taskmanager in self._watching:
+                self._lose(taskmanager, DIED)
+        for taskmanager in changed & self.taskmanagers.keys():
+            view = self.taskmanagers[taskmanager]
+            self._report(view, view.drivers)
 
     # --- deaths -----------------------------------------------------------------------------------
 
@@ -419,8 +461,9 @@ class ResourceManager:
             self._watching[taskmanager] = task
 
     async def _await_death(self, taskmanager: Incarnation) -> None:
-        await self._locks.dead(taskmanager)
-        self._lose(taskmanager, "its TaskManager died")
+        if taskmanager not in self._dead:
+            await self._locks.dead(taskmanager)
+        self._lose(taskmanager, DIED)
 
     def _lose(self, taskmanager: Incarnation, reason: str) -> None:
         view = self.taskmanagers.pop(taskmanager, None)

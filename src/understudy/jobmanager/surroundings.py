@@ -21,6 +21,7 @@ from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.submission import Submission
+from understudy.jobmanager.workers import WorkerProvider
 from understudy.model import (
     ApplicationRecord,
     ApplicationStatus,
@@ -104,6 +105,8 @@ class Surroundings:
     """Called with the end of the run by a leader that continues to lead."""
     interpreters: Interpreters = ONE_INTERPRETER
     """Where the Python of applications comes from."""
+    workers: WorkerProvider | None = None
+    """Who provides TaskManagers on request; None: people start them."""
 
 
 @dataclass(frozen=True)

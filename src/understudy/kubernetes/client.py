@@ -15,7 +15,7 @@ import enum
 import errno
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -216,9 +216,15 @@ class Client:
         raise OSError(errno.EBUSY, f"a list of {kind.plural} has more than {PAGES_MAX} pages")
 
     async def watch(
-        self, kind: Resource, query: Mapping[str, str], version: str, silence_s: float = SILENCE_S
-    ) -> AsyncIterator[tuple[str, Json]]:
-        """Yield type and metadata of each change after a version, until the server ends the watch.
+        self,
+        kind: Resource,
+        query: Mapping[str, str],
+        version: str,
+        silence_s: float = SILENCE_S,
+        *,
+        metadata_only: bool = True,
+    ) -> AsyncGenerator[tuple[str, Json], None]:
+        """Yield type and object of each change after a version, until the server ends the watch.
 
         Raises `Outdated` if the version is too old, ``TimeoutError`` if the watch is silent for
         ``silence_s``.
@@ -229,7 +235,7 @@ class Client:
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
         }
-        request = ApiRequest("watch", kind, query=asked, metadata_only=True)
+        request = ApiRequest("watch", kind, query=asked, metadata_only=metadata_only)
         timeout = httpx.Timeout(CONNECT_S, read=silence_s)
         await self._calm(Lane.WATCH)
         await self._token.refresh()

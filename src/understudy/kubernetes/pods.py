@@ -16,6 +16,7 @@ from typing import Any
 
 from understudy.config import Configuration, options
 from understudy.config.option import Option
+from understudy.core.ids import POD_UID_VARIABLE
 from understudy.kubernetes.kinds import POD
 from understudy.kubernetes.templates import MAIN_CONTAINER, Json, merged
 
@@ -46,6 +47,11 @@ _WRITABLE = {"work": WORK, "tmp": TMP}
 """Volumes, and where they are mounted; a template may say what they are."""
 
 _VOLUME_MODE = 0o440
+
+CONF_DIR_VARIABLE = "UNDERSTUDY_CONF_DIR"
+
+IMAGE_VARIABLE = "UNDERSTUDY_IMAGE"
+"""The image, which Spark's executors run, too."""
 
 _IN_POD = {
     "POD_IP": "status.podIP",
@@ -161,6 +167,9 @@ def pod(
     """Return the manifest of a pod with a name, ``owner``: an owner reference."""
     found = pod_template(configuration, plan, template)
     owners = {"ownerReferences": [owner]} if owner else {}
+    (main,) = (one for one in found["spec"]["containers"] if one["name"] == MAIN_CONTAINER)
+    uid = {"name": POD_UID_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
+    main["env"] = [*main["env"], uid]
     return {
         "apiVersion": POD.api_version,
         "kind": POD.name,
@@ -215,7 +224,7 @@ def _owned(configuration: Configuration, plan: PodPlan) -> Json:
         "name": MAIN_CONTAINER,
         "image": get(options.K8S_IMAGE),
         "args": [*plan.command],
-        "env": _environment(configuration, component),
+        "env": _environment(configuration, plan),
         "volumeMounts": mounts,
         "resources": _resources(
             configuration, component, lambda option: option.key in configuration.settings
@@ -282,12 +291,16 @@ def _mebi(size: float) -> str:
     return f"{max(1, round(size / (1 << 20)))}Mi"
 
 
-def _environment(configuration: Configuration, component: Component) -> list[Json]:
+def _environment(configuration: Configuration, plan: PodPlan) -> list[Json]:
+    component = plan.component
     found: list[Json] = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in _IN_POD.items()
     ]
-    found += [{"name": name, "value": value} for name, value in _HOMES.items()]
+    fixed = {**_HOMES, IMAGE_VARIABLE: configuration.find(options.K8S_IMAGE)}
+    if plan.config_map:
+        fixed[CONF_DIR_VARIABLE] = CONFIG
+    found += [{"name": name, "value": value} for name, value in fixed.items() if value]
     given = configuration.passed_on(component.environment)
     found += [
         {"name": key.removeprefix(component.environment), "value": value}

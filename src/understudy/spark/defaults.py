@@ -17,6 +17,7 @@ from understudy.spark import properties
 from understudy.spark.addresses import address_settings
 from understudy.spark.jvm import LOG_MARK, spark_home, start_gateway, use_gateway
 from understudy.spark.masters import refuse_others
+from understudy.spark.pods import pod_settings
 
 LOG_SETTINGS = """\
 rootLogger.level = {level}
@@ -48,6 +49,7 @@ def session_conf(given: Mapping[str, str], scratch: str, application: str) -> di
     conf = {"spark.master": "local[*]", "spark.app.name": application, "spark.ui.port": "0"}
     conf.update(_kept_together({**_spark_defaults(), **given}, scratch))
     refuse_others(conf, os.environ)
+    conf.update(pod_settings(conf, os.environ, scratch))
     return {**conf, **address_settings(conf, os.environ)}
 
 
@@ -72,6 +74,7 @@ def set_submit_arguments(
         if scratch:
             Path(scratch).mkdir(parents=True, exist_ok=True, mode=0o700)
             settings = _kept_together(settings, scratch)
+            settings.update(pod_settings(settings, os.environ, scratch))
         settings.update(address_settings(settings, os.environ))
         use_gateway(start_gateway(settings, (), flags, scratch or None))
         return original(conf, popen_kwargs)

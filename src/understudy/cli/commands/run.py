@@ -67,6 +67,7 @@ from understudy.cli.launch.spec import (
     check_handed_on,
     guarded,
     new_worker,
+    own_incarnation,
 )
 from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
 from understudy.cli.launch.story import Story, reason_of
@@ -350,7 +351,11 @@ def taskmanager(
     layout.cluster_directory(cluster_id)
     await_rights(configuration, cluster_id, jobmanager=False)
     check_startable_here(configuration, cluster_id, jobmanagers=0)
-    _become(new_worker("taskmanager", configuration, cluster_id, scratch_base(configuration)))
+    _become(
+        new_worker(
+            "taskmanager", configuration, cluster_id, scratch_base(configuration), own_incarnation()
+        )
+    )
 
 
 def _check_without_application(

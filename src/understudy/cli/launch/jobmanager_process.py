@@ -23,6 +23,7 @@ from understudy.cli.launch.standalone import bind_rest, standing_alone
 from understudy.cli.launch.story import reason_of
 from understudy.cli.launch.submitting import submission_of
 from understudy.cli.launch.worker import SHUT_DOWN, Parts, environments_of, main, running
+from understudy.cli.launch.workers import provider_of
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
@@ -142,6 +143,7 @@ def _job_manager(
         random.Random(),  # noqa: S311 -- jitter, not secrets
         functools.partial(_report_end, parts),
         environments,
+        provider_of(configuration, spec.cluster_id, os.environ),
     )
     binding = Binding(
         RunId(spec.run_id) if spec.run_id else None,

@@ -16,7 +16,7 @@ import msgspec
 from understudy.cli.launch.compose import make_locks_directory
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
-from understudy.core.ids import process_name
+from understudy.core.ids import POD_UID_VARIABLE, incarnation_of_pod, process_name
 from understudy.errors import UsageError
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
 from understudy.model import Incarnation, StartFrom
@@ -118,9 +118,10 @@ def new_worker(
     configuration: Configuration,
     cluster_id: str,
     scratch: str,
+    incarnation: Incarnation | None = None,
 ) -> WorkerSpec:
-    """Return the specification of a worker with a new incarnation, and without a run."""
-    incarnation = Incarnation(uuid.uuid4().hex)
+    """Return the specification of a worker without a run; its incarnation is new if not given."""
+    incarnation = incarnation or Incarnation(uuid.uuid4().hex)
     return WorkerSpec(
         role=role,
         name=process_name(role, incarnation),
@@ -130,6 +131,15 @@ def new_worker(
         lock=lock_of(configuration, cluster_id, incarnation),
         scratch=str(Path(scratch) / incarnation) if scratch else "",
     )
+
+
+def own_incarnation() -> Incarnation | None:
+    """Return the incarnation of this pod's one process; None where this is no such pod.
+
+    Its children must not take it for theirs.
+    """
+    uid = os.environ.pop(POD_UID_VARIABLE, "")
+    return incarnation_of_pod(uid) if uid else None
 
 
 def lock_of(configuration: Configuration, cluster_id: str, incarnation: str) -> str:

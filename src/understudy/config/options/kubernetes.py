@@ -409,6 +409,14 @@ K8S_SECRET_VARIABLES = Option(
     "semicolons between.",
     SAME,
 )
+WORKER_PROVIDER = Option(
+    "resourcemanager.provider",
+    choice("none", "kubernetes"),
+    "none",
+    "Who provides TaskManagers as jobs need them. none: people start them. kubernetes: the leader, "
+    "in a pod, asks for pods, and lets idle ones go.",
+    "not there: the entry point of the cluster decides",
+)
 WORKER_IDLE = Option(
     "resourcemanager.taskmanager-timeout",
     PERIOD,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from py4j.protocol import Py4JError
 
 from understudy.core.executors import ActiveApplication, Capacity, Tag
-from understudy.spark.managers import standalone, yarn
+from understudy.spark.managers import kubernetes, standalone, yarn
 
 
 class ClusterManager(Protocol):
@@ -77,6 +77,7 @@ class Unknown:
 _KINDS: dict[str, Callable[[Any, Mapping[str, str]], ClusterManager]] = {
     "spark://": standalone.Standalone,
     "yarn": yarn.Yarn,
+    "k8s://": kubernetes.Kubernetes,
 }
 
 

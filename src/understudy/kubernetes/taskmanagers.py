@@ -1,0 +1,209 @@
+"""The pods of TaskManagers that a leader asks for: who provides workers to its ResourceManager.
+
+Names are made from the cluster and the worker, so that a repeated request finds its pod. One watch
+tells of all; nothing is polled. Each pod belongs to the cluster's Deployment, if there is one, and
+goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from understudy.config import Configuration
+from understudy.core.backoff import Backoff
+from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkersUnseen
+from understudy.errors import ConfigurationError
+from understudy.kubernetes.client import ApiRequest, Client, Json
+from understudy.kubernetes.kinds import DEPLOYMENT, POD
+from understudy.kubernetes.pod_states import WORKER, seen_of
+from understudy.kubernetes.pods import TASKMANAGER, PodPlan, pod, selector
+from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
+from understudy.kubernetes.templates import read_template, template_file
+
+WATCH = Backoff(0.1, 5.0)
+"""Pauses before pods are listed again."""
+
+EARLY_S = 5.0
+"""A watch that ends sooner without an event is not trusted: the pods are listed again."""
+
+NAME_VARIABLE = "POD_NAME"
+
+COMMAND = ("taskmanager", "--host", "$(POD_NAME)")
+
+Tell = Callable[[WorkersListed | WorkersUnseen], None]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What pods of TaskManagers have from the leader's pod: their owner, and what is mounted."""
+
+    owner: Json | None
+    config_map: str | None
+    secret: str | None
+
+
+def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origin: Origin) -> Json:
+    """Return the pod of a worker; raises `ConfigurationError` for a template that is none."""
+    plan = PodPlan(
+        TASKMANAGER,
+        cluster,
+        COMMAND,
+        labels={WORKER: worker},
+        config_map=origin.config_map,
+        secret=origin.secret,
+    )
+    path = template_file(configuration, TASKMANAGER.template)
+    template = read_template(TASKMANAGER.template.key, path) if path else None
+    return pod(configuration, plan, template, name=name_of(cluster, worker), owner=origin.owner)
+
+
+def name_of(cluster: str, worker: WorkerId) -> str:
+    """Return the name of a worker's pod."""
+    return f"{cluster}-taskmanager-{worker}"
+
+
+class TaskManagerPods:
+    """The pods that leaders of one cluster have asked for; see `jobmanager.workers`."""
+
+    def __init__(self, client: Client, configuration: Configuration, cluster: str, me: str) -> None:
+        """``cluster`` begins the names of its objects; ``me``: the name of this process's pod."""
+        self._client = client
+        self._configuration = configuration
+        self._cluster = cluster
+        self._me = me
+        labels = ",".join(f"{key}={value}" for key, value in selector(cluster, TASKMANAGER).items())
+        self._query = {"labelSelector": f"{labels},{WORKER}"}
+        self._origin: Origin | None = None
+        self._pods: dict[str, Json] = {}
+        self._created: set[str] = set()
+        """Names of pods that were created since the last list was asked for."""
+        self._tell: Tell = lambda _: None
+
+    async def follow(self, tell: Tell) -> None:
+        """See `WorkerProvider.follow`."""
+        self._tell = tell
+        loop = asyncio.get_running_loop()
+        version, failures = "", 0
+        while True:
+            began, told = loop.time(), 0
+            try:
+                if not version:
+                    version = await self._list()
+                async for latest in self._changes(version):
+                    version, told = latest, told + 1
+                # Servers that close early, instead of saying that a version is too old.
+                if not told and loop.time() - began < EARLY_S:
+                    version, failures = "", failures + 1
+            except Outdated:
+                version, failures = "", failures + 1
+            except OSError as error:
+                version, failures = "", failures + 1
+                _log.warning("pods are not watched: %s", error)
+                tell(WorkersUnseen(f"the pods of TaskManagers are not seen: {error}"))
+            if told:
+                failures = min(failures, 1)
+            await asyncio.sleep(WATCH.pause_s(failures))
+
+    async def create(self, worker: WorkerId) -> None:
+        """See `WorkerProvider.create`."""
+        name = name_of(self._cluster, worker)
+        if self._origin is None:
+            self._origin = await self._look_at_own_pod()
+        try:
+            body = manifest(self._configuration, self._cluster, worker, self._origin)
+        except ConfigurationError as error:
+            raise OSError(errno.EINVAL, str(error)) from error
+        try:
+            found = await self._client.send(ApiRequest("create", POD, body=body))
+        except Forbidden:
+            raise
+        except OSError as error:
+            # It exists already, or nobody knows: the answer may be lost.
+            found = await self._client.get(POD, name)
+            if found is None:
+                raise
+            if found["metadata"].get("labels", {}).get(WORKER) != worker:
+                message = f"pod {name} is of another program: remove it, or choose another "
+                raise OSError(errno.EEXIST, f"{message}kubernetes.cluster-id") from error
+        if found is not None and name not in self._pods:
+            self._pods[name] = found
+            self._created.add(name)
+            self._tell_all()
+
+    async def remove(self, worker: WorkerId) -> None:
+        """See `WorkerProvider.remove`."""
+        name = name_of(self._cluster, worker)
+        try:
+            await self._client.send(ApiRequest("delete", POD, name))
+        except NotThere:
+            self._created.discard(name)
+            if self._pods.pop(name, None):
+                self._tell_all()
+
+    async def _look_at_own_pod(self) -> Origin:
+        """Return what pods of TaskManagers have from this process's pod."""
+        me = await self._client.get(POD, self._me)
+        if me is None:
+            raise OSError(errno.ENOENT, f"there is no pod {self._me}: ${NAME_VARIABLE} is another")
+        volumes = {one["name"]: one for one in me["spec"].get("volumes") or ()}
+        config: Json = volumes.get("config", {}).get("configMap") or {}
+        secret: Json = volumes.get("secret", {}).get("secret") or {}
+        return Origin(await self._owner(me), config.get("name"), secret.get("secretName"))
+
+    async def _owner(self, me: Json) -> Json | None:
+        """Return the reference to the cluster's Deployment, else to what this pod belongs to."""
+        try:
+            found = await self._client.get(DEPLOYMENT, self._cluster)
+        except Forbidden as error:
+            _log.warning("pods of TaskManagers do not go with the Deployment: %s", error)
+            found = None
+        if found is None:
+            owners: list[Json] = me["metadata"].get("ownerReferences") or []
+            return owners[0] if owners else None
+        return {
+            "apiVersion": DEPLOYMENT.api_version,
+            "kind": DEPLOYMENT.name,
+            "name": self._cluster,
+            "uid": found["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
+    async def _list(self) -> str:
+        self._created.clear()
+        found, version = await self._client.list(POD, self._query)
+        listed = {one["metadata"]["name"]: one for one in found}
+        # A list may be older than an answer that came while it was read.
+        kept = {name: self._pods[name] for name in self._created}
+        self._pods = {**kept, **listed}
+        self._tell_all()
+        return version
+
+    async def _changes(self, version: str) -> AsyncIterator[str]:
+        """Take each change in, and yield the version after it."""
+        watched = self._client.watch(POD, self._query, version, metadata_only=False)
+        async for kind, found in watched:
+            if kind != "BOOKMARK":
+                self._note(found, is_deleted=kind == "DELETED")
+            yield str(found["metadata"].get("resourceVersion") or version)
+
+    def _note(self, found: Json, *, is_deleted: bool) -> None:
+        name = found["metadata"]["name"]
+        if not is_deleted:
+            self._pods[name] = found
+            self._tell_all()
+            return
+        self._pods.pop(name, None)
+        self._created.discard(name)
+        # Its last state may prove the death of its processes.
+        self._tell_all(seen_of(found, is_deleted=True))
+        self._tell_all()
+
+    def _tell_all(self, *more: SeenWorker) -> None:
+        self._tell(WorkersListed((*map(seen_of, self._pods.values()), *more)))
