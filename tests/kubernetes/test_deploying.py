@@ -18,6 +18,7 @@ from tests.kubernetes.api import APPS, COORDINATION, CORE, await_that, path
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.nodes import Node, understudy_image
 from tests.kubernetes.rights import Rights, Rule
+from understudy.kubernetes.templates import MAIN_CONTAINER
 
 pytestmark = pytest.mark.kubernetes
 
@@ -158,7 +159,8 @@ def test_an_application_in_pods_survives_its_leader_and_leaves_nothing(
     assert (first["run-id"], "RUNNING") == (application["run-id"], application["status"])
 
     was = leader(kubernetes, namespace)
-    node.signal(signal.SIGKILL, namespace, pod_of(kubernetes, namespace, was["rest"]))
+    pod = pod_of(kubernetes, namespace, was["rest"])
+    os.kill(node.pid(namespace, pod, MAIN_CONTAINER), signal.SIGKILL)
     await_that("another one leads", lambda: leads_after(kubernetes, namespace, was["term"]))
     (tmp_path / "go").touch()
 
