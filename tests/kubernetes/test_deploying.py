@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +69,24 @@ QUICK = {
 }
 
 
+SOON_DEAD = {
+    "taskmanager.orphan-timeout": "5 s",
+    "jobmanager.adoption-grace": "8 s",
+    "heartbeat.interval": "1 s",
+}
+"""Nobody proves the death of a TaskManager whose pod is gone: this is what its jobs wait for."""
+
+
 class Terminal:
     """Where somebody types commands, for one cluster."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, place: Path) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        namespace: str,
+        place: Path,
+        further: Mapping[str, str] | None = None,
+    ) -> None:
         template = place / "pod.yaml"
         template.write_text("kind: Pod\nspec: {terminationGracePeriodSeconds: 10}\n")
         self._environment = {
@@ -89,6 +103,7 @@ class Terminal:
             "kubernetes.pod-template-file.default": str(template),
             "high-availability.storageDir": str(place / "storage"),
             **QUICK,
+            **(further or {}),
         }
         self.settings = [word for key, text in settings.items() for word in ("-D", f"{key}={text}")]
 
@@ -169,6 +184,31 @@ def test_an_application_in_pods_survives_its_leader_and_leaves_nothing(
     assert ("1\n", "7") == (begun.read_text(), result.read_text())
     names = [one["metadata"]["name"] for one in listing(kubernetes, CORE, "configmaps", namespace)]
     assert [] == [one for one in names if one not in {"kube-root-ca.crt", CLUSTER}]
+
+
+def test_a_deployment_that_is_deleted_keeps_its_data_and_the_same_command_continues(
+    kubernetes: ControlPlane, node: Node, namespace: str, tmp_path: Path
+) -> None:
+    Rights(kubernetes, namespace, f"system:serviceaccount:{namespace}:default").grant(RULES)
+    terminal = Terminal(kubernetes, namespace, tmp_path, SOON_DEAD)
+    (tmp_path / "etl.py").write_text(APP)
+    start = ("run-application", "-t", "kubernetes-application", *terminal.settings, "--json")
+    app = (f"local://{tmp_path}/etl.py", str(tmp_path))
+    first = json.loads(terminal.type(*start, *app))
+    await_that("the job runs", (tmp_path / "begun").exists)
+
+    kubernetes.kubectl("-n", namespace, "delete", "deployment", "flights")
+    await_that("its objects have gone", lambda: not left(kubernetes, namespace))
+    again = json.loads(terminal.type(*start, *app))
+    (tmp_path / "go").touch()
+
+    await_that("the result is there", (tmp_path / "result").exists)
+    await_that("everything has gone", lambda: not left(kubernetes, namespace))
+    assert (first["run-id"], True) == (again["run-id"], again["new"])
+    assert ("1\n2\n", "7") == (
+        (tmp_path / "begun").read_text(),
+        (tmp_path / "result").read_text(),
+    )
 
 
 CLUSTER = "flights-cluster-config-map"
