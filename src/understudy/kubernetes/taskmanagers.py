@@ -14,18 +14,15 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from understudy.config import Configuration
-from understudy.core.backoff import Backoff
 from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkersUnseen
 from understudy.errors import ConfigurationError
+from understudy.kubernetes import pauses
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
 from understudy.kubernetes.pod_states import WORKER, seen_of
 from understudy.kubernetes.pods import TASKMANAGER, PodPlan, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
 from understudy.kubernetes.templates import read_template, template_file
-
-WATCH = Backoff(0.1, 5.0)
-"""Pauses before pods are listed again."""
 
 EARLY_S = 5.0
 """A watch that ends sooner without an event is not trusted: the pods are listed again."""
@@ -108,7 +105,7 @@ class TaskManagerPods:
                 tell(WorkersUnseen(f"the pods of TaskManagers are not seen: {error}"))
             if told:
                 failures = min(failures, 1)
-            await asyncio.sleep(WATCH.pause_s(failures))
+            await asyncio.sleep(pauses.pause_s(pauses.WATCH, failures))
 
     async def create(self, worker: WorkerId) -> None:
         """See `WorkerProvider.create`."""
