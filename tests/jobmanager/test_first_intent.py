@@ -202,7 +202,7 @@ def test_no_attempt_is_sent_before_its_job_is_stored() -> None:
 
 def test_a_job_whose_application_is_left_while_it_is_stored_keeps_no_slot() -> None:
     async def steps(scene: Scene) -> None:
-        async def left(*_: object) -> None:
+        async def left(term: int, entry: Any) -> None:
             scene.resources.leave(scene.shared.application_id)
             raise asyncio.CancelledError
 
