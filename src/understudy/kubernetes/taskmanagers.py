@@ -13,14 +13,14 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from understudy.config import Configuration
+from understudy.config import Configuration, options
 from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkersUnseen
 from understudy.errors import ConfigurationError
 from understudy.kubernetes import pauses
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
 from understudy.kubernetes.pod_states import WORKER, seen_of
-from understudy.kubernetes.pods import TASKMANAGER, PodPlan, pod, selector
+from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
 from understudy.kubernetes.templates import read_template, template_file
 
@@ -50,7 +50,7 @@ def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origi
     plan = PodPlan(
         TASKMANAGER,
         cluster,
-        COMMAND,
+        [*COMMAND, *_secret_arguments(configuration, origin)],
         labels={WORKER: worker},
         config_map=origin.config_map,
         secret=origin.secret,
@@ -58,6 +58,14 @@ def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origi
     path = template_file(configuration, TASKMANAGER.template)
     template = read_template(TASKMANAGER.template.key, path) if path else None
     return pod(configuration, plan, template, name=name_of(cluster, worker), owner=origin.owner)
+
+
+def _secret_arguments(configuration: Configuration, origin: Origin) -> list[str]:
+    """Return where the secret of the leader's Secret is in a pod that `pods` has built."""
+    path = configuration.find(options.SECRET_FILE)
+    if not path or not origin.secret:
+        return []
+    return ["-D", f"{options.SECRET_FILE.key}={SECRET}/{path.rpartition('/')[2]}"]
 
 
 def name_of(cluster: str, worker: WorkerId) -> str:
