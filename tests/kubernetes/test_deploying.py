@@ -211,6 +211,27 @@ def test_a_deployment_that_is_deleted_keeps_its_data_and_the_same_command_contin
     )
 
 
+def test_a_session_in_pods_takes_an_application_and_its_data_stays(
+    kubernetes: ControlPlane, node: Node, namespace: str, tmp_path: Path
+) -> None:
+    Rights(kubernetes, namespace, f"system:serviceaccount:{namespace}:default").grant(RULES)
+    terminal = Terminal(kubernetes, namespace, tmp_path)
+    (tmp_path / "etl.py").write_text(APP)
+    (tmp_path / "go").touch()
+    target = ("-t", "kubernetes-session", *terminal.settings)
+    terminal.type("session", "start", *target)
+    available = ("wait", "--for=condition=available", "--timeout=60s", "deployment/flights")
+    kubernetes.kubectl("-n", namespace, *available)
+
+    terminal.type("run", *target, str(tmp_path / "etl.py"), str(tmp_path))
+    told = terminal.type("session", "stop", *target)
+
+    assert "7" == (tmp_path / "result").read_text()
+    assert "its data is kept" in told
+    await_that("its objects have gone", lambda: not left(kubernetes, namespace))
+    assert kubernetes.admin.find(path(CORE, "configmaps", CLUSTER, namespace)) is not None
+
+
 CLUSTER = "flights-cluster-config-map"
 """It keeps how the run has ended, for a time."""
 
