@@ -19,6 +19,7 @@ from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, Workers
 from understudy.errors import ConfigurationError
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
+from understudy.kubernetes.manifests import owned_by, process_arguments
 from understudy.kubernetes.pod_states import WORKER, seen_of
 from understudy.kubernetes.pods import TASKMANAGER, PodPlan, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
@@ -31,8 +32,6 @@ EARLY_S = 5.0
 """A watch that ends sooner without an event is not trusted: the pods are listed again."""
 
 NAME_VARIABLE = "POD_NAME"
-
-COMMAND = ("taskmanager", "--host", "$(POD_NAME)")
 
 Tell = Callable[[WorkersListed | WorkersUnseen], None]
 
@@ -50,10 +49,11 @@ class Origin:
 
 def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origin: Origin) -> Json:
     """Return the pod of a worker; raises `ConfigurationError` for a template that is none."""
+    arguments = process_arguments(configuration, origin.secret is not None)
     plan = PodPlan(
         TASKMANAGER,
         cluster,
-        COMMAND,
+        ["taskmanager", *arguments, "--host", "$(POD_NAME)"],
         labels={WORKER: worker},
         config_map=origin.config_map,
         secret=origin.secret,
@@ -166,14 +166,7 @@ class TaskManagerPods:
         if found is None:
             owners: list[Json] = me["metadata"].get("ownerReferences") or []
             return owners[0] if owners else None
-        return {
-            "apiVersion": DEPLOYMENT.api_version,
-            "kind": DEPLOYMENT.name,
-            "name": self._cluster,
-            "uid": found["metadata"]["uid"],
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
+        return owned_by(found)
 
     async def _list(self) -> str:
         self._created.clear()
