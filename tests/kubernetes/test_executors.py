@@ -12,7 +12,10 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.nodes import Node, await_phase, understudy_image
 from tests.kubernetes.rights import Rights, Rule
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.spark]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.spark, pytest.mark.long]
+
+SPARK_S = 300.0
+"""A JVM, its client and an executor start in ten seconds of processor time, on a busy machine."""
 
 APP = Path(__file__).parent / "apps" / "executors.py"
 ALL = ("get", "list", "watch", "create", "patch", "delete", "deletecollection")
@@ -62,11 +65,11 @@ def test_executors_belong_to_the_pod_of_their_driver_and_go_with_a_dead_attempt(
             assert "Traceback" not in output, output
             return line in output
 
-        await_that("the first attempt has its sum", lambda: said("attempt 1: 90"), 120)
+        await_that("the first attempt has its sum", lambda: said("attempt 1: 90"), SPARK_S)
         (reference,) = executors(1)[0]["metadata"]["ownerReferences"]
         assert ("Pod", owner["uid"]) == (reference["kind"], reference["uid"])
 
-        await_that("the second attempt has its sum", lambda: said("attempt 2: 90"), 120)
+        await_that("the second attempt has its sum", lambda: said("attempt 2: 90"), SPARK_S)
         assert [] == executors(1)
         maps = kubernetes.admin.get(
             path(CORE, "configmaps", namespace=namespace), labelSelector="spark-role=executor"
