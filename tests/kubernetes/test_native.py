@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.house.repository import ROOT
 from tests.kubernetes.api import APPS, CORE, await_that, path
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet.images import Image
@@ -25,6 +24,7 @@ from understudy.kubernetes.templates import MAIN_CONTAINER
 
 pytestmark = pytest.mark.kubernetes
 
+APP = Path(__file__).parent / "apps" / "native.py"
 IMAGE = "example/flights:1"
 GRACE_S = 40.0
 """``jobmanager.adoption-grace``: without a proof of death, no attempt begins sooner."""
@@ -48,7 +48,6 @@ def image(directory: Path) -> Image:
     environment = {
         **whole.environment,
         "PATH": f"{program.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "FLIGHTS": str(directory),
     }
     return Image(whole.entrypoint, (), environment)
@@ -70,10 +69,11 @@ def start(kubernetes: ControlPlane, namespace: str, directory: Path) -> None:
         "taskmanager.driver.type": "session-less",
         "taskmanager.numberOfTaskSlots": "1",
         "taskmanager.spare-drivers": "0",
+        "resourcemanager.provider": "kubernetes",
         "resourcemanager.taskmanager-timeout": "1 s",
     }
     found = completed(Configuration(settings), options.KUBERNETES_APPLICATION)
-    asked = blueprint(found, namespace, ("tests.kubernetes.apps.native:main",))
+    asked = blueprint(found, namespace, (f"local://{APP}",))
 
     async def done() -> None:
         access = find_access(str(kubernetes.kubeconfig()), None, namespace)

@@ -53,7 +53,7 @@ def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origi
     plan = PodPlan(
         TASKMANAGER,
         cluster,
-        ["taskmanager", *arguments, "--host", "$(POD_NAME)"],
+        ["taskmanager", *arguments, "--host", "$(POD_IP)"],
         labels={WORKER: worker},
         config_map=origin.config_map,
         secret=origin.secret,

@@ -29,8 +29,6 @@ def load(ctx: JobContext) -> int:
     return ctx.attempt
 
 
-def main() -> None:
-    """Run the job, and wait without one."""
-    attempt = understudy.get_environment().execute(load, name="load").value
-    (PLACE / "loaded").write_text(str(attempt))
-    await_file("main")
+attempt = understudy.get_environment().execute(load, name="load").value
+(PLACE / "loaded").write_text(str(attempt))
+await_file("main")
