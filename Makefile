@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure plane helm kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure failure-kubernetes plane helm kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -88,6 +88,10 @@ zookeeper: $(READY)
 # ... and hundreds of them, two at a time; SEED=7 says which.
 failure: $(READY)
 	$(BIN)/python -m tests.failure --faults $(FAULTS) --windows $(WINDOWS) $(if $(SEED),--seed $(SEED))
+
+# ... and hundreds of a Kubernetes API server, its etcd and the ways to it.
+failure-kubernetes: plane
+	$(BIN)/python -m tests.failure.kubernetes --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 
 # On a real Kubernetes control plane: etcd, API server, controllers and scheduler, and nodes without
 # containers. Where there is no Go to build it, these tests are skipped, and said to be.

@@ -27,6 +27,7 @@ from understudy.ha.retrieval import retrieve
 
 JOBMANAGERS, TASKMANAGERS = 3, 100
 READS = frozenset({"get", "list"})
+LOOK_S = 0.5
 FEW, MANY = 2, 12
 """Jobs of two applications: what one more job costs is their difference."""
 
@@ -86,7 +87,12 @@ def _idle(plane: ControlPlane, place: Path, idle_s: float) -> Counter[str]:
             "high-availability.cluster-id": "idle",
             "jobmanager.session": "true",
         }
+        plane.audit.begin()
         with _session(place / "idle", settings):
+            watches = JOBMANAGERS + TASKMANAGERS
+            processes.until(
+                "watches", lambda: _watches(plane, namespace) >= watches, pause_s=LOOK_S
+            )
             plane.audit.begin()
             time.sleep(idle_s)  # What is counted is what happens in this time.
             asked = plane.audit.requests(namespace=namespace)
@@ -114,6 +120,14 @@ def _session(place: Path, settings: dict[str, str]) -> Iterator[None]:
     finally:
         for one in all_:
             one.stop()
+
+
+def _watches(plane: ControlPlane, namespace: str) -> int:
+    """Return how many watches of the leader have begun, by everybody who follows it."""
+    return sum(
+        (one.verb, one.resource) == ("watch", "leases")
+        for one in plane.audit.requests(namespace=namespace)
+    )
 
 
 def _is_complete(port: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.failure.contender import DENIED
+from tests.failure.contender import DENIED, on_zookeeper
 from tests.failure.history import Event, Pen, Reader, now
 from tests.support import namespaces
 from tests.support.namespaces import Network
@@ -61,7 +61,7 @@ class Player:
         spec = {
             "host": self.host,
             "history": str(stage.history),
-            "quorum": stage.quorum(self.host),
+            "settings": stage.settings(self.host),
             "session_s": stage.session_s,
             "guarded": self.guarded,
             **self._spec,
@@ -120,6 +120,14 @@ class Stage:
         if self.alone and host in MEMBERS:
             return self.ensemble.servers[MEMBERS.index(host)].connect_string
         return self.ensemble.connect_string
+
+    def settings(self, host: str = "") -> dict[str, str]:
+        """Return the settings of a process of this host, or of one that only looks."""
+        return on_zookeeper(self.quorum(host), self.session_s)
+
+    def await_serving(self) -> None:
+        """Wait until the servers serve again."""
+        self.ensemble.await_serving(PATIENCE_S)
 
     def prefix(self, host: str) -> Sequence[str]:
         """Return what stands before a command line."""

@@ -16,7 +16,7 @@ import random
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,17 @@ from msgspec.structs import replace
 
 from tests.failure.history import Pen, now
 from understudy.clock import SystemClock
-from understudy.config import options
+from understudy.config import Configuration, options
+from understudy.config.backends import factory
 from understudy.core import liveness
 from understudy.core.lease import Timing
 from understudy.errors import ConfigurationError, DataError, LeadershipLost, NotFoundError
 from understudy.ha.backends.zookeeper import options as zk
-from understudy.ha.backends.zookeeper.register import ZooKeeperRegister, open_register
 from understudy.ha.documents import Document
 from understudy.ha.election import Election, Leadership
+from understudy.ha.latch import HasLatch
 from understudy.ha.latch_turns import open_turns
+from understudy.ha.register import Register, Releasable, status_of
 from understudy.ha.registry import APPLICATION_PREFIX, Registry, application_document, nonce
 from understudy.ha.services import BoundedRegister
 from understudy.ha.turns import NoProofs
@@ -85,13 +87,17 @@ class Contender:
         self._pen = Pen(Path(spec["history"]), self._me.holder)
         self._guardian = GuardianLink.from_environment()
         self._holder = Holder()
-        self._zookeeper: ZooKeeperRegister = open_cluster(spec["quorum"], spec["session_s"])
-        self._zookeeper.on_release(self._granted)
-        self._register = BoundedRegister(self._zookeeper)
+        self._backend = open_cluster(spec["settings"])
+        assert isinstance(self._backend, Releasable)
+        self._backend.on_release(self._granted)
+        self._register = BoundedRegister(self._backend)
         self._registry = Registry(self._register, CLUSTER)
-        self._timing = Timing.of_session(spec["session_s"])
+        self._timing = Timing.of(Configuration(spec["settings"]))
+        self._me = replace(self._me, lease_s=self._timing.lease_s)
         turns = open_turns(
-            self._zookeeper.latch(self._me.holder, b"{}"),
+            self._backend.latch(self._me.holder, b"{}")
+            if isinstance(self._backend, HasLatch)
+            else None,
             self._register,
             self._timing,
             self._clock,
@@ -126,7 +132,8 @@ class Contender:
                 task.cancel()
         if not self._work.cancelled():
             self._work.result()
-        self._zookeeper.release()
+        assert isinstance(self._backend, Releasable)
+        await asyncio.to_thread(self._backend.release)
         self._guardian.released()
 
     def _stop(self) -> None:
@@ -157,7 +164,7 @@ class Contender:
             if late > LAG_S:
                 self._pen.note("lag", seconds=round(late, 3))
             last = now()
-            found = str(self._zookeeper.status()["server"])
+            found = str(status_of(self._backend)["server"])
             if found != server:
                 server = found
                 self._pen.note("server", server=server)
@@ -321,14 +328,21 @@ class Contender:
         return result
 
 
-def open_cluster(quorum: str, session_s: float) -> ZooKeeperRegister:
-    """Open the register of all that takes part."""
-    settings = {
+def on_zookeeper(quorum: str, session_s: float) -> dict[str, str]:
+    """Return the settings of all that takes part, on an ensemble."""
+    return {
         options.HA_TYPE.key: "zookeeper",
         zk.ZK_QUORUM.key: quorum,
         zk.ZK_SESSION_TIMEOUT.key: f"{int(session_s * 1000)} ms",
     }
-    return open_register(CLUSTER, settings)
+
+
+def open_cluster(settings: Mapping[str, str]) -> Register:
+    """Open the register of all that takes part."""
+    configuration = Configuration(settings)
+    kind = configuration.get(options.HA_TYPE)
+    register: Register = factory(kind, configuration.backend)(CLUSTER, settings)
+    return register
 
 
 def links(body: Any) -> list[RegistryLink]:

@@ -69,8 +69,12 @@ class Draw:
         self.stage = stage
         self.leader = leader
         self.chance = chance
-        self.servers = stage.ensemble.servers
         self.session_s = stage.session_s
+
+    @property
+    def servers(self) -> list[Server]:
+        """Return the members."""
+        return self.stage.ensemble.servers
 
     def lasts(self, lowest: float, highest: float) -> float:
         """Return how long, between two shares of the session timeout."""
@@ -248,7 +252,7 @@ def contender_killed(draw: Draw) -> Fault:
         f"contender-killed-{guarded}",
         f"the leader at {player.host}, {guarded}, is killed",
         0.1,
-        lambda: _signal(draw.stage, player, signal.SIGKILL),
+        lambda: tell(draw.stage, player, signal.SIGKILL),
     )
 
 
@@ -452,13 +456,14 @@ def _pause(draw: Draw, kind: str, lasts_s: float, *, borne: bool) -> Fault:
         kind,
         f"the leader at {player.host} is frozen for {lasts_s:.1f} s",
         lasts_s,
-        lambda: _signal(stage, player, signal.SIGSTOP),
-        lambda: _signal(stage, player, signal.SIGCONT),
+        lambda: tell(stage, player, signal.SIGSTOP),
+        lambda: tell(stage, player, signal.SIGCONT),
         borne=borne,
     )
 
 
-def _signal(stage: Stage, player: Player, number: signal.Signals) -> None:
+def tell(stage: Stage, player: Player, number: signal.Signals) -> None:
+    """Send a signal to a contender itself, not to its guardian."""
     pid = stage.pid(player)
     with contextlib.suppress(OSError):
         # It may have ended, and its number be somebody else's.

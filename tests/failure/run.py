@@ -7,6 +7,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,26 +65,30 @@ class Verdict:
 
 def run(plan: Plan, directory: Path) -> Verdict:
     """Play it, and judge; the history stays in the directory."""
-    chance = random.Random(plan.seed)
-    story: list[str] = []
     with open_stage(directory, plan.session_s, fsync=True) as stage:
         stage.ensemble.start()
         stage.contend([*MEMBERS, *APART], GUARDED)
         stage.watch([*MEMBERS, *APART])
-        assert stage.await_write(0.0, PATIENCE_S), f"nobody leads, see {directory}"
-        began, left = time.monotonic(), plan.faults
-        bag: list[Kind] = []
-        kinds = plan.kinds or faults.kinds()
-        while left > 0 and time.monotonic() - began < plan.limit_s:
-            count = min(left, chance.choice([1, 2]) if plan.pairs else 1)
-            left -= count
-            while len(bag) < count:  # Each kind once, before any comes again.
-                bag += chance.sample(kinds, len(kinds))
-            drawn = [bag.pop(0) for _ in range(count)]
-            story.append(_round(stage, chance, drawn, len(story) + 1))
-            print(story[-1], flush=True)
-        final = _rest(stage)
-    found = events(directory / "history.jsonl")
+        return play(plan, stage, plan.kinds or faults.kinds())
+
+
+def play(plan: Plan, stage: Stage, kinds: Sequence[Kind]) -> Verdict:
+    """Do what is planned to those who contend and watch there, and judge."""
+    chance = random.Random(plan.seed)
+    story: list[str] = []
+    assert stage.await_write(0.0, PATIENCE_S), f"nobody leads, see {stage.directory}"
+    began, left = time.monotonic(), plan.faults
+    bag: list[Kind] = []
+    while left > 0 and time.monotonic() - began < plan.limit_s:
+        count = min(left, chance.choice([1, 2]) if plan.pairs else 1)
+        left -= count
+        while len(bag) < count:  # Each kind once, before any comes again.
+            bag += chance.sample(kinds, len(kinds))
+        drawn = [bag.pop(0) for _ in range(count)]
+        story.append(_round(stage, chance, drawn, len(story) + 1))
+        print(story[-1], flush=True)
+    final = _rest(stage)
+    found = events(stage.history)
     return Verdict(plan, story, violations(found, final), summary(found))
 
 
@@ -119,7 +124,7 @@ def _round(stage: Stage, chance: random.Random, drawn: list[Kind], number: int) 
         busy=os.getloadavg()[0] > LOAD_MAX * (os.cpu_count() or 1),
         paused=serves.who if any(fault.kind == "contender-frozen" for fault in its) else "",
     )
-    stage.ensemble.await_serving(PATIENCE_S)
+    stage.await_serving()
     stage.raise_the_dead_quietly()
     return f"{told}: term {before} to {after}, written again after {recovered_s} s"
 
@@ -153,7 +158,7 @@ def _rest(stage: Stage) -> Final:
         player.kill()
     for player in stage.contenders:
         player.kill()
-    final = asyncio.run(_read(open_cluster(stage.ensemble.connect_string, stage.session_s), term))
+    final = asyncio.run(_read(open_cluster(stage.settings()), term))
     (stage.directory / "final.json").write_bytes(msgspec.json.encode(final))
     return final
 

@@ -31,9 +31,7 @@ async def main() -> None:
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.WARNING)
     pen = Pen(Path(spec["history"]), f"watcher-{spec['host']}")
     sessions, each = spec.get("sessions", 1), spec.get("each", 1)
-    registers = [
-        BoundedRegister(open_cluster(spec["quorum"], spec["session_s"])) for _ in range(sessions)
-    ]
+    registers = [BoundedRegister(open_cluster(spec["settings"])) for _ in range(sessions)]
     await asyncio.gather(
         *(
             watch(register, pen, place * each + n, spec["session_s"])
