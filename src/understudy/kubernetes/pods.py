@@ -48,6 +48,8 @@ _WRITABLE = {"work": WORK, "tmp": TMP}
 
 _VOLUME_MODE = 0o440
 
+CONF_DIR_VARIABLE = "UNDERSTUDY_CONF_DIR"
+
 IMAGE_VARIABLE = "UNDERSTUDY_IMAGE"
 """The image, which Spark's executors run, too."""
 
@@ -296,6 +298,8 @@ def _environment(configuration: Configuration, plan: PodPlan) -> list[Json]:
         for name, path in _IN_POD.items()
     ]
     fixed = {**_HOMES, IMAGE_VARIABLE: configuration.find(options.K8S_IMAGE)}
+    if plan.config_map:
+        fixed[CONF_DIR_VARIABLE] = CONFIG
     found += [{"name": name, "value": value} for name, value in fixed.items() if value]
     given = configuration.passed_on(component.environment)
     found += [

@@ -19,7 +19,7 @@ from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, Workers
 from understudy.errors import ConfigurationError
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
-from understudy.kubernetes.manifests import owned_by, process_arguments
+from understudy.kubernetes.manifests import owned_by
 from understudy.kubernetes.pod_states import WORKER, seen_of
 from understudy.kubernetes.pods import TASKMANAGER, PodPlan, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
@@ -32,6 +32,8 @@ EARLY_S = 5.0
 """A watch that ends sooner without an event is not trusted: the pods are listed again."""
 
 NAME_VARIABLE = "POD_NAME"
+
+COMMAND = ("taskmanager", "--host", "$(POD_IP)")
 
 Tell = Callable[[WorkersListed | WorkersUnseen], None]
 
@@ -49,11 +51,10 @@ class Origin:
 
 def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origin: Origin) -> Json:
     """Return the pod of a worker; raises `ConfigurationError` for a template that is none."""
-    arguments = process_arguments(configuration, origin.secret is not None)
     plan = PodPlan(
         TASKMANAGER,
         cluster,
-        ["taskmanager", *arguments, "--host", "$(POD_IP)"],
+        COMMAND,
         labels={WORKER: worker},
         config_map=origin.config_map,
         secret=origin.secret,
