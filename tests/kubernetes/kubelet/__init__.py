@@ -13,7 +13,8 @@ Different:
 - Processes share the machine: its files, users, process ids, and ports. Each pod has an address of
   its own in 127.0.0.0/8, on which it can listen beside the others.
 - A volume is a directory below ``$POD_ROOT``, the mount path appended. Where command, arguments,
-  working directory or a variable name a mount path, they get the path below ``$POD_ROOT``; a
+  working directory or a variable name a mount path, they get the path below ``$POD_ROOT`` (of
+  ``/tmp``, only the directory itself: paths in it are the machine's); a
   program that knows a mount path from elsewhere must look there itself. No root is needed.
 - When the kubelet ends, all its pods end with it, as if the node had lost its power. When it is
   stopped (SIGSTOP), they go on, as on a node that is cut off from the API server.

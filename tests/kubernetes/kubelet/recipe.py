@@ -68,11 +68,17 @@ class Surroundings:
 
     def relocated(self, text: str) -> str:
         """Return a text in which paths below mount paths are where their files are."""
-        for mount in sorted(self.mounts, key=len, reverse=True):
-            # Not in the middle of another path, but after the scheme of a URL.
-            pattern = rf"(?<![\w.-])(?:(?<!/)|(?<=://)){re.escape(mount.rstrip('/'))}(?![\w.-])"
-            text = self.mounts[mount].join(re.split(pattern, text))
-        return text
+        if not self.mounts:
+            return text
+        places = {mount.rstrip("/"): place for mount, place in self.mounts.items()}
+        longest_first = sorted(places, key=len, reverse=True)
+        # Files below the machine's own /tmp, as those of tests, are reached by their paths.
+        known = "|".join(
+            re.escape(one) + ("(?!/)" if one == "/tmp" else "") for one in longest_first
+        )
+        # Not in the middle of another path, but after the scheme of a URL.
+        pattern = rf"(?<![\w.-])(?:(?<!/)|(?<=://))({known})(?![\w.-])"
+        return re.sub(pattern, lambda match: places[match[1]], text)
 
 
 def recipe(container: Object, image: Image, around: Surroundings, lookup: Lookup) -> Recipe:

@@ -57,7 +57,12 @@ class Volumes:
             place = self._place(name)
             place.mkdir(parents=True, exist_ok=True)
             for file, (data, mode) in _files(source, around, lookup, tokens).items():
-                publish(place / file, data, mode)
+                publish(place / file, data, mode & ~self._group_bits(around))
+
+    def _group_bits(self, around: Surroundings) -> int:
+        """Return what root would let ``fsGroup`` do: here the pod's user owns its files."""
+        context = around.pod.get("spec", {}).get("securityContext") or {}
+        return 0o070 if context.get("fsGroup") else 0
 
     def _place(self, name: str) -> Path:
         if name not in self._volumes:
