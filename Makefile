@@ -114,8 +114,9 @@ helm: $(READY)
 ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py session.py) \
 	-k "no_application_is or again_and_again or guardian_and_worker or deposed or leaves_ or single_processes or \
 	everything_of or while_somebody_leads or expired"
-ON_KUBERNETES := $(addprefix tests/journeys/test_,leader.py ending.py) \
-	-k "again_and_again or guardian_and_worker or deposed or leaves_"
+ALL_ON_KUBERNETES := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py)
+ON_KUBERNETES := $(ALL_ON_KUBERNETES) \
+	-k "again_and_again or guardian_and_worker or deposed or leaves_ or everything_of"
 ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py) -k "without_a_name or guardian_and_worker"
 
 journeys: $(READY)
@@ -125,8 +126,9 @@ journeys: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_KUBERNETES) --backend kubernetes -m "not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
 
-# ... and all of them on ZooKeeper.
+# ... and all of them on ZooKeeper, those about the cluster itself on Kubernetes.
 journeys-all: $(READY)
+	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ALL_ON_KUBERNETES) --backend kubernetes -m "not spark"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale -m "not spark" \
 		--backend zookeeper
 

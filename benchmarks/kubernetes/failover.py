@@ -64,6 +64,6 @@ def run(effort: Effort, plane: ControlPlane, place: Path) -> Chapter:
         f"After SIGKILL of the leading worker the job is adopted within {duration(killed)} "
         f"(median), and after SIGTERM within {duration(closed)}: the lease, which Flink waits for, "
         f"is {ratio(lease_s, killed)} that. The loss of a node costs {duration(lost)}. "
-        f"{anew or 'None'} of {sum(map(len, found.values()))} jobs was executed anew.",
+        f"{anew or 'None'} of {sum(map(len, found.values()))} jobs was executed again.",
         chart,
     )

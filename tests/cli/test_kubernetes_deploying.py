@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from tests.kubernetes.fake import NAMESPACE, FakeApi
+from tests.kubernetes.fake import NAMESPACE, FakeApi, kubeconfig
 from tests.support.kubernetes import client_on, fake_api
 from understudy.cli.launch.kubernetes_deploying import Deployed, deploy, remove
+from understudy.cli.launch.kubernetes_ending import remove_deployment
 from understudy.cli.launch.kubernetes_plan import blueprint, completed
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
@@ -99,6 +102,52 @@ def test_what_another_program_has_made_is_named_and_left(plural: str, fake_api: 
         on(fake_api, lambda client: deploy(client, planned()))
 
     assert not fake_api.object(plural, name)["metadata"].get("labels")
+
+
+def settings_in(directory: Path, api: FakeApi, target: str) -> Configuration:
+    """Return the configuration of a process in a pod, with a way to the fake."""
+    path = directory / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig(api.url)))
+    return Configuration(
+        {
+            options.EXECUTION_TARGET.key: target,
+            options.K8S_CLUSTER_ID.key: "flights",
+            options.K8S_CONFIG_FILE.key: str(path),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "run_id", "expected"),
+    [
+        (options.KUBERNETES_APPLICATION, "monday", []),
+        (options.KUBERNETES_APPLICATION, "sunday", ["flights"]),
+        (options.KUBERNETES_SESSION, None, []),
+        ("local", "monday", ["flights"]),
+    ],
+)
+def test_a_cluster_that_has_ended_takes_its_deployment_with_it(
+    target: str, run_id: str | None, expected: list[str], fake_api: FakeApi, tmp_path: Path
+) -> None:
+    on(fake_api, lambda client: deploy(client, planned("monday")))
+
+    asyncio.run(remove_deployment(settings_in(tmp_path, fake_api, target), run_id))
+
+    assert expected == fake_api.names("deployments")
+
+
+def test_without_the_right_the_deployment_stays_and_the_log_says_so(
+    fake_api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    on(fake_api, lambda client: deploy(client, planned("monday")))
+    fake_api.denied.add(("delete", "deployments"))
+    configuration = settings_in(tmp_path, fake_api, options.KUBERNETES_APPLICATION)
+
+    asyncio.run(remove_deployment(configuration, "monday"))
+
+    assert ["flights"] == fake_api.names("deployments")
+    assert "Deployment flights stays although the cluster has ended" in caplog.text
+    assert 'resources: ["deployments"], verbs: ["delete"]' in caplog.text
 
 
 def test_only_the_deployment_of_this_run_is_removed(fake_api: FakeApi) -> None:

@@ -43,4 +43,4 @@ def test_help_is_printed_to_a_terminal_of_few_characters(
     stream.flush()
 
     assert not ended.value.code
-    assert "Start a cluster on this machine" in raw.getvalue().decode(encoding)
+    assert "Start a cluster here" in raw.getvalue().decode(encoding)

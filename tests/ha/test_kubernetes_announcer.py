@@ -9,7 +9,6 @@ import pytest
 from tests.kubernetes.fake import NAMESPACE, FakeApi
 from tests.support.kubernetes import PATIENCE_S, RECORD, register_on, run
 from understudy.core.backoff import Backoff
-from understudy.ha.backends.kubernetes import announcer as announcers
 from understudy.ha.backends.kubernetes import register as registers
 from understudy.ha.backends.kubernetes.announcer import (
     BURST,
@@ -23,6 +22,7 @@ from understudy.ha.backends.kubernetes.announcer import (
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.register import Notice
 from understudy.ha.retrieval import encode_leader
+from understudy.kubernetes import pauses
 
 PARKED = Notice("ApplicationParked", "run a waits: its plan is gone", warning=True)
 DEPLOYMENT = {
@@ -102,7 +102,7 @@ def test_an_event_that_cannot_be_posted_hinders_nothing(
 def test_an_event_waits_for_a_server_that_is_away(
     fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcers, "AGAIN", Backoff(0.01, 0.01))
+    monkeypatch.setattr(pauses, "EVENT", Backoff(0.01, 0.01))
 
     async def main() -> None:
         register = register_on(fake_api)

@@ -13,9 +13,10 @@ import pytest
 
 from tests.kubernetes.fake import NAMESPACE, TOKEN, FakeApi
 from tests.support.kubernetes import access_to, run, until
+from understudy.core.backoff import Backoff
 from understudy.errors import ConfigurationError
 from understudy.kubernetes import client as clients
-from understudy.kubernetes import watch as watches
+from understudy.kubernetes import pauses
 from understudy.kubernetes.client import (
     ApiRequest,
     Client,
@@ -203,7 +204,7 @@ def test_a_kubeconfig_that_is_being_written_is_read_again(fake_api: FakeApi) -> 
 def test_nobody_is_asked_to_be_quiet_for_ever(fake_api: FakeApi) -> None:
     assert clients.QUIET_MAX_S == clients._seconds("86400")
     assert 3.0 == clients._seconds("3")
-    assert clients.PAUSE_FIRST_S == clients._seconds("Wed, 21 Oct 2026 07:28:00 GMT")
+    assert pauses.REQUEST.first_s == clients._seconds("Wed, 21 Oct 2026 07:28:00 GMT")
 
 
 def test_an_absent_object_is_none(fake_api: FakeApi) -> None:
@@ -504,11 +505,11 @@ def test_the_pauses_between_watches_that_close_early_grow(
     async def main() -> None:
         asked: list[int] = []
 
-        def pause_s(failures: int) -> float:
+        def pause_s(_: Backoff, failures: int) -> float:
             asked.append(failures)
             return 0.0
 
-        monkeypatch.setattr(watches, "_pause_s", pause_s)
+        monkeypatch.setattr(pauses, "pause_s", pause_s)
         fake_api.watches_end_after = 0
         with Watch(client_of(fake_api), CONFIG_MAP, {}, clients.SILENCE_S).following():
             await until(lambda: len(asked) >= 6)
@@ -633,6 +634,7 @@ def test_what_ends_a_watch_is_raised_by_its_followers(
 
 
 def test_the_limits_of_pauses() -> None:
-    assert 0.0 == watches._pause_s(0)
-    assert all(0.1 <= watches._pause_s(n) <= 1.5 * watches.PAUSE_MAX_S for n in range(1, 50))
+    assert 0.0 == pauses.pause_s(pauses.WATCH, 0)
+    for failures in (1, 2, 50, 5_000):  # The API server may be away for hours.
+        assert 0.1 <= pauses.pause_s(pauses.WATCH, failures) <= 1.5 * pauses.WATCH.max_s
     assert NAMESPACE

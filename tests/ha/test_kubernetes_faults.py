@@ -15,9 +15,10 @@ import pytest
 
 from tests.kubernetes.fake import FakeApi
 from tests.support.kubernetes import register_on, run
+from understudy.core.backoff import Backoff
 from understudy.ha.backends.kubernetes.register import KubernetesRegister
 from understudy.ha.register import Conflict
-from understudy.kubernetes import client as clients
+from understudy.kubernetes import pauses
 from understudy.kubernetes.client import RequestLimits
 
 KEYS = ("leader", "registry", "artifacts", "jobs-0123456789abcdef-1", "jobs-0123456789abcdef-2")
@@ -94,7 +95,7 @@ def test_each_acknowledged_write_is_there_once(
     fake_api: FakeApi, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        monkeypatch.setattr(clients, "PAUSE_FIRST_S", 0.001)
+        monkeypatch.setattr(pauses, "REQUEST", Backoff(0.001, 2.0))
         draw = random.Random(seed)
         registers = [register_on(fake_api, limits=LIMITS) for _ in range(WRITERS)]
         breaking = asyncio.ensure_future(break_things(fake_api, draw))

@@ -19,7 +19,7 @@ from understudy.core import job
 from understudy.core.drivers import DriverState
 from understudy.core.reaching import main_started
 from understudy.core.recovery import Inventory
-from understudy.errors import TooLargeError
+from understudy.errors import LeadershipLost, TooLargeError
 from understudy.jobmanager.application_jobs import ApplicationJobs
 from understudy.jobmanager.job_requests import JobRequests
 from understudy.jobmanager.job_slots import JobSlots
@@ -162,15 +162,54 @@ def test_a_job_that_begins_with_a_savepoint_takes_no_slot_before_that_is_laid_ou
     in_scene(Scene(), steps)
 
 
-def test_a_job_that_cannot_be_stored_gives_its_slot_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [TooLargeError("full"), LeadershipLost("deposed"), asyncio.CancelledError()]
+)
+def test_a_job_that_cannot_be_stored_gives_its_slot_back(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def full(*_: object) -> None:
-        raise TooLargeError("full")
+        raise error
 
     async def steps(scene: Scene) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(scene.shared.plans, "add", full)
-            with pytest.raises(TooLargeError):
+            with pytest.raises(type(error)):
                 await JobRequests(scene.jobs).submit(submit(LIMITS))
+
+        assert scene.resources.take(scene.shared.application_id, JobId("next")) is not None
+
+    in_scene(Scene(), steps)
+
+
+def test_no_attempt_is_sent_before_its_job_is_stored() -> None:
+    async def steps(scene: Scene) -> None:
+        add = scene.shared.plans.add
+        before: list[messages.Deploy] = []
+
+        async def slowly(term: int, entry: Any) -> None:
+            before.extend(await scene.deployed())
+            await add(term, entry)
+
+        scene.shared.plans.add = slowly  # type: ignore[method-assign]
+        await JobRequests(scene.jobs).submit(submit(LIMITS))
+
+        assert [] == before
+        assert [1] == [one.attempt for one in await scene.deployed()]
+
+    in_scene(Scene(), steps)
+
+
+def test_a_job_whose_application_is_left_while_it_is_stored_keeps_no_slot() -> None:
+    async def steps(scene: Scene) -> None:
+        async def left(term: int, entry: Any) -> None:
+            scene.resources.leave(scene.shared.application_id)
+            raise asyncio.CancelledError
+
+        scene.shared.plans.add = left  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await JobRequests(scene.jobs).submit(submit(LIMITS))
+        scene.resources.serve(scene.slots)
 
         assert scene.resources.take(scene.shared.application_id, JobId("next")) is not None
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.ha import ground
 from tests.jobmanager.test_late_leader import dispatcher
-from tests.support.faulty_register import Durable
+from tests.support.faulty_register import Durable, Faults
 from tests.support.virtual_time import run_virtual
 from understudy.errors import LeadershipLost
 from understudy.ha.shutdown import Shutdown
@@ -62,6 +62,28 @@ def test_a_standby_that_is_granted_a_term_after_it_does_not_lead() -> None:
         assert standby._binding.shutdown.asked.is_set()
         assert after is not None
         assert [ground.RUN] == [link.run_id for link in after.applications.values()]
+
+    run_virtual(main())
+
+
+def test_a_mark_with_an_unknown_outcome_is_written_again_until_it_is_known() -> None:
+    async def main() -> None:
+        durable = Durable()
+        await ground.submitted(ground.services(durable))
+        away = True
+        faults = Faults(lasting=lambda call: call.writes and away)
+        leader = dispatcher(ground.services(durable, faults), 1, None)
+        marking = asyncio.ensure_future(leader.shut_down())
+        await asyncio.sleep(60)
+        waits = not marking.done()
+        away = False
+        async with asyncio.timeout(60):
+            await marking
+        after = await ground.services(durable).registry.read()
+
+        assert waits
+        assert after is not None
+        assert after.shutdown
 
     run_virtual(main())
 

@@ -111,14 +111,19 @@ class Node:
 
     def output(self, namespace: str, pod: str, container: str = "main") -> str:
         """Return what all runs of a container have printed, also when the API server is away."""
+        if not self._places(namespace, pod, container):
+            return ""
         logs = self._place(namespace, pod, container).glob("*.log")
         ordered = sorted(logs, key=lambda log: int(log.stem))
         return "".join(log.read_text(errors="replace") for log in ordered)
 
     def _place(self, namespace: str, pod: str, container: str) -> Path:
         """Return the directory of a container; of pods with the same name, that of the last."""
-        found = (self.directory / "pods").glob(f"{namespace}_{pod}_*/{container}")
+        found = self._places(namespace, pod, container)
         return max(found, key=lambda place: place.stat().st_mtime_ns)
+
+    def _places(self, namespace: str, pod: str, container: str) -> list[Path]:
+        return [*(self.directory / "pods").glob(f"{namespace}_{pod}_*/{container}")]
 
 
 def understudy_image() -> Image:

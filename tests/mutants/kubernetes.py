@@ -12,10 +12,14 @@ REFUSALS = "kubernetes/refusals.py"
 WATCH = "kubernetes/watch.py"
 RELEASE = BACKEND + "release.py"
 RIGHTS = "kubernetes/rights.py"
+RIVAL = BACKEND + "rival.py"
+ANNOUNCER = BACKEND + "announcer.py"
 
 ON_REGISTER = "tests/ha/test_kubernetes_register.py"
 ON_LEADER = "tests/ha/test_kubernetes_leader.py"
 ON_CLIENT = "tests/ha/test_kubernetes_client.py"
+ON_RIVAL = "tests/ha/test_kubernetes_rival.py"
+ON_ANNOUNCER = "tests/ha/test_kubernetes_announcer.py"
 ON_ELECTION = "tests/ha/test_kubernetes_election.py"
 
 KUBERNETES = (
@@ -173,5 +177,36 @@ KUBERNETES = (
         "if change is None or key != LEADER:",
         "if True:",
         ON_ELECTION,
+    ),
+    mutant(
+        "each of two places for the record elects a leader", 10, RIVAL,
+        "        if not view.holder:\n",
+        "        if view.holder:\n",
+        ON_RIVAL,
+    ),
+    mutant(
+        "a dead leader in the other place is waited for without end", 8, RIVAL,
+        "elif now - self._seen_at >= view.duration_s:",
+        "elif False:",
+        ON_RIVAL,
+    ),
+    mutant(
+        "of two that write at once both lead", 10, REGISTER,
+        "                await self._swap(place, LEADER, None, version)\n                raise\n",
+        "                pass\n",
+        ON_RIVAL,
+    ),
+    # --- Events
+    mutant(
+        "an Event that cannot be posted ends all further ones", 9, ANNOUNCER,
+        "            except OSError as error:\n                refused",
+        "            except NotThere as error:\n                refused",
+        ON_ANNOUNCER,
+    ),
+    mutant(
+        "the loss of the API server is the loss of its Events", 9, ANNOUNCER,
+        "if not refused and",
+        "if False and",
+        ON_ANNOUNCER,
     ),
 )  # fmt: skip

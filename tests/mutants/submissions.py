@@ -20,6 +20,7 @@ ON_RUNS, ON_ENVIRONMENTS = (
     "tests/process/test_environments.py::test_",
 )
 ON_CLUSTER = "tests/api/test_many_applications.py::test_"
+ON_FIRST_INTENT = "tests/jobmanager/test_first_intent.py::test_"
 ON_SHUTDOWN = "tests/jobmanager/test_shutdown.py"
 ON_LINES = "tests/process/test_requirements.py"
 
@@ -48,6 +49,35 @@ SUBMISSIONS = (
         "if True:",
         ON_RUNS + "a_second_job_ends_the_application_and_is_the_answer",
     ),
+    # --- the first intent
+    mutant(
+        "the slot is not given back when the write of the first intent fails", 5, REQUESTS,
+        "                context.resources.release(entry.job_id)\n",
+        "                pass\n",
+        ON_FIRST_INTENT + "a_job_that_cannot_be_stored_gives_its_slot_back",
+    ),
+    mutant(
+        "the first attempt is sent before its intent is stored", 3, REQUESTS,
+        '            await _write("store a job", lambda: context.plans.add(context.term, entry))\n',
+        "            context.plans.entries[entry.job_id] = entry\n"
+        "            self._jobs.employ(job.submitted(entry.job_id, placement), entry)\n"
+        '            await _write("store a job", lambda: context.plans.add(context.term, entry))\n',
+        ON_FIRST_INTENT + "no_attempt_is_sent_before_its_job_is_stored",
+    ),
+    mutant(
+        "a new job takes a slot beside jobs that main has not reached again", 2,
+        "jobmanager/application_jobs.py",
+        "if begins_with_savepoint or reaching.holds_back_new(self._reaching):",
+        "if begins_with_savepoint:",
+        ON_FIRST_INTENT + "a_job_that_is_held_back_takes_no_slot",
+    ),
+    mutant(
+        "an attempt that a lost leader had displaced cancels its job", 7, "core/job.py",
+        "    given_way = state.recovered and ended.status is JobStatus.CANCELED\n",
+        "    given_way = False\n",
+        "tests/core/test_job.py::test_an_attempt_that_an_earlier_leader_stopped_for_another_job_"
+        "cancels_nothing",
+    ),
     # --- the shutdown
     mutant(
         "a shutdown before its start ends a process", 6, SHUTDOWN,
@@ -59,6 +89,12 @@ SUBMISSIONS = (
         "a standby takes over in a cluster that is shut down", 6, DISPATCHER,
         "if self._binding.shutdown.look(registry):",
         "if False:",
+        ON_SHUTDOWN,
+    ),
+    mutant(
+        "a mark with an unknown outcome is left to the next failover", 6, DISPATCHER,
+        'await persist("mark the shutdown of the cluster", lambda: registry.shut_down(term))',
+        "await registry.shut_down(term)",
         ON_SHUTDOWN,
     ),
     mutant(

@@ -453,9 +453,11 @@ class Dispatcher:
         """Mark durably that all processes of the cluster must end, and that all data is kept.
 
         The mark does not end this JobManager: the caller sets `Shutdown.asked` once the request is
-        answered. Raises `LeadershipLost`.
+        answered. A write with an unknown outcome is repeated: a mark that nobody knows of would end
+        the cluster at its next failover. Raises `LeadershipLost`.
         """
-        await self._around.services.registry.shut_down(self._leadership.term)
+        registry, term = self._around.services.registry, self._leadership.term
+        await persist("mark the shutdown of the cluster", lambda: registry.shut_down(term))
 
     # --- submitting -------------------------------------------------------------------------------
 

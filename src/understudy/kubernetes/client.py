@@ -14,7 +14,6 @@ import asyncio
 import enum
 import errno
 import json
-import random
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import httpx
 
 from understudy.clock import SystemClock
 from understudy.errors import ConfigurationError
+from understudy.kubernetes import pauses
 from understudy.kubernetes.access import TOKEN_AGE_S, Access
 from understudy.kubernetes.kinds import Resource
 from understudy.kubernetes.refusals import (
@@ -46,9 +46,6 @@ CONNECTIONS_MAX = 8
 
 READS_MAX = 4
 """How often a read is sent whose answer is lost, or an error of the server's."""
-
-PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
-"""Pauses between tries; each is stretched at random by up to a half."""
 
 QUIET_MAX_S = 60.0
 """Longest time for which a server may ask for silence."""
@@ -279,7 +276,7 @@ class Client:
                 # Nothing was done, and the server has said when to come back.
                 throttled += 1
                 self.counts.throttled += 1
-                self._quiet(lane, _pause_s(throttled))
+                self._quiet(lane, pauses.pause_s(pauses.REQUEST, throttled))
                 continue
             except ApiRefusal as error:
                 if error.status == 401 and not renewed:
@@ -296,7 +293,7 @@ class Client:
             else:
                 return answer
             self.counts.retries += 1
-            await asyncio.sleep(_pause_s(reads))
+            await asyncio.sleep(pauses.pause_s(pauses.REQUEST, reads))
             reads += 1
 
     async def _sent(self, request: ApiRequest, lane: Lane) -> Json:
@@ -408,11 +405,6 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _pause_s(failures: int) -> float:
-    pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** (failures - 1))
-    return pause_s * random.uniform(1.0, 1.5)  # noqa: S311 -- no secret
-
-
 def _seconds(text: str) -> float:
     """Return what ``Retry-After`` asks for; Kubernetes sends whole seconds."""
-    return min(QUIET_MAX_S, float(text)) if text.isdecimal() else PAUSE_FIRST_S
+    return min(QUIET_MAX_S, float(text)) if text.isdecimal() else pauses.REQUEST.first_s

@@ -32,6 +32,8 @@ from understudy.kubernetes.templates import Json
 
 REST_PORT, RPC_PORT = 8081, 6123
 
+SECRET_FILE = f"{SECRET_PLACE}/{SECRET_KEY}"
+
 CONFIG_FILE = "config.yaml"
 TEMPLATE_FILE = "taskmanager-pod-template.yaml"
 """Keys of the ConfigMap."""
@@ -167,7 +169,8 @@ class Blueprint:
         """Return what ``config.yaml`` has in the pods."""
         ours = {option.key for option in _OF_THE_COMMAND}
         kept = {key: text for key, text in self.configuration.settings.items() if key not in ours}
-        return {**kept, options.K8S_CLUSTER_ID.key: self.cluster}
+        made = {options.SECRET_FILE.key: SECRET_FILE} if self.secret is not None else {}
+        return {**kept, **made, options.K8S_CLUSTER_ID.key: self.cluster}
 
     def _config_map(self) -> Json:
         data = {CONFIG_FILE: yaml.safe_dump(self._settings(), sort_keys=True, allow_unicode=True)}
@@ -205,7 +208,7 @@ def process_arguments(configuration: Configuration, has_secret: bool) -> list[st
     """
     found = ["--config-dir", CONFIG]
     if has_secret:
-        found += ["-D", f"{options.SECRET_FILE.key}={SECRET_PLACE}/{SECRET_KEY}"]
+        found += ["-D", f"{options.SECRET_FILE.key}={SECRET_FILE}"]
     if configuration.find(options.K8S_TASKMANAGER_TEMPLATE) or configuration.find(
         options.K8S_TEMPLATE
     ):

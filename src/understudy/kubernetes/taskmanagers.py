@@ -13,20 +13,17 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from understudy.config import Configuration
-from understudy.core.backoff import Backoff
+from understudy.config import Configuration, options
 from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkersUnseen
 from understudy.errors import ConfigurationError
+from understudy.kubernetes import pauses
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
 from understudy.kubernetes.manifests import owned_by
 from understudy.kubernetes.pod_states import WORKER, seen_of
-from understudy.kubernetes.pods import TASKMANAGER, PodPlan, pod, selector
+from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
 from understudy.kubernetes.templates import read_template, template_file
-
-WATCH = Backoff(0.1, 5.0)
-"""Pauses before pods are listed again."""
 
 EARLY_S = 5.0
 """A watch that ends sooner without an event is not trusted: the pods are listed again."""
@@ -54,7 +51,7 @@ def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origi
     plan = PodPlan(
         TASKMANAGER,
         cluster,
-        COMMAND,
+        [*COMMAND, *_secret_arguments(configuration, origin)],
         labels={WORKER: worker},
         config_map=origin.config_map,
         secret=origin.secret,
@@ -62,6 +59,14 @@ def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origi
     path = template_file(configuration, TASKMANAGER.template)
     template = read_template(TASKMANAGER.template.key, path) if path else None
     return pod(configuration, plan, template, name=name_of(cluster, worker), owner=origin.owner)
+
+
+def _secret_arguments(configuration: Configuration, origin: Origin) -> list[str]:
+    """Return where the secret of the leader's Secret is in a pod that `pods` has built."""
+    path = configuration.find(options.SECRET_FILE)
+    if not path or not origin.secret:
+        return []
+    return ["-D", f"{options.SECRET_FILE.key}={SECRET}/{path.rpartition('/')[2]}"]
 
 
 def name_of(cluster: str, worker: WorkerId) -> str:
@@ -109,7 +114,7 @@ class TaskManagerPods:
                 tell(WorkersUnseen(f"the pods of TaskManagers are not seen: {error}"))
             if told:
                 failures = min(failures, 1)
-            await asyncio.sleep(WATCH.pause_s(failures))
+            await asyncio.sleep(pauses.pause_s(pauses.WATCH, failures))
 
     async def create(self, worker: WorkerId) -> None:
         """See `WorkerProvider.create`."""

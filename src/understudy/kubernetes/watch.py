@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
+from understudy.kubernetes import pauses
 from understudy.kubernetes.client import Client, Json
 from understudy.kubernetes.kinds import Resource
 from understudy.kubernetes.refusals import Outdated
@@ -26,9 +26,6 @@ EARLY_S = 5.0
 
 EARLY_MAX = 2
 """After so many early closes in a row the version is not trusted: list again."""
-
-PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
-"""Pauses after failures; each is stretched at random by up to a half."""
 
 _log = logging.getLogger(__name__)
 
@@ -136,7 +133,7 @@ class Watch:
                 failures = early
             if self.events != before:
                 failures, reported = min(failures, 1), ""
-            await asyncio.sleep(_pause_s(failures))
+            await asyncio.sleep(pauses.pause_s(pauses.WATCH, failures))
 
     async def _list(self) -> None:
         _, version = await self._client.list(self._kind, self._query, metadata_only=True)
@@ -158,10 +155,3 @@ class Watch:
     def _ring_all(self, news: Change | None = None) -> None:
         for bell in self._bells:
             bell.ring(news)
-
-
-def _pause_s(failures: int) -> float:
-    if not failures:
-        return 0.0
-    pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** (failures - 1))
-    return pause_s * random.uniform(1.0, 1.5)  # noqa: S311 -- no secret

@@ -17,7 +17,7 @@ from understudy.api import endpoint
 from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import shared_settings
-from understudy.cli.launch.kubernetes_ending import belongs_to_one_run, remove_deployment
+from understudy.cli.launch.kubernetes_ending import remove_deployment
 from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_token
 from understudy.cli.launch.standalone import bind_rest, standing_alone
 from understudy.cli.launch.story import reason_of
@@ -95,8 +95,7 @@ async def _run_jobmanager(parts: Parts) -> int:
                 await environments.close()
             if ended:
                 await _report_end(parts, ended)
-                if belongs_to_one_run(configuration):
-                    await remove_deployment(configuration, str(ended.run_id))
+            await remove_deployment(configuration, ended.run_id if ended else spec.run_id)
     except asyncio.CancelledError:
         parts.guardian.released()
         raise

@@ -1,4 +1,4 @@
-"""A cluster in pods that was deployed for one application ends with it: its Deployment goes.
+"""A cluster in pods that has ended, with its application or by a request, has no Deployment.
 
 Without that, Kubernetes would start each process again that has ended. Only the Deployment of this
 run is removed, and everything that it owns goes with it.
@@ -21,14 +21,14 @@ AGAIN = Backoff(0.5, 5.0)
 _log = logging.getLogger(__name__)
 
 
-def belongs_to_one_run(configuration: Configuration) -> bool:
-    """Return whether this process belongs to a Deployment that ends with its run."""
+async def remove_deployment(configuration: Configuration, run_id: str | None) -> None:
+    """Remove the Deployment that this process belongs to, if it does; a failure is only logged.
+
+    ``run_id``: only if the Deployment is there for this run; None in a session.
+    """
     target = configuration.find(options.EXECUTION_TARGET)
-    return target == options.KUBERNETES_APPLICATION
-
-
-async def remove_deployment(configuration: Configuration, run_id: str) -> None:
-    """Remove the Deployment of a run that has ended; a failure is only logged."""
+    if target not in options.ON_KUBERNETES_TARGETS:
+        return
     # The client of Kubernetes is imported only where it is used.
     from understudy.cli.launch.kubernetes_deploying import client_of, remove
     from understudy.kubernetes.access import access_of
@@ -38,11 +38,11 @@ async def remove_deployment(configuration: Configuration, run_id: str) -> None:
     for tries in range(1, TRIES_MAX + 1):
         try:
             if await remove(client, cluster, run_id):
-                _log.info("run %s has ended: Deployment %s is removed", run_id, cluster)
+                _log.info("the cluster has ended: Deployment %s is removed", cluster)
             return
         except (UsageError, PermissionError) as error:
-            _log.error("the Deployment stays although run %s has ended: %s", run_id, error)
+            _log.error("Deployment %s stays although the cluster has ended: %s", cluster, error)
             return
         except OSError as error:
-            _log.warning("the Deployment is not removed yet: %s", error)
+            _log.warning("Deployment %s is not removed yet: %s", cluster, error)
         await asyncio.sleep(AGAIN.pause_s(tries))

@@ -40,7 +40,8 @@ def cluster_name(configuration: Configuration) -> str | None:
 def completed(configuration: Configuration, target: str) -> Configuration:
     """Return the settings of a cluster in pods; raises `UsageError` for what it cannot do."""
     cluster = cluster_name(configuration) or f"understudy-{uuid.uuid4().hex[:10]}"
-    chosen = {} if options.HA_TYPE.key in configuration.settings else {_HA: "kubernetes"}
+    usual = {_HA: "kubernetes", options.WORKER_PROVIDER.key: "kubernetes"}
+    chosen = {key: text for key, text in usual.items() if key not in configuration.settings}
     session = target == options.KUBERNETES_SESSION
     found = configuration.with_settings(
         {

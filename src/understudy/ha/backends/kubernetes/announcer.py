@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from understudy.clock import SystemClock
-from understudy.core.backoff import Backoff
 from understudy.ha.register import Notice
+from understudy.kubernetes import pauses
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, EVENT, Resource
 from understudy.kubernetes.refusals import ApiRefusal, NotThere
@@ -36,9 +36,6 @@ EVENT_S = 3600.0
 
 QUEUE_MAX = 100
 """More notices than this wait only where the API server is away: the oldest are dropped."""
-
-AGAIN = Backoff(1.0, 10.0)
-"""The pauses while the API server is away."""
 
 KEPT_S = 600.0
 """So long a notice waits for the API server."""
@@ -145,7 +142,7 @@ class Announcer:
                 refused = isinstance(error, ApiRefusal) and error.status < 500
                 if not refused and self._clock.wall() - shown.last < KEPT_S:
                     failures += 1
-                    await asyncio.sleep(AGAIN.pause_s(failures))
+                    await asyncio.sleep(pauses.pause_s(pauses.EVENT, failures))
                     continue
                 _log.info("no Event says %r: %s", shown.notice.message, error)
             failures = 0

@@ -454,7 +454,7 @@ class KubernetesRegister:
         view = view_of(value, 0.0)
         mine = (view.holder, view.transitions) if view.holder else None
         is_grant = mine is not None and mine != self._granted
-        if is_grant:
+        if is_grant and self._other.was_held:
             await self._refuse_rival()
         version = await self._swap(place, LEADER, value, expected)
         if is_grant:

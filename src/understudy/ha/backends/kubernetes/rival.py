@@ -1,8 +1,9 @@
 """A leader whose record lies in the other of the two places: named, and never joined by a second.
 
 JobManagers that are given different places for the record would each elect a leader. So a contender
-looks at the other place before it writes its own record, and once more afterwards: of two that
-write at the same time, the later one sees the earlier one, and withdraws. The other place counts as
+looks at the other place after it has written its own record: of two that write at the same time,
+the later one sees the earlier one, and withdraws. From then on it looks before it writes: one look
+is a request more in each takeover, two would make it slow. The other place counts as
 vacant once its record has stood unchanged for its lease, as the leader's own place does.
 """
 
@@ -38,12 +39,19 @@ class OtherPlace:
         self._clock = SystemClock()
         self._version = ""
         self._seen_at = 0.0
+        self.was_held = False
+        """Whether somebody held the record there when we looked last."""
 
     async def rival(self) -> Rival | None:
         """Return who holds the record there; None if nobody does, or nobody renews it any more.
 
         Where we may not look, nobody is seen. Raises ``OSError`` if the server does not answer.
         """
+        found = await self._found()
+        self.was_held = found is not None
+        return found
+
+    async def _found(self) -> Rival | None:
         try:
             slot = await self._look()
         except (PermissionError, DataError):
