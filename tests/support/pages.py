@@ -4,6 +4,7 @@
 ```` ```sh run ````                   executed (sh, or python), and must exit with 0
 ```` ```sh run exit=1 ````            ... with 1
 ```` ```sh run=background ````        executed beside the blocks that follow, and must exit with 0
+```` ```sh run=cluster ````           executed where `kubectl` reaches a cluster (tests/kubernetes)
 ```` ```sh run after="3 of 20" ````   executed once the background block has printed this
 ```` ```text output ````              lines of the output of the last command, in this order; `…`
                                       stands for anything
@@ -31,6 +32,7 @@ from tests.house.repository import ROOT
 from tests.journeys import harness
 
 GAP = "…"
+CLUSTER = "cluster"
 MARKS = {"file", "run", "exit", "after", "output", "spark"}
 
 WITHOUT_SESSIONS = {"taskmanager.driver.type": "session-less"}
@@ -85,8 +87,8 @@ def needs_spark(page: Path) -> bool:
 
 
 def is_executed(page: Path) -> bool:
-    """Return whether the page has a block that is executed."""
-    return any("run" in block.marks for block in blocks(page))
+    """Return whether the page has a block that is executed where no Kubernetes is needed."""
+    return any(block.marks.get("run", CLUSTER) != CLUSTER for block in blocks(page))
 
 
 def execute(page: Path, place: Path) -> None:
@@ -107,8 +109,10 @@ def execute(page: Path, place: Path) -> None:
 class Reader:
     """Somebody who follows a page step by step, in a directory and a terminal or two."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, variables: Mapping[str, str] | None = None) -> None:
+        """``variables``: the environment of commands, where it is another than usual."""
         self.place = place
+        self._variables = variables or _variables(place)
         self.background: Background | None = None
         self._output = ""
         self._files: set[str] = set()
@@ -143,7 +147,7 @@ class Reader:
         done = subprocess.run(
             _command(block, self.place),
             cwd=self.place,
-            env=_variables(self.place),
+            env=self._variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -14,12 +14,17 @@ from understudy.kubernetes.client import ApiRequest, Client
 from understudy.kubernetes.kinds import (
     ACCESS_REVIEW,
     CONFIG_MAP,
+    DEPLOYMENT,
+    EVENT,
     LEASE,
     Resource,
 )
 from understudy.kubernetes.refusals import Forbidden, rule
 
 VERBS = ("get", "list", "watch", "create", "patch", "delete")
+
+OPTIONAL = (("create", EVENT), ("patch", EVENT), ("get", DEPLOYMENT))
+"""Rights without which only Events are missing, or are those of the Lease."""
 
 
 def needed(*, lease: bool) -> list[tuple[str, Resource]]:

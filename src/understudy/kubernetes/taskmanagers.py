@@ -19,6 +19,7 @@ from understudy.errors import ConfigurationError
 from understudy.kubernetes import pauses
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
+from understudy.kubernetes.manifests import owned_by
 from understudy.kubernetes.pod_states import WORKER, seen_of
 from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
@@ -29,7 +30,7 @@ EARLY_S = 5.0
 
 NAME_VARIABLE = "POD_NAME"
 
-COMMAND = ("taskmanager", "--host", "$(POD_NAME)")
+COMMAND = ("taskmanager", "--host", "$(POD_IP)")
 
 Tell = Callable[[WorkersListed | WorkersUnseen], None]
 
@@ -171,14 +172,7 @@ class TaskManagerPods:
         if found is None:
             owners: list[Json] = me["metadata"].get("ownerReferences") or []
             return owners[0] if owners else None
-        return {
-            "apiVersion": DEPLOYMENT.api_version,
-            "kind": DEPLOYMENT.name,
-            "name": self._cluster,
-            "uid": found["metadata"]["uid"],
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
+        return owned_by(found)
 
     async def _list(self) -> str:
         self._created.clear()

@@ -21,8 +21,8 @@ ANNOTATION = "understudy/tag"
 LABELS = "understudy/cluster", "understudy/job", "understudy/attempt"
 """For people, and to find our executors among others: ``kubectl get pods -l understudy/job=…``."""
 
-APPLICATION, ROLE, EXECUTOR = "spark-app-selector", "spark-role", "executor"
-"""Spark's labels, and the role of executors."""
+APPLICATION, EXECUTORS = "spark-app-selector", "spark-role=executor"
+"""Spark's label with the application's id, and what its executors are selected by."""
 
 DEFAULT_NAMESPACE = "default"
 AUTHENTICATION = "spark.kubernetes.authenticate"
@@ -76,8 +76,8 @@ class Kubernetes:
         client = self._asked()
         for what in (client.pods(), client.configMaps()):
             try:
-                mine = what.inNamespace(self._namespace).withLabel(APPLICATION, application_id)
-                mine.withLabel(ROLE, EXECUTOR).delete()
+                mine = f"{EXECUTORS},{APPLICATION}={application_id}"
+                what.inNamespace(self._namespace).withLabelSelector(mine).delete()
             except Py4JError as error:
                 _log.warning("what %s left is not deleted: %s", application_id, _message(error))
 
@@ -86,8 +86,8 @@ class Kubernetes:
         return False
 
     def _ours(self, pods: Any) -> Any:
-        executors = pods.inNamespace(self._namespace).withLabel(ROLE, EXECUTOR)
-        return executors.withLabel(LABELS[0]).list().getItems()
+        ours = f"{EXECUTORS},{LABELS[0]}"
+        return pods.inNamespace(self._namespace).withLabelSelector(ours).list().getItems()
 
     def _asked(self) -> Any:
         """Return Spark's client, which needs no SparkContext and outlives each."""
@@ -120,6 +120,10 @@ def _applications(pods: Any) -> Iterator[ActiveApplication]:
 
 
 def _message(error: Py4JError) -> str:
-    """Return the Java error's first line, without the stack trace."""
+    """Return the Java error's first line with its cause, without the stack trace."""
     java = getattr(error, "java_exception", None)
-    return str(java.toString() if java is not None else error).partition("\n")[0]
+    if java is None:
+        return str(error).partition("\n")[0]
+    cause = java.getCause()
+    parts = [java.getMessage(), *([cause.toString()] if cause is not None else [])]
+    return ": ".join(str(one).partition("\n")[0] for one in parts)
