@@ -229,7 +229,10 @@ def rights_revoked(draw: Draw) -> Fault:
 
 
 def lease_deleted(draw: Draw) -> Fault:
-    """Delete the Lease: two may believe to lead until the next renewal, and the term tells."""
+    """Delete the Lease: two may believe to lead until the next renewal, and the term tells.
+
+    It lasts until the old leader must have seen that, or its end would be the next fault's.
+    """
     stage = _stage(draw)
 
     def begin() -> None:
@@ -239,7 +242,7 @@ def lease_deleted(draw: Draw) -> Fault:
     return Fault(
         "lease-deleted",
         "somebody deletes the Lease",
-        0.1,
+        LEASE_S / 2,
         begin,
         robs=True,
         needs_quorum=True,
