@@ -62,6 +62,12 @@ def test_a_function_of_a_directory_without_an_init_is_found(place: Path) -> None
     assert ["app/plain/sub.py"] == _stored(_checked("plain.sub:main"))
 
 
+def test_a_function_below_directories_without_an_init_is_found(place: Path) -> None:
+    _put(place, plain__in__deep__in__sub=MAIN)
+
+    assert ["app/plain/deep/sub.py"] == _stored(_checked("plain.deep.sub:main"))
+
+
 @pytest.mark.parametrize(
     ("module", "file"), [("pkg.sub", "app/pkg/sub.py"), ("pkg", "app/pkg/__main__.py")]
 )

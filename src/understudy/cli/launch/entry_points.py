@@ -214,7 +214,13 @@ def _found(shown: str, name: str, cwd: str) -> ModuleSpec:
 def _inner(name: str, package: ModuleSpec) -> ModuleSpec | None:
     """Return a module in a package; None if it is not there, or the package is none."""
     locations = package.submodule_search_locations
-    return None if locations is None else PathFinder.find_spec(name, locations)
+    if locations is None:
+        return None
+    # By its last part: for the whole name of a plain directory, Python asks sys.modules.
+    found = PathFinder.find_spec(name.rpartition(".")[2], locations)
+    if found:
+        found.name = name
+    return found
 
 
 def _of_module(target: str, title: str, found: ModuleSpec) -> EntryPoint:
