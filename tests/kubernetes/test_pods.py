@@ -119,6 +119,17 @@ def test_a_task_manager_asks_for_a_cpu_for_each_slot() -> None:
     assert "3" == main(found)["resources"]["requests"]["cpu"]
 
 
+def test_a_drain_comes_on_top_of_the_grace_period() -> None:
+    graces = [
+        template(TASKMANAGER, settings={options.DRAIN_TIMEOUT.key: said})["spec"][
+            "terminationGracePeriodSeconds"
+        ]
+        for said in ("0", "90500 ms")
+    ]
+
+    assert [30, 121] == graces
+
+
 def test_ours_wins_over_a_template_where_we_own_it() -> None:
     under = parsed_template(
         f"""

@@ -10,6 +10,7 @@ A pod passes restricted Pod Security: no root, no capabilities, a read-only root
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +42,7 @@ RUN_ID = "understudy/run-id"
 """The label with the run of an application, as HA data has it."""
 
 GRACE_S = 30
-"""Kubernetes's default: the time from SIGTERM to SIGKILL."""
+"""The time from SIGTERM to SIGKILL, as by default in Kubernetes; a drain comes on top of it."""
 
 _WRITABLE = {"work": WORK, "tmp": TMP}
 """Volumes, and where they are mounted; a template may say what they are."""
@@ -201,7 +202,8 @@ def _defaults(configuration: Configuration, plan: PodPlan) -> Json:
     return {
         "spec": {
             "serviceAccountName": configuration.get(options.K8S_SERVICE_ACCOUNT),
-            "terminationGracePeriodSeconds": GRACE_S,
+            "terminationGracePeriodSeconds": GRACE_S
+            + math.ceil(configuration.get(options.DRAIN_TIMEOUT)),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": USER,
