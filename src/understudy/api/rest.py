@@ -63,8 +63,8 @@ ROOMS = (
 _NO_STORES = "The register or the storage does not answer just now ({}). Please try again."
 
 _NO_ANSWER = (
-    "The leader ({}) does not answer just now: it is slow, or an election follows. What was asked for "
-    "may have happened. Please try again."
+    "The leader ({}) does not answer just now: it is slow, or an election follows. What was asked "
+    "for may have happened. Please try again."
 )
 
 _INTERNAL = "The request failed unexpectedly; the log of this JobManager says why."
