@@ -13,14 +13,11 @@ from typing import Any
 import httpx
 import pytest
 from msgspec.structs import replace
-from starlette.requests import Request
 
 from tests.api.test_many_applications import Led, led
 from tests.ha import ground
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
-from understudy.api import audit, rest_runs
-from understudy.api.tokens import Caller, Role
 from understudy.core.ids import application_id
 from understudy.errors import SubmissionError
 from understudy.ha.artifact_store import ReceivedFile
@@ -297,17 +294,6 @@ def test_the_same_idempotency_key_is_the_same_application() -> None:
     assert ids[0] == ids[1] != ids[2]
 
 
-def test_an_idempotency_key_is_its_callers_own() -> None:
-    def id_for(name: str, key: str) -> str:
-        headers = [(b"idempotency-key", key.encode())]
-        scope = {"type": "http", "headers": headers, audit.CALLER: Caller(name, Role.ADMIN)}
-        return rest_runs.minted(Request(scope))
-
-    ids = [id_for("alice", "one"), id_for("bob", "one"), id_for("alice", "one")]
-
-    assert ids[0] == ids[2] != ids[1]
-
-
 # --- exactly one job ------------------------------------------------------------------------------
 
 
@@ -555,30 +541,6 @@ def test_flinks_clients_may_say_it_in_the_query() -> None:
         return stored.target, stored.args
 
     assert ("etl:main", ("--year", "2013")) == told(story)
-
-
-def test_arguments_in_the_query_are_taken_as_flink_takes_them() -> None:
-    async def story(leader: Led) -> Any:
-        artifact = await upload(leader, "etl.py", CONVERTED)
-        path = f"/jars/{artifact}/run-application?programArg=--year,2013&programArg=c"
-        for one, said in ((ID, {}), (OTHER, {"programArgsList": ["body"]})):
-            answer = await leader.client.post(path, json={"applicationId": one, **said})
-            assert 202 == answer.status_code, answer.text
-        return [(await record(leader, one)).args for one in (ID, OTHER)]
-
-    assert [("--year", "2013", "c"), ("body",)] == told(story)
-
-
-def test_what_is_said_of_a_savepoint_that_is_not_named_has_no_meaning() -> None:
-    """Flink's operator and its pages send both of them always."""
-
-    async def story(leader: Led) -> Any:
-        artifact = await upload(leader, "etl.py", CONVERTED)
-        said = {"applicationId": ID, "allowNonRestoredState": True, "claimMode": "CLAIM"}
-        answer = await run(leader, artifact, {**said, "savepointPath": ""})
-        return answer.status_code, (await record(leader)).savepoints
-
-    assert (202, ()) == told(story)
 
 
 # --- what is refused ------------------------------------------------------------------------------
