@@ -61,7 +61,7 @@ class Turns(Protocol):
 
     @property
     def patience_s(self) -> float:
-        """Return the time limit for one try to acquire or release a term."""
+        """Return the time limit for each step: to read, to acquire a term, to release it."""
         ...
 
     def contending(self) -> AbstractAsyncContextManager[None]:
