@@ -7,9 +7,8 @@ import socket
 from dataclasses import dataclass
 
 from understudy.api.authentication import RestSecurity
-from understudy.api.hosts import Hosts
 from understudy.config import Configuration, options
-from understudy.config.security import is_everywhere
+from understudy.config.security import Hosts, is_everywhere
 from understudy.errors import ConfigurationError
 from understudy.rpc import addresses
 

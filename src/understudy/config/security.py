@@ -9,11 +9,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from understudy.config import options
 from understudy.config.option import Option
-from understudy.config.places import place_of
+from understudy.config.places import HostPort, place_of, spelled
 from understudy.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -186,3 +187,30 @@ def _check_family(
                 f"{option.key} is set, but {switch.key} is not: set it to true, or to false to go "
                 "without TLS"
             )
+
+
+# --- the names by which an endpoint may be asked --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Names by which an endpoint may be asked, beside those of loopback."""
+
+    known: frozenset[HostPort] = frozenset()
+
+    @staticmethod
+    def of(configuration: Configuration, *names: str) -> Hosts:
+        """Return what a configuration allows, and the names that the endpoint publishes."""
+        named = [one for one in names if one and not is_everywhere(one)]
+        known = {HostPort(spelled(one), None) for one in named}
+        further = [place_of(one) for one in configuration.get(options.ALLOWED_HOSTS)]
+        return Hosts(frozenset(known | {place for place in further if place}))
+
+    def knows(self, place: HostPort, reached: str) -> bool:
+        """Say whether an endpoint at the address that was ``reached`` is called that.
+
+        An address is known where the connection was made to it: no other process can listen there.
+        """
+        if is_loopback(place.host) or place.host == spelled(reached):
+            return True
+        return place in self.known or HostPort(place.host, None) in self.known

@@ -11,10 +11,12 @@ tombstones of ended applications, and the runs that ended before those.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +28,6 @@ from understudy.errors import (
     LostDataError,
     NotFoundError,
 )
-from understudy.ha.batches import in_batches
 from understudy.ha.documents import Document
 from understudy.ha.register import Register
 from understudy.model import (
@@ -348,3 +349,19 @@ def _open(
     if key.startswith(CHECKPOINTS_PREFIX):
         return checkpoints_document(register, key)
     return segment_document(register, key)
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BATCH = 32
+"""Requests that are under way together: a takeover reads many documents, but not all at once."""
+
+
+async def in_batches(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+    """Return what ``work`` returns for each item, in their order."""
+    left, found = list(items), []
+    while left:
+        batch, left = left[:BATCH], left[BATCH:]
+        found += await asyncio.gather(*(work(item) for item in batch))
+    return found

@@ -33,9 +33,9 @@ from understudy.jobmanager import notices
 from understudy.jobmanager.checkpoint_cleanup import clean_checkpoints
 from understudy.jobmanager.effort import FAILURES, CleanupStrategy, CleanupView, Effort
 from understudy.jobmanager.failure_history import HISTORY_MAX, FailureHistory, merged
-from understudy.jobmanager.layouts import Layouts
 from understudy.jobmanager.retention import RESULT_LOST, tombstones
 from understudy.jobmanager.submission import configuration_of
+from understudy.jobmanager.surroundings import Layouts
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
