@@ -24,8 +24,7 @@ from understudy.api.audit import SAFE
 from understudy.api.authentication import SCHEME
 from understudy.api.tokens import NOBODY, Caller, Role, Tokens
 from understudy.config import options
-from understudy.config.places import HostPort, place_of
-from understudy.config.security import Hosts
+from understudy.config.security import HostPort, Hosts, place_of
 
 JSON = "application/json"
 

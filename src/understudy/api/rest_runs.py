@@ -278,8 +278,8 @@ async def _body(request: Request) -> RunRequest:
 
 # --- the job of an application that has exactly one -----------------------------------------------
 #
-# Whether `main` will submit a second job is not known before `main` ends. A second job ends the
-# application (`job_requests`) whenever it comes; a client that waits here learns it if it comes soon.
+# Nobody knows before `main` ends whether it will submit a second job, which ends the application
+# whenever it comes (`job_requests`). A client that waits here learns it if it comes soon.
 
 
 SOON_S = 2.0

@@ -160,7 +160,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 def add_examples(name: str, command: Any) -> None:
     """Put the examples of a command, or of the commands of a group, below the help text."""
     for inner, one in getattr(command, "commands", {}).items():
-        add(f"{name} {inner}", one)
+        add_examples(f"{name} {inner}", one)
     if name in EXAMPLES:
         # An empty line between two keeps them on lines of their own.
         command.epilog = "\n\n".join(("Examples:", *EXAMPLES[name]))

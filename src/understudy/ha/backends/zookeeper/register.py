@@ -445,9 +445,9 @@ def _ago(now: float, at: float | None) -> float | None:
 
 # --- one request for all concurrent callers of this process that ask for a key --------------------
 #
-# A change may wake a thousand retrievals of one leader. A caller that comes while a request is under
-# way waits for the next request, which is sent after the call: each caller sees all that was true
-# when it called.
+# A change may wake a thousand retrievals of one leader. A caller that comes while a request is
+# under way waits for the next request, which is sent after the call: each caller sees all that was
+# true when it called.
 
 
 T = TypeVar("T")
