@@ -33,8 +33,7 @@ from understudy.errors import (
 from understudy.ha import coordination, layout, permits
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
-from understudy.ha.registry import APPLICATIONS_MAX
-from understudy.ha.shutdown import Shutdown
+from understudy.ha.registry import APPLICATIONS_MAX, Shutdown
 from understudy.jobmanager import attention
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems

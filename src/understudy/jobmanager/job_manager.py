@@ -29,10 +29,9 @@ from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
 from understudy.ha.metered import Durations
 from understudy.ha.register import Notice
-from understudy.ha.registry import REGISTRY_KEY
+from understudy.ha.registry import REGISTRY_KEY, Shutdown
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.shutdown import Shutdown
 from understudy.ha.turns import open_turns
 from understudy.jobmanager import attention, notices
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
