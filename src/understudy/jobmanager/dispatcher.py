@@ -37,6 +37,7 @@ from understudy.ha.registry import APPLICATIONS_MAX, Shutdown
 from understudy.jobmanager import attention
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems
+from understudy.jobmanager.cleanup import Layouts
 from understudy.jobmanager.leftovers import Leftovers
 from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.main_queue import MainQueue
@@ -50,7 +51,6 @@ from understudy.jobmanager.retention import (
 from understudy.jobmanager.submission import Submission
 from understudy.jobmanager.surroundings import (
     DispatcherSettings,
-    Layouts,
     RunEnd,
     Surroundings,
     TermContext,

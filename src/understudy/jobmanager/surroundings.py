@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from understudy.clock import Clock
 from understudy.config import Configuration, options
@@ -16,7 +14,7 @@ from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.attention import Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
-from understudy.jobmanager.cleanup import CleanupSettings
+from understudy.jobmanager.cleanup import CleanupSettings, Layouts
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes
@@ -24,7 +22,6 @@ from understudy.jobmanager.resource_manager import ResourceManager
 from understudy.jobmanager.submission import Submission
 from understudy.jobmanager.workers import WorkerProvider
 from understudy.model import (
-    ApplicationId,
     ApplicationRecord,
     ApplicationStatus,
     Failure,
@@ -32,7 +29,6 @@ from understudy.model import (
     RunId,
     Term,
 )
-from understudy.process import code
 from understudy.process.environments import ONE_INTERPRETER, Interpreters
 from understudy.process.liveness_lock import Locks
 from understudy.process.reporter import Reporter
@@ -150,36 +146,3 @@ class TermContext:
     def term(self) -> Term:
         """Return the fencing token."""
         return self.leadership.term
-
-
-# --- the code layouts of this host, which applications with the same code share -------------------
-
-
-class Layouts:
-    """Which code the applications of this term use, so that none loses it to another's end."""
-
-    def __init__(self, services: HighAvailabilityServices) -> None:
-        self._services = services
-        self._used: dict[ApplicationId, str] = {}
-        self._turn = asyncio.Lock()
-
-    async def use(self, application: ApplicationId, layout: str) -> None:
-        """Keep a layout until `remove`; an empty name stands for all: it is not known yet."""
-        async with self._turn:  # Not while layouts are removed: this one may be among them.
-            self._used[application] = layout
-
-    async def remove(self, application: ApplicationId) -> None:
-        """Remove the layouts that no other application uses; also those of earlier deployments."""
-        async with self._turn:
-            others = {layout for one, layout in self._used.items() if one != application}
-            if "" not in others:
-                await self._services.storage.run(code.remove_layouts, self.base, frozenset(others))
-
-    def leave(self, application: ApplicationId) -> None:
-        """Count an application no more."""
-        self._used.pop(application, None)
-
-    @property
-    def base(self) -> Path:
-        """Return the directory of all layouts."""
-        return code.layout_base(self._services.storage.blocking, self._services.locations.cluster)
