@@ -178,10 +178,3 @@ class ApplicationStore:
         path = layout.application_directory(self._cluster, body.directory)
         await self._storage.delete_tree(path)
         await self._storage.prune(path.rpartition("/")[0])
-
-
-def with_status(
-    status: ApplicationStatus,
-) -> Callable[[ApplicationDocument], ApplicationDocument]:
-    """Return a change that sets the status in an application's document."""
-    return lambda body: replace(body, status=status)
