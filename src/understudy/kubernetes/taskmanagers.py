@@ -23,7 +23,7 @@ from understudy.kubernetes.pod_states import WORKER, seen_of
 from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere
 from understudy.kubernetes.templates import read_template, template_file
-from understudy.kubernetes.watch import Change, Listed, News, Unseen, Watch
+from understudy.kubernetes.watch import Change, ListedObjects, News, Unseen, Watch
 
 NAME_VARIABLE = "POD_NAME"
 
@@ -153,7 +153,7 @@ class TaskManagerPods:
 
     def _note(self, news: News) -> None:
         match news:
-            case Listed(found, asked_s):
+            case ListedObjects(found, asked_s):
                 listed = {one["metadata"]["name"]: one for one in found}
                 # A list may be older than an answer that came while it was read.
                 self._created = {key: at for key, at in self._created.items() if at >= asked_s}

@@ -41,7 +41,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedObjects:
     """All objects, as a list has them that was asked for at ``asked_s`` of the event loop."""
 
     found: Sequence[Json]
@@ -55,7 +55,7 @@ class Unseen:
     error: OSError
 
 
-News = Listed | Change | Unseen
+News = ListedObjects | Change | Unseen
 
 
 class ChangeBell:
@@ -173,7 +173,7 @@ class Watch:
         )
         self.lists += 1
         self._version = version
-        notify(Listed(found, asked_s))
+        notify(ListedObjects(found, asked_s))
 
     async def _watch(self, notify: Callable[[News], None]) -> None:
         async for kind, found in self._changes():
