@@ -120,6 +120,7 @@ def deploy(*restored: Checkpoint, accept_found: bool = False) -> Deploy:
         name="live",
         attempt=2,
         writer="w",
+        result_size_max=1000,
         checkpoints="c/applications/a/checkpoints/j",
         restored=restored,
         accept_found=accept_found,

@@ -65,6 +65,7 @@ class Job:
             job_id=JobId("j"),
             attempt=number,
             writer="w",
+            result_size_max=100,
             checkpoints="points",
             restored=self.register.latest,
         )

@@ -70,6 +70,7 @@ class Attempt:
             job_id=leader.job_id,
             attempt=number,
             writer=leader.writer,
+            result_size_max=1000,
             checkpoints="job",
             restored=checkpoints.latest(leader.body),
         )
