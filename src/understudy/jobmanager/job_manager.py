@@ -125,8 +125,8 @@ class LeadingTerm:
 
     @property
     def serves(self) -> bool:
-        """Return whether the address of this leader is published."""
-        return bool(self.leadership.addresses[0])
+        """Return whether this leader has published its address, and may act at this moment."""
+        return bool(self.leadership.addresses[0]) and self.leadership.acts()
 
 
 @dataclass(frozen=True)
