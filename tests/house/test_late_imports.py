@@ -48,6 +48,7 @@ ALLOWED = {
     ("cli/launch/kubernetes_ending.py", "understudy.kubernetes.access"): OPTIONAL,
     ("cli/launch/notify.py", "httpx"): OPTIONAL,
     ("cli/launch/shared_storage.py", "httpx"): OPTIONAL,
+    ("cli/launch/workers.py", "understudy.kubernetes"): OPTIONAL,
     ("cli/launch/workers.py", "understudy.ha.backends.kubernetes.names"): OPTIONAL,
     ("cli/launch/workers.py", "understudy.kubernetes.access"): OPTIONAL,
     ("cli/launch/workers.py", "understudy.kubernetes.client"): OPTIONAL,

@@ -219,6 +219,7 @@ class Election:
                 action = lease.decide(self._state, mine, self._clock.now())
                 if isinstance(action, lease.Wait):
                     return action
+            async with asyncio.timeout(self._turns.patience_s):
                 self._sent = action.record.term
                 await self._put(action)
         except Conflict:

@@ -70,7 +70,7 @@ class Turns(Protocol):
 
     @property
     def patience_s(self) -> float:
-        """Return the time limit for one try to acquire or release a term."""
+        """Return the time limit for each step: to read, to acquire a term, to release it."""
         ...
 
     def contending(self) -> AbstractAsyncContextManager[None]:
@@ -137,8 +137,12 @@ class LeaseTurns:
 
     @property
     def patience_s(self) -> float:
-        """Return the retry period."""
-        return self.timing.retry_s
+        """Return half of the renew deadline.
+
+        The deadline of a term runs from the sending of its write. So an answer that comes at the
+        last moment leaves the other half for the first renewal, which has the same limit.
+        """
+        return self.timing.renew_deadline_s / 2
 
     @contextlib.asynccontextmanager
     async def contending(self) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from understudy.config import Configuration, options
 from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkersUnseen
@@ -20,7 +20,7 @@ from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
 from understudy.kubernetes.manifests import owned_by
 from understudy.kubernetes.pod_states import WORKER, seen_of
-from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, pod, selector
+from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, Reads, pod, selector
 from understudy.kubernetes.refusals import Forbidden, NotThere
 from understudy.kubernetes.templates import read_template, template_file
 from understudy.kubernetes.watch import Change, ListedObjects, News, Unseen, Watch
@@ -53,9 +53,21 @@ def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origi
         config_map=origin.config_map,
         secret=origin.secret,
     )
+    has_secret = configuration.find(options.SECRET_FILE) is not None
+    if has_secret and options.PROMETHEUS in configuration.get(options.REPORTERS):
+        plan = _scraped(configuration, plan)
     path = template_file(configuration, TASKMANAGER.template)
     template = read_template(TASKMANAGER.template.key, path) if path else None
     return pod(configuration, plan, template, name=name_of(cluster, worker), owner=origin.owner)
+
+
+def _scraped(configuration: Configuration, plan: PodPlan) -> PodPlan:
+    """Return the plan of a pod that serves its metrics, and is ready once it is registered."""
+    key = options.TASKMANAGER_BIND_HOST.key
+    bound = () if key in configuration.settings else ("-D", f"{key}=$(POD_IP)")
+    port = configuration.get(options.METRICS_PORT)[0]
+    plan = replace(plan, command=[*plan.command, *bound])
+    return replace(plan, ports={"metrics": port}, probed=Reads.of(configuration)) if port else plan
 
 
 def _secret_arguments(configuration: Configuration, origin: Origin) -> list[str]:
@@ -82,7 +94,8 @@ class TaskManagerPods:
         self._me = me
         labels = ",".join(f"{key}={value}" for key, value in selector(cluster, TASKMANAGER).items())
         self._query = {"labelSelector": f"{labels},{WORKER}"}
-        self._origin: Origin | None = None
+        self._deployment = ""
+        """The uid of the cluster's Deployment, once seen."""
         self._pods: dict[str, Json] = {}
         self._created: dict[str, float] = {}
         """When pods were created that no list has shown yet, by name."""
@@ -96,10 +109,9 @@ class TaskManagerPods:
     async def create(self, worker: WorkerId) -> None:
         """See `WorkerProvider.create`."""
         name = name_of(self._cluster, worker)
-        if self._origin is None:
-            self._origin = await self._look_at_own_pod()
+        origin = await self._look_at_own_pod()
         try:
-            body = manifest(self._configuration, self._cluster, worker, self._origin)
+            body = manifest(self._configuration, self._cluster, worker, origin)
         except ConfigurationError as error:
             raise OSError(errno.EINVAL, str(error)) from error
         try:
@@ -130,10 +142,15 @@ class TaskManagerPods:
                 self._tell_all()
 
     async def _look_at_own_pod(self) -> Origin:
-        """Return what pods of TaskManagers have from this process's pod."""
+        """Return what pods of TaskManagers have from this process's pod, as it is now.
+
+        Raises ``OSError`` where the cluster is being deleted: its pods would go at once.
+        """
         me = await self._client.get(POD, self._me)
         if me is None:
             raise OSError(errno.ENOENT, f"there is no pod {self._me}: ${NAME_VARIABLE} is another")
+        if me["metadata"].get("deletionTimestamp"):
+            raise OSError(errno.ECANCELED, f"pod {self._me} is deleted: it asks for no more pods")
         volumes = {one["name"]: one for one in me["spec"].get("volumes") or ()}
         config: Json = volumes.get("config", {}).get("configMap") or {}
         secret: Json = volumes.get("secret", {}).get("secret") or {}
@@ -145,11 +162,25 @@ class TaskManagerPods:
             found = await self._client.get(DEPLOYMENT, self._cluster)
         except Forbidden as error:
             _log.warning("pods of TaskManagers do not go with the Deployment: %s", error)
-            found = None
-        if found is None:
-            owners: list[Json] = me["metadata"].get("ownerReferences") or []
-            return owners[0] if owners else None
-        return owned_by(found)
+        else:
+            self._refuse_deleted(found)
+            if found:
+                return owned_by(found)
+        owners: list[Json] = me["metadata"].get("ownerReferences") or []
+        return owners[0] if owners else None
+
+    def _refuse_deleted(self, found: Json | None) -> None:
+        """Raise ``OSError`` if the Deployment of this pod has gone, or is on its way."""
+        metadata = found["metadata"] if found else {}
+        target = self._configuration.find(options.EXECUTION_TARGET)
+        is_there = bool(found) or not (self._deployment or target in options.ON_KUBERNETES_TARGETS)
+        self._deployment = self._deployment or metadata.get("uid", "")
+        is_same = metadata.get("uid", "") == self._deployment
+        if not is_there or not is_same or metadata.get("deletionTimestamp"):
+            raise OSError(
+                errno.ECANCELED,
+                f"Deployment {self._cluster} is deleted: its leader asks for no more pods",
+            )
 
     def _note(self, news: News) -> None:
         match news:
