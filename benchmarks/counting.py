@@ -13,12 +13,18 @@ from understudy.ha.register import Entry, Pushed, Register
 SWAPS = "BENCHMARK_SWAPS"
 """The environment variable that names the file of notes."""
 
+REGISTER = ".register"
+"""What the directory of the register has behind the name of the notes."""
+
 
 def open_register(cluster_id: str, settings: Mapping[str, str]) -> Register:
-    """Open the register that ships, with a note taken of what is written."""
-    register = filesystem.open_register(cluster_id, settings)
-    notes = os.environ.get(SWAPS)
-    return CountingRegister(register, Path(notes)) if notes else register
+    """Open the register that ships, with a note taken of what is written.
+
+    It lies beside the notes: a register in the cluster's own storage is taken for another type's.
+    """
+    notes = os.environ[SWAPS]
+    elsewhere = {**settings, "high-availability.storageDir": f"{notes}{REGISTER}"}
+    return CountingRegister(filesystem.open_register(cluster_id, elsewhere), Path(notes))
 
 
 class CountingRegister:

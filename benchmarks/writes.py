@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from asyncinotify import Inotify, Mask
 
 from benchmarks import clusters
 from benchmarks.clusters import cluster
-from benchmarks.counting import SWAPS
+from benchmarks.counting import REGISTER, SWAPS
 from benchmarks.figures import Chapter, Effort, Table, size
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +83,7 @@ def counting() -> Iterator[None]:
         yield
     finally:
         notes.unlink()
+        shutil.rmtree(f"{notes}{REGISTER}", ignore_errors=True)
         os.environ.clear()
         os.environ.update(kept)
 

@@ -105,6 +105,9 @@ def test_a_body_and_a_query_are_described() -> None:
     assert ("integer", 0) == (count["type"], count["minimum"])
     detail = paths["/jobs/{job_id}/checkpoints/details/{number}"]["get"]
     assert ["string", "integer"] == [one["schema"]["type"] for one in detail["parameters"]]
+    run = paths["/artifacts/{artifact_id}/run"]["post"]
+    headers = [one for one in run["parameters"] if one["in"] == "header"]
+    assert [("Idempotency-Key", "string")] == [(h["name"], h["schema"]["type"]) for h in headers]
     form = paths["/artifacts/upload"]["post"]["requestBody"]["content"]["multipart/form-data"]
     assert ["file"] == form["schema"]["required"]
 

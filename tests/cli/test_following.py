@@ -116,6 +116,7 @@ class Cluster:
     def __init__(self, *looks: Json | Exception, stored: Json | None = None) -> None:
         self.looks = [*looks]
         self.stored = stored
+        self.failed: list[Json] | Exception = []
         self.log_ = [b"t [main] one\nt [ma", b"in] two\n"]
 
     async def get(self, path: str, *, awaits_leader: bool = False) -> Json:
@@ -129,15 +130,20 @@ class Cluster:
     async def log(self, _: str, offset: int) -> tuple[bytes, int]:
         return (self.log_.pop(0) if self.log_ else b""), offset + 1
 
+    async def failures(self, _: str) -> list[Json]:
+        if isinstance(self.failed, Exception):
+            raise self.failed
+        return self.failed
+
     async def stored_application(self, _: str) -> Json:
         assert self.stored
         return self.stored
 
 
-def followed(cluster: Cluster) -> tuple[str, list[Json]]:
+def followed(cluster: Cluster, **more: bool) -> tuple[str, list[Json]]:
     events: list[Json] = []
     client = cast("ClusterClient", cluster)
-    return run_virtual(follow(client, "a", events.append)), events
+    return run_virtual(follow(client, "a", events.append, **more)), events
 
 
 def test_it_is_followed_to_its_end_with_whole_lines_of_its_log() -> None:
@@ -147,6 +153,41 @@ def test_it_is_followed_to_its_end_with_whole_lines_of_its_log() -> None:
     assert "FINISHED" == status
     assert ["one", "two"] == printed
     assert "application-finished" == events[-1]["event"]
+
+
+def failure(attempt: int, stacktrace: str) -> Json:
+    return {"exceptionName": "ValueError", "stacktrace": stacktrace, "attempt": attempt}
+
+
+def test_each_failed_attempt_is_an_event_though_nobody_has_looked_in_between() -> None:
+    trace = "Traceback (most recent call last):\n  File …\nValueError: no\n"
+    cluster = Cluster(
+        application("RUNNING", job("a", "RUNNING", 1)),
+        application("FAILED", job("a", "FAILED", 2, reason="not restarted: x")),
+    )
+    cluster.failed = [failure(2, trace), failure(1, "its driver is lost")]
+    _, events = followed(cluster, tells_failures=True)
+    told = [one for one in events if one["event"] == "attempt-failed"]
+
+    assert [1, 2] == [one["attempt"] for one in told]
+    assert ["its driver is lost", "no"] == [one["failure"]["message"] for one in told]
+    assert ["", trace] == [one["failure"]["traceback"] for one in told]
+    assert ["", "not restarted: x"] == [one["reason"] for one in told]
+    assert "another attempt follows" in describe(told[0])
+    assert "application-finished" == events[-1]["event"]
+
+
+def test_a_failure_is_told_once_and_what_cannot_be_read_is_looked_for_again() -> None:
+    looks = [application("RUNNING", job("a", "RESTARTING", 1))] * 3
+    cluster = Cluster(*looks, application("FINISHED", job("a", "FINISHED", 2)))
+    cluster.failed = [failure(1, "gone")]
+    _, events = followed(cluster, tells_failures=True)
+    away = Cluster(*looks, application("FINISHED", job("a", "FINISHED", 2)))
+    away.failed = NoLeaderError("nobody")
+
+    assert 1 == kinds(events).count("attempt-failed")
+    assert "attempt-failed" not in kinds(followed(away, tells_failures=True)[1])
+    assert "attempt-failed" not in kinds(followed(Cluster(application("FINISHED")))[1])
 
 
 def test_where_nobody_leads_any_more_storage_tells_the_end() -> None:

@@ -201,6 +201,16 @@ def test_an_attempt_that_is_handed_over_is_followed_at_once_and_does_not_count(
     assert Restarts(losses=7) == state.restarts
 
 
+def test_an_attempt_that_is_handed_over_before_it_was_sent_does_not_count_either() -> None:
+    state, strategy = after(job.submitted(J), Begin(), Offered(P)), Strategy("none", 0)
+
+    for event in (job.Lost(1, "drained", 0.0, handed_over=True), IntentStored(), Looked(None)):
+        state, commands = job.step(state, event, strategy, 0.5)
+
+    assert [ReturnSlot(), Pause(0.0, "drained")] == commands
+    assert NO_COUNT == state.restarts
+
+
 def test_after_a_loss_a_staged_result_is_taken_and_nothing_runs_again() -> None:
     expected = (
         Phase.DONE,

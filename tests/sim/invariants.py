@@ -28,6 +28,7 @@ from understudy.model import (
     ApplicationDocument,
     ApplicationId,
     ApplicationRecord,
+    ApplicationStatus,
     Checkpoints,
     Incarnation,
     JobEntry,
@@ -295,6 +296,9 @@ class Watch:
             self.world.tell(f"the application's result is {new.status.value}")
             there = new.source.path in self.world.storage.files
             self.demand(there or self.is_spoilt(new.source.path), "its result is not staged")
+            if new.status is ApplicationStatus.CANCELED:
+                asked = self.cancelled or any(one.cancel_requested for one in self._entries(body))
+                self.demand(asked, "the application is CANCELED, and nobody has asked for it")
             for entry in self._entries(body):
                 done = entry.result is not None
                 self.demand(done, f"{entry.name} has no result, but its application has")
@@ -343,6 +347,9 @@ class Watch:
 
     def _job(self, old: JobEntry, new: JobEntry, by: Written) -> None:
         name = new.name
+        if new.cancel_requested and not old.cancel_requested:
+            asked = self.cancelled or self.world.job(name).cancelled
+            self.demand(asked, f"{name} is to be cancelled, and nobody has asked for it")
         if old.result and new.result is None and self._is_discarded(old, old.result):
             return
         self.demand(new.attempt >= old.attempt, f"{name}: attempts are forgotten")
@@ -389,6 +396,10 @@ class Watch:
 
     def _committed(self, entry: JobEntry, result: JobResultEntry) -> None:
         self.world.tell(f"{entry.name}: {result.status.value} in attempt {result.attempt}")
+        if result.status is JobStatus.CANCELED:
+            wanted = self.cancelled or entry.cancel_requested
+            because = result.reason.removesuffix(" before it started") not in {"", "cancelled"}
+            self.demand(wanted or because, f"{entry.name} is CANCELED, and nobody has asked for it")
         if self.is_spoilt(result.source.path):
             return
         data = self.world.storage.files.get(result.source.path)

@@ -31,7 +31,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=10**DIGITS_MAX)]
 
 @dataclass(frozen=True)
 class Query:
-    """A parameter of a query, which may be left out."""
+    """A parameter of a query, or a header, which may be left out."""
 
     name: str
     meaning: str
@@ -53,6 +53,7 @@ class Operation:
     body: Any = None
     """Type of the request's JSON, which may be left out; None if nothing is taken."""
     query: tuple[Query, ...] = ()
+    headers: tuple[Query, ...] = ()
     takes_file: bool = False
     """The request's body is one file, as a form sends it, and is read as it arrives."""
 

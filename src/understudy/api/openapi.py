@@ -112,7 +112,7 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[int, Json], dict[str
     types: list[Any] = [bodies.Error, str, *_IN_PATHS.values()]
     for one in operations:
         types += [kind for kind in (one.answer, one.body) if kind and not isinstance(kind, str)]
-        types += [parameter.type for parameter in one.query]
+        types += [parameter.type for parameter in (*one.query, *one.headers)]
     found, components = msgspec.json.schema_components(types, ref_template=f"{_SCHEMAS}{{name}}")
     return {id(kind): schema for kind, schema in zip(types, found, strict=True)}, components
 
@@ -133,11 +133,12 @@ def _described(one: Operation, schemas: dict[int, Json]) -> Json:
     parameters += [
         {
             "name": parameter.name,
-            "in": "query",
+            "in": place,
             "description": parameter.meaning,
             "schema": schemas[id(parameter.type)],
         }
-        for parameter in one.query
+        for place, several in (("query", one.query), ("header", one.headers))
+        for parameter in several
     ]
     answer: Json = {
         "operationId": re.sub(r"\W+", "-", f"{one.method.lower()}{one.path}").strip("-"),

@@ -62,6 +62,11 @@ ROOMS = (
 
 _NO_STORES = "The register or the storage does not answer just now ({}). Please try again."
 
+_NO_ANSWER = (
+    "The leader ({}) does not answer just now: it is slow, or an election follows. What was asked "
+    "for may have happened. Please try again."
+)
+
 _INTERNAL = "The request failed unexpectedly; the log of this JobManager says why."
 
 _log = logging.getLogger(__name__)
@@ -214,7 +219,7 @@ class Rest:
             is_upload=is_upload,
         )
         if answer is None:
-            return self._unavailable(request)
+            return self._unavailable(request, _NO_ANSWER.format(leader.rest))
         if answer.headers.get(own_headers.GIVEN_BY) != leader.holder:
             return self._unavailable(request)
         headers = {

@@ -29,9 +29,19 @@ from understudy.ha.storage import LARGE_S
 from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.submission import Submission
 from understudy.model import ApplicationId, JobId, RunId, UploadedArtifact
+from understudy.process.attempt_news import on_one_line
 
-IDEMPOTENCY_KEY = "idempotency-key"
-"""Header of a request that submits: its repetition, with the same key, is the same application."""
+IDEMPOTENCY_KEY = "Idempotency-Key"
+"""Header of a request that submits: its repetition, with the same key and by the same caller, is
+the same application."""
+
+_REPEATED = (
+    Query(
+        IDEMPOTENCY_KEY,
+        "Any text: the same request with the same text, by the same caller, is the same "
+        "application. For a request that names no id.",
+    ),
+)
 
 ARTIFACTS_MAX = 100
 """Most artifacts that a request may name."""
@@ -45,6 +55,7 @@ CANCELLED_S = 1.0
 IN_QUERY = {
     "entry-class": "entryClass",
     "program-args": "programArgs",
+    "programArg": "programArgsList",
     "parallelism": "parallelism",
     "savepointPath": "savepointPath",
     "allowNonRestoredState": "allowNonRestoredState",
@@ -68,6 +79,7 @@ class RunRoutes:
                 bodies_submitting.PlanSubmitted,
                 202,
                 PlanRequest,
+                headers=_REPEATED,
             )
         ] + [
             operation
@@ -80,6 +92,7 @@ class RunRoutes:
                     202,
                     RunRequest,
                     query,
+                    _REPEATED,
                 ),
                 Operation(
                     *("POST", f"{base}/{{artifact_id}}/run", self._run),
@@ -87,6 +100,7 @@ class RunRoutes:
                     bodies_submitting.JobSubmitted,
                     body=RunRequest,
                     query=query,
+                    headers=_REPEATED,
                 ),
             )
         ]
@@ -108,10 +122,11 @@ class RunRoutes:
         except TimeoutError:
             return await self._no_job_yet(request, linked)
         if job is None:
+            failure = linked.failure
+            why = on_one_line(failure.type, failure.message) if failure else "it was cancelled"
             return answers.error(
                 400,
-                f"Application {application} has not had exactly one job: "
-                f"{linked.failure.message if linked.failure else 'it was cancelled'} "
+                f"Application {application} has not had exactly one job: {why} "
                 f"(/applications/{application}/exceptions)",
                 SubmissionError.code,
             )
@@ -248,11 +263,13 @@ def minted(request: Request) -> str:
     """Return the id of what a request submits, where the client chooses none.
 
     A JobManager that passes the request on sends the id with it (`own_headers.ID`): the next one
-    may find that the first has stored the application. Equal idempotency keys give equal ids.
+    may find that the first has stored the application. Equal idempotency keys of one caller give
+    equal ids.
     """
     known = request.headers.get(own_headers.ID, "")
     if not is_hex32(known) and (key := request.headers.get(IDEMPOTENCY_KEY)):
-        known = hashlib.sha256(f"{IDEMPOTENCY_KEY}: {key}".encode()).hexdigest()[:32]
+        said = f"{audit.asking(request.scope)[0].name} {IDEMPOTENCY_KEY}: {key}"
+        known = hashlib.sha256(said.encode()).hexdigest()[:32]
     if not is_hex32(known):
         known = getattr(request.state, "minted", "") or uuid.uuid4().hex
     request.state.minted = known
@@ -262,14 +279,18 @@ def minted(request: Request) -> str:
 async def _body(request: Request) -> RunRequest:
     """Return what is asked for, in the body or in the query. Raises `UsageError`."""
     data = await request.body()
-    said = {name: request.query_params.get(key) for key, name in IN_QUERY.items()}
+    said: dict[str, str | list[str]] = {
+        name: ",".join(request.query_params.getlist(key)) for key, name in IN_QUERY.items()
+    }
+    if arguments := said["programArgsList"]:
+        said["programArgsList"] = str(arguments).split(",")  # As Flink takes them.
     try:
         body = msgspec.json.decode(data, type=RunRequest) if data.strip() else RunRequest()
         in_query = msgspec.convert(
-            {name: text for name, text in said.items() if text}, RunRequest, strict=False
+            {name: value for name, value in said.items() if value}, RunRequest, strict=False
         )
         further = {
-            name: getattr(in_query, name) for name in said if getattr(body, name) in {None, ""}
+            name: getattr(in_query, name) for name in said if getattr(body, name) in (None, "", [])
         }
         return msgspec.structs.replace(body, **further)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

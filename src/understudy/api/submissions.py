@@ -163,7 +163,7 @@ def submission_of(
         target=entry.target,
         script=entry.script,
         args=_arguments(body),
-        cwd=body.cwd or "",
+        cwd=_directory(body.cwd or ""),
         files=_requirements(accepted, brought, conf),
         conf=conf,
         configuration=dict(brought.settings),
@@ -281,12 +281,16 @@ def _arguments(body: RunRequest) -> tuple[str, ...]:
     return found
 
 
+def _directory(text: str) -> str:
+    if text and ("\0" in text or not text.startswith("/")):
+        raise UsageError(f"cwd {quoted(text)}: give an absolute path")
+    return text
+
+
 def _savepoints(body: RunRequest, brought: Brought) -> tuple[StartFrom, ...]:
     """Return the savepoint to start from, verified byte by byte."""
     path = body.savepointPath or brought.savepoint
-    if not path:
-        if body.claimMode == "CLAIM" or body.allowNonRestoredState:
-            raise UsageError("claimMode and allowNonRestoredState are about savepointPath: give it")
+    if not path:  # What else is said of a savepoint has no meaning then, as in Flink.
         return ()
     if "\0" in path or not (path.startswith("/") or "://" in path):
         raise UsageError(f"savepointPath {quoted(path)}: give an absolute path or a URL")

@@ -402,7 +402,8 @@ def step(state: JobState, event: Event, strategy: Strategy, chance: float) -> St
                 return state, [EndAttempt(state.attempt)]  # Answered once everything is dead.
             return _ended(state, event, strategy, chance)
         case Lost() if event.attempt == state.attempt and state.phase is Phase.PLACING:
-            return replace(state, lost=event.reason), []  # Handled once the intent is stored.
+            # Handled once the intent is stored.
+            return replace(state, lost=event.reason, handed_over=event.handed_over), []
         case Lost() if event.attempt == state.attempt and _awaits_end(state):
             state, commands = _look(state, event.reason, event.ran_s)
             return replace(state, handed_over=event.handed_over), commands

@@ -16,6 +16,13 @@ def on_one_line(kind: str, message: str) -> str:
     return text if len(text) <= REASON_CHARS_MAX else f"{text[:REASON_CHARS_MAX]}…"
 
 
+def message_in(kind: str, stacktrace: str) -> str:
+    """Return the first line of an exception's message, as the last of its tracebacks has it."""
+    lines = stacktrace.splitlines()
+    named = [line for line in lines if line.startswith(kind)]
+    return (named or lines or [""])[-1].removeprefix(kind).removeprefix(": ")
+
+
 def failed_attempt(event: dict[str, Any]) -> str:
     """Return why the attempt failed and what follows, then the traceback."""
     failure = event["failure"]
@@ -30,6 +37,8 @@ def retry_of(event: dict[str, Any]) -> str:
     """Return when the next attempt follows, or why none does."""
     if event["reason"]:
         return printable(event["reason"])
+    if event["retry"] is None:
+        return "another attempt follows"
     limit = "" if event["retries"] is None else f" of {event['retries']:,}"
     delay_s = event["delay_s"]
     if delay_s is None:

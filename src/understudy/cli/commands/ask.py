@@ -52,7 +52,7 @@ from understudy.ha.register import ListsClusters
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import LocalStorage, open_storage
 from understudy.model import ApplicationStatus
-from understudy.process.attempt_news import on_one_line
+from understudy.process.attempt_news import message_in, on_one_line
 from understudy.process.liveness_lock import LivenessLocks
 from understudy.process.printed import is_terminal
 from understudy.process.reporter import printable, printable_lines
@@ -260,9 +260,8 @@ def _failures_of(jobs: list[JsonObject]) -> Ask:
 
 def _summary(failure: JsonObject) -> str:
     """Return the line of a traceback that names the exception, shortened."""
-    name, lines = failure["exceptionName"], failure["stacktrace"].splitlines()
-    named = [line for line in lines if line.startswith(name)]
-    return on_one_line(name, (named or lines or [""])[-1].removeprefix(f"{name}: "))
+    name = failure["exceptionName"]
+    return on_one_line(name, message_in(name, failure["stacktrace"]))
 
 
 @takes_target

@@ -300,7 +300,9 @@ def _submit_and_follow(
             say(f"understudy: run {submitted.name} has ended: {submitted.ended}")
         else:
             say(f"understudy: application {application} is submitted")
-        following = follow(client, application, show, shows_log=not has_ended)
+        following = follow(
+            client, application, show, shows_log=not has_ended, tells_failures=as_json
+        )
         return await interrupts.beside(client, following)
 
     with live or contextlib.nullcontext(), _known_of(submitted):

@@ -16,8 +16,8 @@ from understudy.api.views import Json
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.logs import RemoteLog
 from understudy.cli.launch.story import Event
-from understudy.errors import NoLeaderError, NotFoundError
-from understudy.process.attempt_news import on_one_line
+from understudy.errors import DataError, NoLeaderError, NotFoundError
+from understudy.process.attempt_news import message_in, on_one_line
 from understudy.process.reporter import CLUSTER, QUIET
 
 LOOK_S = 0.3
@@ -52,6 +52,8 @@ class News:
         self._jobs: dict[str, tuple[str, int, bool]] = {}
         self._waits: dict[str, str] = {}
         self._progress: dict[str, tuple[int, int, int]] = {}
+        self._failed: dict[str, int] = {}
+        """The last attempt of each job whose failure is told."""
 
     def of(self, application: Json, status: Json | None) -> list[Event]:
         """Return the events; ``status``: who leads, None where nobody does."""
@@ -67,6 +69,19 @@ class News:
         if self._status in OVER:
             events += [_application_status(application), _finished(application)]
         return events
+
+    def may_have_failed(self, job: Json) -> bool:
+        """Return whether an attempt of a job may have failed that was not told."""
+        ended = job["attempt"] - (job["state"] not in {"FAILED", "RESTARTING"})
+        return bool(ended > self._failed.get(job["jid"], 0))
+
+    def of_failures(self, job: Json, failures: list[Json]) -> Iterator[Event]:
+        """Return the events of the failures of a job, the latest first, that were not told."""
+        job_id = job["jid"]
+        for one in reversed(failures):
+            if one["attempt"] > self._failed.get(job_id, 0):
+                self._failed[job_id] = one["attempt"]
+                yield _attempt_failed(job, one)
 
     def _of_leader(self, status: Json) -> Iterator[Event]:
         leader = status["leader"]
@@ -124,6 +139,28 @@ class News:
             }
 
 
+def _attempt_failed(job: Json, failure: Json) -> Event:
+    """Return the event; REST does not say which retry follows, and when."""
+    kind, trace = failure["exceptionName"], failure["stacktrace"]
+    is_last = job["state"] == "FAILED" and failure["attempt"] == job["attempt"]
+    return {
+        "event": "attempt-failed",
+        "job_id": job["jid"],
+        "name": job["name"],
+        "attempt": failure["attempt"],
+        "failure": {
+            "type": kind,
+            "message": message_in(kind, trace),
+            "traceback": trace if "\n" in trace else "",
+        },
+        "retry": None,
+        "retries": None,
+        "delay_s": None,
+        "reason": job["reason"] if is_last else "",
+        "consequence": "",
+    }
+
+
 def _application_status(application: Json) -> Event:
     return {
         "event": "application-status",
@@ -163,18 +200,25 @@ def output(line: str) -> Event | None:
 
 
 async def follow(
-    client: ClusterClient, application: str, show: Show, *, shows_log: bool = True
+    client: ClusterClient,
+    application: str,
+    show: Show,
+    *,
+    shows_log: bool = True,
+    tells_failures: bool = False,
 ) -> str:
     """Show what happens to an application until it has ended; return its status.
 
-    Raises `NoLeaderError` where no leader comes within ``rest.await-leader-timeout``.
+    ``tells_failures``: with an event for each failed attempt; people read them in the log. Raises
+    `NoLeaderError` where no leader comes within ``rest.await-leader-timeout``.
     """
     news, log = News(), RemoteLog(client, application)
     pause_s, loop = LOOK_S, asyncio.get_running_loop()
     while True:
         began = loop.time()
         seen, status = await _look(client, application)
-        events = news.of(seen, status)
+        events = await _failures(client, news, seen) if tells_failures else []
+        events += news.of(seen, status)
         if status and shows_log:  # The log is the leader's.
             with contextlib.suppress(NoLeaderError, NotFoundError):
                 await _show_log(log, show)
@@ -200,6 +244,16 @@ async def _look(client: ClusterClient, application: str) -> tuple[Json, Json | N
         return seen, await client.get("/ha/status")
     except NoLeaderError:
         return seen, None
+
+
+async def _failures(client: ClusterClient, news: News, application: Json) -> list[Event]:
+    """Return the events of failed attempts; what cannot be read now is looked for again."""
+    events: list[Event] = []
+    for job in application["jobs"]:
+        if news.may_have_failed(job):
+            with contextlib.suppress(NoLeaderError, NotFoundError, DataError):
+                events += news.of_failures(job, await client.failures(job["jid"]))
+    return events
 
 
 async def _show_log(log: RemoteLog, show: Show) -> None:
