@@ -63,6 +63,7 @@ def test_a_cluster_that_runs_is_never_taken_for_what_is_left_of_one(
     assert ["first 1", "long 1", "third 1"] == run.lines("jobs.txt")
 
 
+@pytest.mark.long
 def test_with_its_own_settings_it_is_listed_and_destroyed(
     start: Start, place: Path, zookeeper: Server
 ) -> None:
