@@ -96,8 +96,8 @@ failure-kubernetes: plane
 # On a real Kubernetes control plane: etcd, API server, controllers and scheduler, and nodes without
 # containers. Where there is no Go to build it, these tests are skipped, and said to be.
 kubernetes: plane
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not long" tests/kubernetes
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "kubernetes and not long" tests/contract tests/ha
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "kubernetes and not long" \
+		tests/kubernetes tests/contract tests/ha
 
 # The control plane's executable: built once for this user and for these sources, in ten minutes of
 # processor time if nothing of it was ever built here, and kept in $XDG_CACHE_HOME/understudy/tests.

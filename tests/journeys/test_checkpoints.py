@@ -75,6 +75,7 @@ def goes_on_where_it_was(run: Run) -> None:
     assert len(numbers) >= 100 - len(attempts)
 
 
+@pytest.mark.long
 def test_a_loop_goes_on_at_its_step_whenever_its_driver_is_killed(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:

@@ -51,6 +51,7 @@ def test_a_value_below_a_raised_limit_arrives(start: Start, place: Path) -> None
     assert [] == stored(place)
 
 
+@pytest.mark.long  # Units: tests/ha/test_execution_plan_store.py.
 def test_a_plan_of_50_mb_survives_its_driver_and_the_leader(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:

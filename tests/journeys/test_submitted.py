@@ -51,6 +51,7 @@ def ask(address: str, path: str, **more: Any) -> httpx.Response:
         time.sleep(0.2)
 
 
+@pytest.mark.long  # Units: tests/api/test_runs.py.
 def test_what_was_uploaded_to_a_leader_that_is_killed_runs_under_the_next(session: Path) -> None:
     place = session
     until(lambda: bool(status(place)["standbys"]))

@@ -11,7 +11,6 @@ import pytest
 
 from tests.journeys.conftest import Start
 from tests.journeys.harness import put_app, python
-from tests.support.sampling import quickly
 
 FIRST = "first of unconverted.py unconverted.py"
 
@@ -69,7 +68,8 @@ ENDS = [
 """Its arguments, the exit code of the command, and what failed."""
 
 
-@pytest.mark.parametrize(("arguments", "code", "failure"), quickly(ENDS, ENDS[-1:]))
+@pytest.mark.long  # Units: tests/driver/test_driver_process.py.
+@pytest.mark.parametrize(("arguments", "code", "failure"), ENDS)
 def test_how_it_ends_is_how_the_run_ends_and_no_attempt_follows(
     start: Start, arguments: tuple[str, ...], code: int, failure: str
 ) -> None:
