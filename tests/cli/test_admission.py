@@ -133,3 +133,30 @@ def test_from_a_terminal_nothing_waits(
     admission.await_rights(configuration, "flights", jobmanager=True)
 
     assert [] == fake_api.names("events")
+
+
+def test_a_jobmanager_that_asks_for_pods_waits_for_the_rights_to_them(
+    fake_api: FakeApi, configuration: Configuration, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[tuple[int, str]] = []
+    native = configuration.with_settings({"resourcemanager.provider": "kubernetes"})
+
+    def look() -> None:
+        while not fake_api.names("events"):
+            time.sleep(TICK_S)
+        answers.extend(asked(native, path) for path in ("/healthz", "/readyz", "/ha/status"))
+        fake_api.denied = set()
+
+    fake_api.denied = {("create", "pods"), ("watch", "pods")}
+    admission.await_rights(native, "flights", jobmanager=False)
+    assert not caplog.text, "TaskManagers ask for no pods"
+    looking = meanwhile(look)
+    admission.await_rights(native, "flights", jobmanager=True)
+    looking.join(PATIENCE_S)
+
+    assert [200, 503, 503] == [status for status, _ in answers]
+    needed = 'resources: ["pods"], verbs: ["watch", "create"]'
+    assert all(needed in body.replace("\\", "") for _, body in answers[1:])
+    assert needed in caplog.text
+    (event,) = fake_api.names("events")
+    assert needed in fake_api.object("events", event)["message"]

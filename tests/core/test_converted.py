@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from understudy.core.converted import builder_settings, imports_understudy, module_name
@@ -145,3 +149,23 @@ def test_settings_that_are_set_on_a_condition_do_not_count(source: bytes) -> Non
 )
 def test_settings_that_are_executed_count(source: bytes, function: str) -> None:
     assert {"spark.master": "local"} == builder_settings(source, function)
+
+
+def test_many_threads_read_sources_at_once() -> None:
+    """A JobManager takes many submissions at once; a collection lets threads change places."""
+    source = b"\n".join(b"x%d = [f(a, [b, (c, {d: e})])]" % one for one in range(50))
+
+    def change_places(*_: object) -> None:
+        time.sleep(0)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(change_places)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: imports_understudy("a", {"a": source}), range(8)))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(change_places)
+
+    assert found == [False] * 8

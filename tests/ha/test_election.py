@@ -91,6 +91,24 @@ def test_a_leader_may_act_until_its_deadline_which_grows_with_each_renewal(
     assert deadlines[-1] <= leader.machine.time() + DEADLINE_S
 
 
+def test_a_leader_knows_that_its_deadline_has_passed_before_its_body_is_ended(
+    them: Electorate,
+) -> None:
+    leader = them.contender("leader")
+    them.until_led()
+    leadership = leader.tenures[0].leadership
+    acted = leadership.acts()
+    leader.machine.pause()
+    them.later(DEADLINE_S + 1)
+
+    assert acted
+    assert leader.tenures[0].ended_at is None
+    assert not leadership.acts()
+
+    leader.machine.resume()
+    them.later(1)
+
+
 # --- losses ---------------------------------------------------------------------------------------
 
 

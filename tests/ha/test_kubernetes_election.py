@@ -23,17 +23,15 @@ from understudy.clock import SystemClock
 from understudy.core.lease import Timing
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.election import Election, Leadership
-from understudy.ha.lease_turns import LeaseTurns
 from understudy.ha.register import Release
 from understudy.ha.registry import Registry
 from understudy.ha.retrieval import retrieve
-from understudy.ha.turns import NoProofs
+from understudy.ha.turns import LeaseTurns, NoProofs
 from understudy.kubernetes.client import RequestLimits
 from understudy.model import Incarnation, LeaderRecord
 
 TIMING = Timing(lease_s=1.5, renew_deadline_s=1.0, retry_s=0.3)
 LONG = Timing(lease_s=60.0, renew_deadline_s=50.0, retry_s=0.5)
-LIMITS = RequestLimits(common_s=0.5, renewal_s=0.5)
 LEASE = "flights-leader"
 
 
@@ -48,7 +46,8 @@ class Contender:
         self.closes = asyncio.Event()
         self.acknowledged: list[tuple[int, int]] = []
         self.release: Release | None = None
-        self.register = register_on(api, lock=lock, limits=LIMITS)
+        limit_s = timing.renew_deadline_s / 2
+        self.register = register_on(api, lock=lock, limits=RequestLimits(limit_s, limit_s))
         self.register.on_release(self._released_by)
         clock = SystemClock()
         me = LeaderRecord(
@@ -255,6 +254,34 @@ def test_a_leader_outlives_errors_that_are_shorter_than_its_deadline(
 
             assert leader.leads
             assert terms == them.terms
+
+    run(main())
+
+
+@pytest.mark.parametrize("scale", [0.2, pytest.param(1.0, marks=pytest.mark.long)])
+def test_a_server_that_takes_a_second_for_each_request_has_one_lasting_leader(
+    fake_api: FakeApi, scale: float
+) -> None:
+    default = Timing()
+    slow = Timing(
+        default.lease_s * scale, default.renew_deadline_s * scale, default.retry_s * scale
+    )
+
+    async def main() -> None:
+        fake_api.fail(delay_s=1.0 * scale, times=10_000)
+        async with contending(fake_api, slow) as them:
+            first = await them.led()
+            await until(lambda: first.serves)
+            terms, renewed_at = them.terms, fake_api.count("PATCH", LEASE)
+
+            await until(lambda: fake_api.count("PATCH", LEASE) > renewed_at + 2)
+
+            assert first.leads
+            assert terms == them.terms
+
+            first.task.cancel()
+
+            assert await them.led(terms[-1]) is not first
 
     run(main())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkerS
 from understudy.kubernetes.client import ApiRequest, Client, RequestLimits, Traffic
 from understudy.kubernetes.kinds import DEPLOYMENT, POD, Resource
 from understudy.kubernetes.pod_states import WORKER
-from understudy.kubernetes.taskmanagers import TaskManagerPods
+from understudy.kubernetes.taskmanagers import Origin, TaskManagerPods, manifest
 from understudy.kubernetes.templates import MAIN_CONTAINER
 
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ async def create(client: Client, kind: Resource, name: str, **fields: Any) -> Js
 
 @contextlib.asynccontextmanager
 async def leader(
-    api: FakeApi, *, deployed: bool = True
+    api: FakeApi, *, deployed: bool = True, settings: dict[str, str] = SETTINGS
 ) -> AsyncIterator[tuple[TaskManagerPods, Followed, Client]]:
     """Have the leader's pod, with its configuration, follow the pods of its TaskManagers."""
     client = Client(access_to(api), RequestLimits(), Traffic())
@@ -69,7 +69,7 @@ async def leader(
     await create(client, POD, "flights-0", spec={"volumes": volumes})
     if deployed:
         await create(client, DEPLOYMENT, "flights")
-    pods = TaskManagerPods(client, Configuration(SETTINGS), "flights", "flights-0")
+    pods = TaskManagerPods(client, Configuration(settings), "flights", "flights-0")
     followed = Followed()
     following = asyncio.ensure_future(pods.follow(followed.told.append))
     await until(lambda: followed.seen is not None)
@@ -101,6 +101,67 @@ def test_a_pod_is_made_from_the_configuration_and_belongs_to_the_deployment(
             assert followed.seen == {ONE: SeenWorker(ONE, incarnation, COMING)}
 
     run(main())
+
+
+def _going(api: FakeApi, plural: str, name: str) -> None:
+    api.change(plural, name, lambda one: one["metadata"].update(deletionTimestamp="now"))
+
+
+@pytest.mark.parametrize(
+    ("delete", "said"),
+    [
+        (lambda api: _going(api, "deployments", "flights"), "Deployment flights is deleted"),
+        (lambda api: api.remove("deployments", "flights"), "Deployment flights is deleted"),
+        (lambda api: _going(api, "pods", "flights-0"), "pod flights-0 is deleted"),
+    ],
+    ids=["going", "gone", "the leader's own pod"],
+)
+def test_no_pod_is_asked_for_once_the_deployment_is_deleted(
+    delete: Callable[[FakeApi], None], said: str, fake_api: FakeApi
+) -> None:
+    async def main() -> None:
+        async with leader(fake_api) as (pods, _, _):
+            await pods.create(ONE)
+            delete(fake_api)
+
+            with pytest.raises(OSError, match=said):
+                await pods.create(TWO)
+
+            assert ["flights-0", NAME] == fake_api.names("pods")
+
+    run(main())
+
+
+def test_a_new_leader_asks_for_no_pod_if_the_deployment_of_a_target_in_pods_has_gone(
+    fake_api: FakeApi,
+) -> None:
+    settings = {**SETTINGS, "execution.target": "kubernetes-session"}
+
+    async def main() -> None:
+        async with leader(fake_api, deployed=False, settings=settings) as (pods, _, _):
+            with pytest.raises(OSError, match="Deployment flights is deleted"):
+                await pods.create(ONE)
+
+    run(main())
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_pod_whose_metrics_are_scraped_serves_them_at_its_address_and_says_when_it_is_ready(
+    *, secret: bool
+) -> None:
+    settings = {**SETTINGS, "metrics.reporters": "prom"}
+    if secret:
+        settings["security.secret-file"] = "/opt/understudy/secret/secret"
+    origin = Origin(None, "flights-config", "flights-secret")
+    (container,) = manifest(Configuration(settings), "flights", ONE, origin)["spec"]["containers"]
+
+    bound = "taskmanager.bind-host=$(POD_IP)" in container["args"]
+    assert (secret, secret) == (bound, "readinessProbe" in container)
+    if secret:
+        assert [{"name": "metrics", "containerPort": 9249}] == container["ports"]
+        asked = {"path": "/readyz", "port": "metrics", "scheme": "HTTP"}
+        assert asked == container["readinessProbe"]["httpGet"]
+    assert "livenessProbe" not in container
 
 
 def test_without_a_deployment_a_pod_belongs_to_what_the_leaders_belongs_to(

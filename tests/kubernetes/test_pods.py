@@ -182,7 +182,7 @@ def test_a_template_wins_where_nobody_has_set_an_option() -> None:
         }
     }
 
-    found = template(under=under, probed=Reads.HTTP)
+    found = template(under=under, ports={"rest": 8081}, probed=Reads.HTTP)
     spec, container = found["spec"], main(found)
     (work,) = [one for one in spec["volumes"] if one["name"] == "work"]
 

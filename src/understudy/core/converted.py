@@ -7,10 +7,15 @@ has not been converted: it runs as one job.
 from __future__ import annotations
 
 import ast
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 
 PACKAGE = "understudy"
+
+_ONE_AT_A_TIME = threading.Lock()
+"""CPython 3.11 counts the depth of all trees that its threads build in one place, and ends a build
+with ``SystemError`` when another one has counted meanwhile. Filters of warnings are shared, too."""
 
 
 def imports_understudy(entry: str, sources: Mapping[str, bytes]) -> bool:
@@ -67,7 +72,8 @@ def builder_settings(source: bytes, function: str = "") -> dict[str, str]:
 
 def _parsed(source: bytes) -> ast.Module:
     try:
-        with warnings.catch_warnings(action="ignore"):  # They are shown when the code runs.
+        # Warnings are shown when the code runs.
+        with _ONE_AT_A_TIME, warnings.catch_warnings(action="ignore"):
             return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])

@@ -74,6 +74,8 @@ class Leadership:
         """The addresses that the register last held."""
         self.end = ""
         """Why the term was lost; empty before that, and where this process gives it up."""
+        self.acts: Callable[[], bool] = lambda: True
+        """Whether the last renewal's deadline is ahead. A busy machine ends the body later."""
         self.changed = asyncio.Event()
         self._published = asyncio.Event()
 
@@ -217,6 +219,7 @@ class Election:
                 action = lease.decide(self._state, mine, self._clock.now())
                 if isinstance(action, lease.Wait):
                     return action
+            async with asyncio.timeout(self._turns.patience_s):
                 self._sent = action.record.term
                 await self._put(action)
         except Conflict:
@@ -239,7 +242,9 @@ class Election:
         if predecessor.holder == NOBODY_KNOWN:
             reason = "its record was damaged"
         term, session = action.record.term, action.record.session
-        return Leadership(term, session, predecessor, lost_at, reason, self._damage)
+        leadership = Leadership(term, session, predecessor, lost_at, reason, self._damage)
+        leadership.acts = lambda: lease.leads(self._state, self._clock.now())
+        return leadership
 
     async def _highest_term(self, seen: LeaderRecord) -> Term:
         """Return the highest known term; a damaged registry is an error only if none is known."""

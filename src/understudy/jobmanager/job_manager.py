@@ -27,13 +27,12 @@ from understudy.core.recovery import SubmitRun, bootstrap, bound
 from understudy.core.workers import PoolLimits
 from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
-from understudy.ha.latch_turns import open_turns
 from understudy.ha.metered import Durations
 from understudy.ha.register import Notice
-from understudy.ha.registry import REGISTRY_KEY
+from understudy.ha.registry import REGISTRY_KEY, Shutdown
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.shutdown import Shutdown
+from understudy.ha.turns import open_turns
 from understudy.jobmanager import attention, notices
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager
@@ -126,8 +125,8 @@ class LeadingTerm:
 
     @property
     def serves(self) -> bool:
-        """Return whether the address of this leader is published."""
-        return bool(self.leadership.addresses[0])
+        """Return whether this leader has published its address, and may act at this moment."""
+        return bool(self.leadership.addresses[0]) and self.leadership.acts()
 
 
 @dataclass(frozen=True)

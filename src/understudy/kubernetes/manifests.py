@@ -153,7 +153,7 @@ class Blueprint:
             labels={RUN_ID: run_id} if run_id else {},
             config_map=config_map(self.cluster),
             secret=secret(self.cluster) if self.secret is not None else None,
-            probed=Reads.HTTPS if self.configuration.get(options.REST_SSL) else Reads.HTTP,
+            probed=Reads.of(self.configuration),
         )
         return pod_template(self.configuration, plan, self.jobmanager_template)
 

@@ -130,6 +130,11 @@ class Reads(enum.Enum):
     HTTP = "HTTP"
     HTTPS = "HTTPS"
 
+    @staticmethod
+    def of(configuration: Configuration) -> Reads:
+        """Return how the REST endpoint, and that of metrics, is asked."""
+        return Reads.HTTPS if configuration.get(options.REST_SSL) else Reads.HTTP
+
 
 @dataclass(frozen=True)
 class PodPlan:
@@ -149,7 +154,7 @@ class PodPlan:
     secret: str | None = None
     """The Secret that is mounted at `SECRET`."""
     probed: Reads | None = None
-    """How the port ``rest`` is asked for ``/healthz`` and ``/readyz``; None: not at all."""
+    """How the first port is asked for ``/healthz`` and ``/readyz``; None: not at all."""
 
 
 def selector(cluster: str, component: Component) -> dict[str, str]:
@@ -197,7 +202,7 @@ def _defaults(configuration: Configuration, plan: PodPlan) -> Json:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        **(_probes(plan.probed) if plan.probed else {}),
+        **(_probes(plan, plan.probed) if plan.probed else {}),
     }
     return {
         "spec": {
@@ -345,17 +350,22 @@ def _toleration(record: Mapping[str, str]) -> Json:
     return {**record, **({"tolerationSeconds": int(seconds)} if seconds else {})}
 
 
-def _probes(scheme: Reads) -> Json:
+def _probes(plan: PodPlan, scheme: Reads) -> Json:
     """Return the probes: a standby is ready; a process that does not answer is ended late.
 
-    The guardian ends a process that hangs; the kubelet is the last to do so.
+    The guardian ends a process that hangs; the kubelet is the last to do so. A TaskManager has a
+    port for its metrics only, which may be taken: without an answer it is not ready, and lives.
     """
+    port = next(iter(plan.ports))
 
     def asked(path: str, **rest: int) -> Json:
-        return {"httpGet": {"path": path, "port": "rest", "scheme": scheme.value}, **rest}
+        return {"httpGet": {"path": path, "port": port, "scheme": scheme.value}, **rest}
 
+    ready = asked("/readyz", periodSeconds=5, timeoutSeconds=5, failureThreshold=2)
+    if plan.component is TASKMANAGER:
+        return {"readinessProbe": ready}
     return {
         "startupProbe": asked("/healthz", periodSeconds=2, timeoutSeconds=2, failureThreshold=90),
         "livenessProbe": asked("/healthz", periodSeconds=10, timeoutSeconds=5, failureThreshold=6),
-        "readinessProbe": asked("/readyz", periodSeconds=5, timeoutSeconds=5, failureThreshold=2),
+        "readinessProbe": ready,
     }

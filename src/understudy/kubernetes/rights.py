@@ -8,6 +8,7 @@ to add to the Role, also as an Event.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from understudy.kubernetes.access import Access
 from understudy.kubernetes.client import ApiRequest, Client
@@ -17,11 +18,15 @@ from understudy.kubernetes.kinds import (
     DEPLOYMENT,
     EVENT,
     LEASE,
+    POD,
     Resource,
 )
 from understudy.kubernetes.refusals import Forbidden, rule
 
 VERBS = ("get", "list", "watch", "create", "patch", "delete")
+
+OF_WORKERS = tuple((verb, POD) for verb in ("get", "list", "watch", "create", "delete"))
+"""Rights of a leader that asks for pods of TaskManagers."""
 
 OPTIONAL = (("create", EVENT), ("patch", EVENT), ("get", DEPLOYMENT))
 """Rights without which only Events are missing, or are those of the Lease."""
@@ -33,10 +38,9 @@ def needed(*, lease: bool) -> list[tuple[str, Resource]]:
     return [(verb, kind) for kind in kinds for verb in VERBS]
 
 
-async def missing(client: Client, *, lease: bool) -> list[str]:
+async def missing(client: Client, asked: Sequence[tuple[str, Resource]]) -> list[str]:
     """Return the rights that we lack, as rules of a Role; raises as `Client.send` does."""
     lacking: dict[Resource, list[str]] = {}
-    asked = needed(lease=lease)
     answers = await asyncio.gather(*(_allowed(client, verb, kind) for verb, kind in asked))
     for (verb, kind), allowed in zip(asked, answers, strict=True):
         if not allowed:

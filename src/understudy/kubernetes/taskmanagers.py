@@ -10,23 +10,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from understudy.config import Configuration, options
 from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkersUnseen
 from understudy.errors import ConfigurationError
-from understudy.kubernetes import pauses
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
 from understudy.kubernetes.manifests import owned_by
 from understudy.kubernetes.pod_states import WORKER, seen_of
-from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, pod, selector
-from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
+from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, Reads, pod, selector
+from understudy.kubernetes.refusals import Forbidden, NotThere
 from understudy.kubernetes.templates import read_template, template_file
-
-EARLY_S = 5.0
-"""A watch that ends sooner without an event is not trusted: the pods are listed again."""
+from understudy.kubernetes.watch import Change, ListedObjects, News, Unseen, Watch
 
 NAME_VARIABLE = "POD_NAME"
 
@@ -56,9 +53,21 @@ def manifest(configuration: Configuration, cluster: str, worker: WorkerId, origi
         config_map=origin.config_map,
         secret=origin.secret,
     )
+    has_secret = configuration.find(options.SECRET_FILE) is not None
+    if has_secret and options.PROMETHEUS in configuration.get(options.REPORTERS):
+        plan = _scraped(configuration, plan)
     path = template_file(configuration, TASKMANAGER.template)
     template = read_template(TASKMANAGER.template.key, path) if path else None
     return pod(configuration, plan, template, name=name_of(cluster, worker), owner=origin.owner)
+
+
+def _scraped(configuration: Configuration, plan: PodPlan) -> PodPlan:
+    """Return the plan of a pod that serves its metrics, and is ready once it is registered."""
+    key = options.TASKMANAGER_BIND_HOST.key
+    bound = () if key in configuration.settings else ("-D", f"{key}=$(POD_IP)")
+    port = configuration.get(options.METRICS_PORT)[0]
+    plan = replace(plan, command=[*plan.command, *bound])
+    return replace(plan, ports={"metrics": port}, probed=Reads.of(configuration)) if port else plan
 
 
 def _secret_arguments(configuration: Configuration, origin: Origin) -> list[str]:
@@ -85,44 +94,24 @@ class TaskManagerPods:
         self._me = me
         labels = ",".join(f"{key}={value}" for key, value in selector(cluster, TASKMANAGER).items())
         self._query = {"labelSelector": f"{labels},{WORKER}"}
-        self._origin: Origin | None = None
+        self._deployment = ""
+        """The uid of the cluster's Deployment, once seen."""
         self._pods: dict[str, Json] = {}
-        self._created: set[str] = set()
-        """Names of pods that were created since the last list was asked for."""
+        self._created: dict[str, float] = {}
+        """When pods were created that no list has shown yet, by name."""
         self._tell: Tell = lambda _: None
 
     async def follow(self, tell: Tell) -> None:
         """See `WorkerProvider.follow`."""
         self._tell = tell
-        loop = asyncio.get_running_loop()
-        version, failures = "", 0
-        while True:
-            began, told = loop.time(), 0
-            try:
-                if not version:
-                    version = await self._list()
-                async for latest in self._changes(version):
-                    version, told = latest, told + 1
-                # Servers that close early, instead of saying that a version is too old.
-                if not told and loop.time() - began < EARLY_S:
-                    version, failures = "", failures + 1
-            except Outdated:
-                version, failures = "", failures + 1
-            except OSError as error:
-                version, failures = "", failures + 1
-                _log.warning("pods are not watched: %s", error)
-                tell(WorkersUnseen(f"the pods of TaskManagers are not seen: {error}"))
-            if told:
-                failures = min(failures, 1)
-            await asyncio.sleep(pauses.pause_s(pauses.WATCH, failures))
+        await Watch(self._client, POD, self._query, metadata_only=False).run(self._note)
 
     async def create(self, worker: WorkerId) -> None:
         """See `WorkerProvider.create`."""
         name = name_of(self._cluster, worker)
-        if self._origin is None:
-            self._origin = await self._look_at_own_pod()
+        origin = await self._look_at_own_pod()
         try:
-            body = manifest(self._configuration, self._cluster, worker, self._origin)
+            body = manifest(self._configuration, self._cluster, worker, origin)
         except ConfigurationError as error:
             raise OSError(errno.EINVAL, str(error)) from error
         try:
@@ -139,7 +128,7 @@ class TaskManagerPods:
                 raise OSError(errno.EEXIST, f"{message}kubernetes.cluster-id") from error
         if found is not None and name not in self._pods:
             self._pods[name] = found
-            self._created.add(name)
+            self._created[name] = asyncio.get_running_loop().time()
             self._tell_all()
 
     async def remove(self, worker: WorkerId) -> None:
@@ -148,15 +137,20 @@ class TaskManagerPods:
         try:
             await self._client.send(ApiRequest("delete", POD, name))
         except NotThere:
-            self._created.discard(name)
+            self._created.pop(name, None)
             if self._pods.pop(name, None):
                 self._tell_all()
 
     async def _look_at_own_pod(self) -> Origin:
-        """Return what pods of TaskManagers have from this process's pod."""
+        """Return what pods of TaskManagers have from this process's pod, as it is now.
+
+        Raises ``OSError`` where the cluster is being deleted: its pods would go at once.
+        """
         me = await self._client.get(POD, self._me)
         if me is None:
             raise OSError(errno.ENOENT, f"there is no pod {self._me}: ${NAME_VARIABLE} is another")
+        if me["metadata"].get("deletionTimestamp"):
+            raise OSError(errno.ECANCELED, f"pod {self._me} is deleted: it asks for no more pods")
         volumes = {one["name"]: one for one in me["spec"].get("volumes") or ()}
         config: Json = volumes.get("config", {}).get("configMap") or {}
         secret: Json = volumes.get("secret", {}).get("secret") or {}
@@ -168,40 +162,45 @@ class TaskManagerPods:
             found = await self._client.get(DEPLOYMENT, self._cluster)
         except Forbidden as error:
             _log.warning("pods of TaskManagers do not go with the Deployment: %s", error)
-            found = None
-        if found is None:
-            owners: list[Json] = me["metadata"].get("ownerReferences") or []
-            return owners[0] if owners else None
-        return owned_by(found)
+        else:
+            self._refuse_deleted(found)
+            if found:
+                return owned_by(found)
+        owners: list[Json] = me["metadata"].get("ownerReferences") or []
+        return owners[0] if owners else None
 
-    async def _list(self) -> str:
-        self._created.clear()
-        found, version = await self._client.list(POD, self._query)
-        listed = {one["metadata"]["name"]: one for one in found}
-        # A list may be older than an answer that came while it was read.
-        kept = {name: self._pods[name] for name in self._created}
-        self._pods = {**kept, **listed}
-        self._tell_all()
-        return version
+    def _refuse_deleted(self, found: Json | None) -> None:
+        """Raise ``OSError`` if the Deployment of this pod has gone, or is on its way."""
+        metadata = found["metadata"] if found else {}
+        target = self._configuration.find(options.EXECUTION_TARGET)
+        is_there = bool(found) or not (self._deployment or target in options.ON_KUBERNETES_TARGETS)
+        self._deployment = self._deployment or metadata.get("uid", "")
+        is_same = metadata.get("uid", "") == self._deployment
+        if not is_there or not is_same or metadata.get("deletionTimestamp"):
+            raise OSError(
+                errno.ECANCELED,
+                f"Deployment {self._cluster} is deleted: its leader asks for no more pods",
+            )
 
-    async def _changes(self, version: str) -> AsyncIterator[str]:
-        """Take each change in, and yield the version after it."""
-        watched = self._client.watch(POD, self._query, version, metadata_only=False)
-        async for kind, found in watched:
-            if kind != "BOOKMARK":
-                self._note(found, is_deleted=kind == "DELETED")
-            yield str(found["metadata"].get("resourceVersion") or version)
-
-    def _note(self, found: Json, *, is_deleted: bool) -> None:
-        name = found["metadata"]["name"]
-        if not is_deleted:
-            self._pods[name] = found
-            self._tell_all()
-            return
-        self._pods.pop(name, None)
-        self._created.discard(name)
-        # Its last state may prove the death of its processes.
-        self._tell_all(seen_of(found, is_deleted=True))
+    def _note(self, news: News) -> None:
+        match news:
+            case ListedObjects(found, asked_s):
+                listed = {one["metadata"]["name"]: one for one in found}
+                # A list may be older than an answer that came while it was read.
+                self._created = {key: at for key, at in self._created.items() if at >= asked_s}
+                self._pods = {**{name: self._pods[name] for name in self._created}, **listed}
+            case Change(found, is_gone):
+                name = found["metadata"]["name"]
+                if is_gone:
+                    self._pods.pop(name, None)
+                    self._created.pop(name, None)
+                    # Its last state may prove the death of its processes.
+                    self._tell_all(seen_of(found, is_deleted=True))
+                else:
+                    self._pods[name] = found
+            case Unseen(error):
+                self._tell(WorkersUnseen(f"the pods of TaskManagers are not seen: {error}"))
+                return
         self._tell_all()
 
     def _tell_all(self, *more: SeenWorker) -> None:

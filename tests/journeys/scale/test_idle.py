@@ -14,7 +14,7 @@ PERCENT_MAX = 1.0
 def test_an_idle_cluster_takes_no_processor_and_writes_the_lease_only(
     start: Start, place: Path
 ) -> None:
-    run = start("idle.py")
+    run = start("idle.py", standbys=1)
     run.running("wait")
     settled(run)
     window = quiet_window(run, PERCENT_MAX)

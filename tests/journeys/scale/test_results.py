@@ -104,7 +104,7 @@ def test_it_is_taken_over_and_asked_quickly_and_forgets_nothing(
     place: Path,
     storage: Path,
 ) -> None:
-    run = start("three.py", options=(*NAMED, *KEPT))
+    run = start("three.py", options=(*NAMED, *KEPT), standbys=1)
     run.grown("jobs.txt", 2)
     os.kill(run.standby_is_ready()["leader"]["pid"], signal.SIGKILL)
     takeover = run.wait("takeover")

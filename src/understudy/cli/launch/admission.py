@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
 import socket
 import sys
 
-from understudy.api import endpoint, metrics_endpoint
+from understudy.api import endpoint
 from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import check_storage_dir, open_services
 from understudy.cli.launch.standalone import bind_rest
+from understudy.cli.launch.workers import missing_rights
 from understudy.config import Configuration, options
 from understudy.core.backoff import Backoff
-from understudy.ha.register import SelfProving, status_of
+from understudy.ha.register import Announcing, Notice, SelfProving, status_of
 
 AGAIN = Backoff(1.0, 10.0)
 """The pauses between two looks whether the rights are there."""
@@ -39,9 +41,9 @@ def await_rights(configuration: Configuration, cluster_id: str, *, jobmanager: b
     if "KUBERNETES_SERVICE_HOST" not in os.environ or configuration.is_standalone:
         return
     check_storage_dir(configuration)
-    waiting = _Waiting(configuration, cluster_id)
+    waiting = _Waiting(configuration, cluster_id, jobmanager=jobmanager)
     if isinstance(waiting.backend, SelfProving):
-        asyncio.run(waiting.run(jobmanager=jobmanager))
+        asyncio.run(waiting.run())
         if waiting.closed.is_set():
             sys.exit(CLOSED)
 
@@ -49,21 +51,22 @@ def await_rights(configuration: Configuration, cluster_id: str, *, jobmanager: b
 class _Waiting:
     """The wait of one process."""
 
-    def __init__(self, configuration: Configuration, cluster_id: str) -> None:
+    def __init__(self, configuration: Configuration, cluster_id: str, *, jobmanager: bool) -> None:
         self._configuration = configuration
+        self._jobmanager = jobmanager
         self.backend = open_services(configuration, cluster_id).backend
         self._why = ""
         self.closed = asyncio.Event()
         """Set by SIGTERM."""
 
-    async def run(self, *, jobmanager: bool) -> None:
+    async def run(self) -> None:
         """Wait until no right is missing, or SIGTERM comes."""
         if await self._may_join():
             return
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.closed.set)
         failures = 1
         async with contextlib.AsyncExitStack() as stack:
-            if found := self._bound(jobmanager=jobmanager):
+            if found := self._bound():
                 listening, security = found
                 await stack.enter_async_context(
                     endpoint.served_once_asked(
@@ -87,6 +90,8 @@ class _Waiting:
         assert isinstance(self.backend, SelfProving)
         try:
             await self.backend.prove()
+            if self._jobmanager:
+                await self._prove_workers()
         except PermissionError as error:
             if self._why != str(error):
                 self._why = str(error)
@@ -97,10 +102,17 @@ class _Waiting:
             return not self._why  # Without a refusal, this is for the checks that follow.
         return True
 
-    def _bound(self, *, jobmanager: bool) -> tuple[socket.socket, RestSecurity] | None:
+    async def _prove_workers(self) -> None:
+        """Raise ``PermissionError`` where a leader could not ask for TaskManagers."""
+        if lacking := await missing_rights(self._configuration):
+            if isinstance(self.backend, Announcing):
+                self.backend.announce(Notice("MissingRights", lacking, warning=True))
+            raise PermissionError(errno.EACCES, lacking)
+
+    def _bound(self) -> tuple[socket.socket, RestSecurity] | None:
         """Return where to say what this process waits for; None if it has no endpoint."""
-        if jobmanager:
+        if self._jobmanager:
             return bind_rest(self._configuration), RestSecurity.of(self._configuration)
         name = self._configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()
-        found = metrics_endpoint.bind(self._configuration, name)
+        found = endpoint.bind_metrics(self._configuration, name)
         return (found.listening, found.security) if found else None

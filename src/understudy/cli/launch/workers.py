@@ -34,3 +34,20 @@ def provider_of(
     cluster = configuration.find(options.K8S_CLUSTER_ID) or object_name(cluster_id)
     client = Client(access_of(configuration), RequestLimits(), Traffic())
     return TaskManagerPods(client, configuration, cluster, me)
+
+
+async def missing_rights(configuration: Configuration) -> str:
+    """Return which rights a leader lacks to ask for TaskManagers, as a sentence; "" if none.
+
+    Raises ``OSError`` if nobody can be asked.
+    """
+    if configuration.get(options.WORKER_PROVIDER) == "none":
+        return ""
+    # The client of Kubernetes is imported only where it is used.
+    from understudy.kubernetes import rights
+    from understudy.kubernetes.access import access_of
+    from understudy.kubernetes.client import Client, RequestLimits, Traffic
+
+    access = access_of(configuration)
+    rules = await rights.missing(Client(access, RequestLimits(), Traffic()), rights.OF_WORKERS)
+    return rights.sentence(access, rules) if rules else ""

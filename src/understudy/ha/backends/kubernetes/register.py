@@ -245,7 +245,7 @@ class KubernetesRegister:
     async def prove(self) -> None:
         """Ask for our rights, and for a write that the server only tries."""
         client = self._here_now().client
-        self._missing = await rights.missing(client, lease=self._in_lease)
+        self._missing = await rights.missing(client, rights.needed(lease=self._in_lease))
         if self._missing:
             said = rights.sentence(self._access, self._missing)
             self.announce(Notice("MissingRights", said, warning=True))
