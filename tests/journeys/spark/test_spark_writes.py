@@ -36,10 +36,10 @@ that is stopped wakes once the next attempt has begun."""
 LATE_S = 0.6
 """A write takes about so long: a kill comes at any moment of it."""
 
-FEW_WRITES, WRITES = 4, 8
-"""Of each job: where each loses one driver, and where each loses more."""
+WRITES = 8
+"""Of each job."""
 
-TARGETS = ("appended", "batched", "batched-too")
+ROWS = {"appended": WRITES * 100, "batched": WRITES * 100, "batched-too": WRITES * 100}
 
 
 @dataclass
@@ -48,7 +48,6 @@ class Story:
 
     run: Run
     losses: tuple[tuple[str, ...], ...]
-    writes: int
     moments: list[str] = field(default_factory=list)
     """What lay beside the target when the driver was killed."""
     sights: set[int] = field(default_factory=set)
@@ -68,9 +67,8 @@ def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Story:
     losses: tuple[tuple[str, ...], ...] = request.param
     place = ground / str(len(losses[0]))
     place.mkdir()
-    writes = FEW_WRITES if len(losses[0]) == 1 else WRITES
-    run = begin("writes.py", str(len(losses[0]) + 1), str(writes), options=FEW, place=place)
-    story = Story(run, losses, writes)
+    run = begin("writes.py", str(len(losses[0]) + 1), options=FEW, place=place)
+    story = Story(run, losses)
     targets = (("appends", "appended"), ("batches", "batched"))
     with _looking(place / "appended", story.sights):
         for (job, target), lost in zip(targets, losses, strict=True):
@@ -135,8 +133,7 @@ def _in_a_write(run: Run, place: Path, target: str, held: Path) -> None:
 
 
 def test_each_row_is_there_once(story: Story) -> None:
-    rows = story.writes * 100
-    expected = {name: [rows, rows] for name in TARGETS}
+    expected = {name: [rows, rows] for name, rows in ROWS.items()}
 
     assert 0 == story.code, story.run.story()
     assert expected == json.loads((story.run.place / "counted.json").read_text())
@@ -153,8 +150,8 @@ def test_what_was_published_is_not_computed_again(story: Story) -> None:
     steps = [line.split() for line in story.run.lines("steps.txt")]
     again = [line.split()[1] for line in story.run.lines("kept.txt")]
 
-    assert story.writes == len({step for _, step in steps})
-    assert len(again) <= story.writes + len(story.losses[-1])
+    assert WRITES == len({step for _, step in steps})
+    assert len(again) <= WRITES + len(story.losses[-1])
 
 
 def test_a_reader_never_sees_half_of_a_write(story: Story) -> None:
