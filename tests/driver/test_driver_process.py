@@ -45,6 +45,13 @@ class Over(Changed):
         return True
 
 
+class Unasked(NoSession):
+    """A session in which a job has left nothing; the next job would wait for each question."""
+
+    def is_over(self) -> bool:
+        raise AssertionError("nothing depends on this answer")
+
+
 class Broken(NoSession):
     """A session that does not say what a job has left."""
 
@@ -93,6 +100,8 @@ def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (NoSession(), "application", []),
         (NoSession(), "always", []),
+        (Unasked(), "application", []),
+        (Unasked(), "always", []),
         (NoSession(), "never", [channels.SERVES_ONE]),
         (Changed(), "application", [LEFT]),
         (Changed(), "always", []),
