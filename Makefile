@@ -96,8 +96,8 @@ failure-kubernetes: plane
 # On a real Kubernetes control plane: etcd, API server, controllers and scheduler, and nodes without
 # containers. Where there is no Go to build it, these tests are skipped, and said to be.
 kubernetes: plane
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not long" tests/kubernetes
-	PART=$@ $(BIN)/pytest -n $(WORKERS) -m "kubernetes and not long" tests/contract tests/ha
+	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "kubernetes and not long" \
+		tests/kubernetes tests/contract tests/ha
 
 # The control plane's executable: built once for this user and for these sources, in ten minutes of
 # processor time if nothing of it was ever built here, and kept in $XDG_CACHE_HOME/understudy/tests.
@@ -131,19 +131,19 @@ kind:
 # Whole clusters of real processes, with the session-less driver: all of them on the default backend;
 # on ZooKeeper, on a real API server of Kubernetes, and with all data on S3, those that can fail
 # differently there.
-ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py session.py) \
-	-k "no_application_is or again_and_again or guardian_and_worker or deposed or leaves_ or single_processes or \
-	everything_of or while_somebody_leads or expired"
+ON_ZOOKEEPER := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py) \
+	-k "again_and_again or guardian_and_worker or deposed or leaves_ or single_processes or everything_of or \
+	while_somebody_leads"
 ALL_ON_KUBERNETES := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py retention.py)
-ON_KUBERNETES := $(ALL_ON_KUBERNETES) \
-	-k "again_and_again or guardian_and_worker or deposed or leaves_ or everything_of"
+ON_KUBERNETES := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py) \
+	-k "guardian_and_worker or deposed or without_a_name or in_line or everything_of"
 ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py) -k "without_a_name or guardian_and_worker"
 
 journeys: $(READY)
 	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
 		-m "not spark and not long"
 	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
-	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_KUBERNETES) --backend kubernetes -m "not long"
+	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) $(ON_KUBERNETES) --backend kubernetes -m "not long"
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
 
 # ... and all of them on ZooKeeper, those about the cluster itself on Kubernetes.
@@ -170,7 +170,7 @@ spark: $(READY)
 long: $(READY)
 	PART=$@ $(BIN)/pytest -n $(WORKERS) -m long $(UNITS) tests/failure tests/kubernetes
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/crash/test_crash_points.py --writes all
-	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 500 --worlds 4500
+	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/sim/test_worlds.py --first 250 --worlds 4750
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m long
 	PART=$@ $(BIN)/pytest -n $(WORKERS) tests/journeys/test_session_crowd.py --backend zookeeper -m long
 	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m long

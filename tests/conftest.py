@@ -14,6 +14,8 @@ from tests.support import durations
 STARTS_ONE = ("test_zookeeper_", "test_ensembles")
 """Files whose tests start servers of their own."""
 
+ON_KUBERNETES = Path(__file__).parent / "kubernetes"
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count the seconds of each test, where a part of the suite is run; share one cache."""
@@ -44,5 +46,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         in_file = item.path.name.startswith(STARTS_ONE) or "failure" in item.path.parts
         if in_file or "zookeeper" in fixtures or "zookeeper" in parameters:
             item.add_marker("zookeeper")
-        if "kubernetes" in fixtures or "kubernetes" in parameters:
+        below = item.path.is_relative_to(ON_KUBERNETES)
+        if below or "kubernetes" in fixtures or "kubernetes" in parameters:
             item.add_marker("kubernetes")

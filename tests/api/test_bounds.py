@@ -53,7 +53,7 @@ async def flooded(port: int, head: bytes, piece: bytes) -> tuple[Said, int]:
 
 
 @pytest.mark.parametrize(
-    ("how", "method"), quickly(product(FRAMINGS, METHODS), [*zip(FRAMINGS, METHODS, strict=True)])
+    ("how", "method"), quickly(product(FRAMINGS, METHODS), [(FRAMINGS[1], METHODS[0])])
 )
 def test_a_body_that_is_too_large_is_refused_before_it_is_there(method: str, how: str) -> None:
     chunk = b" " * (1 << 20 if how == "chunked" else 7)
@@ -117,7 +117,9 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /overview HTTP/1.1\r\nHost: localhost\r\nX-A: "])
+@pytest.mark.parametrize(
+    "begun", quickly([b"", b"GET /overview HTTP/1.1\r\nHost: localhost\r\nX-A: "], [b""])
+)
 def test_who_does_not_come_to_the_point_is_sent_away(
     begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 PAIRS = 900
 """Every so-manieth pair is tried unless asked otherwise: as many as fit into a few seconds."""
 
-WRITES = 4
+WRITES = 8
 """Every so-manieth write is crashed at unless asked otherwise, others with each combination."""
 
 COUNTED = {

@@ -422,6 +422,7 @@ async def _write(register: ZooKeeperRegister, key: str) -> None:
         version = await register.swap(key, b"%d" % number, version)
 
 
+@pytest.mark.long
 def test_servers_that_have_lost_all_data_are_spoken_to_again(tmp_path: Path) -> None:
     """They refuse who has seen more than they have; a client that remembers would wait for ever."""
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.journeys.conftest import Start
 from tests.journeys.harness import command
-from tests.support.sampling import quickly
 from tests.support.zookeeper import Server
 
 pytestmark = pytest.mark.filesystem
@@ -33,7 +32,8 @@ def files_of(place: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
-@pytest.mark.parametrize("noted", quickly([True, False], [True]))
+@pytest.mark.long  # test_destroy.py has one in its own register.
+@pytest.mark.parametrize("noted", [True, False])
 def test_a_cluster_that_runs_is_never_taken_for_what_is_left_of_one(
     start: Start, place: Path, zookeeper: Server, noted: bool
 ) -> None:
@@ -63,6 +63,7 @@ def test_a_cluster_that_runs_is_never_taken_for_what_is_left_of_one(
     assert ["first 1", "long 1", "third 1"] == run.lines("jobs.txt")
 
 
+@pytest.mark.long
 def test_with_its_own_settings_it_is_listed_and_destroyed(
     start: Start, place: Path, zookeeper: Server
 ) -> None:

@@ -41,7 +41,7 @@ STORIES = (
 )
 
 
-@pytest.mark.parametrize(("stopped", "meanwhile"), quickly(STORIES, STORIES[:2]))
+@pytest.mark.parametrize(("stopped", "meanwhile"), quickly(STORIES, STORIES[1:2]))
 def test_no_process_of_the_last_attempt_writes_beside_the_next_one(
     start: Start, nothing_left: Callable[[], None], stopped: str, meanwhile: Callable[[Run], None]
 ) -> None:
@@ -58,6 +58,7 @@ def test_no_process_of_the_last_attempt_writes_beside_the_next_one(
     nothing_left()
 
 
+@pytest.mark.long
 def test_a_job_runs_again_at_once_after_an_exception(start: Start) -> None:
     run = start("beside.py", "at once", options=OPTIONS)
     failing = run.grown("failing.txt", 1)
@@ -67,6 +68,7 @@ def test_a_job_runs_again_at_once_after_an_exception(start: Start) -> None:
     assert failing
 
 
+@pytest.mark.long  # Units: tests/guardian/test_strays.py.
 def test_what_no_guardian_is_left_to_end_does_not_write_beside_the_next_attempt(
     place: Path, start: Start
 ) -> None:

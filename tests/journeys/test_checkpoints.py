@@ -75,6 +75,7 @@ def goes_on_where_it_was(run: Run) -> None:
     assert len(numbers) >= 100 - len(attempts)
 
 
+@pytest.mark.long
 def test_a_loop_goes_on_at_its_step_whenever_its_driver_is_killed(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_loop_goes_on_at_its_step_whenever_its_driver_is_killed(
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/taskmanager/test_new_leader.py.
 def test_a_state_is_recorded_by_the_next_leader_and_no_step_is_done_twice(
     start: Start, place: Path
 ) -> None:
@@ -131,6 +133,7 @@ def test_leader_and_driver_are_killed_together(start: Start, place: Path) -> Non
     goes_on_where_it_was(run)
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_checkpoint_cleanup.py.
 @pytest.mark.local_storage
 def test_only_the_latest_state_is_kept_and_what_a_dead_attempt_left_goes(
     start: Start, place: Path
@@ -166,6 +169,7 @@ def states(place: Path) -> list[Path]:
 DAMAGES = (("altered", "was altered since it was saved"), ("gone", "no such file"))
 
 
+@pytest.mark.long  # Units: tests/driver/test_kept_state.py.
 @pytest.mark.local_storage
 @pytest.mark.parametrize(("damage", "why"), quickly(DAMAGES, DAMAGES[:1]))
 def test_a_state_that_is_damaged_is_named_and_the_job_does_not_begin_from_scratch(
@@ -192,6 +196,7 @@ def test_a_state_that_is_damaged_is_named_and_the_job_does_not_begin_from_scratc
     assert stored(place) == []
 
 
+@pytest.mark.long  # Units: tests/driver/test_kept_state.py.
 def test_what_is_no_json_or_too_large_is_refused_and_the_state_before_stays(start: Start) -> None:
     run = start("kept_loop.py", "refused")
     code = run.finish()
@@ -209,8 +214,9 @@ def test_what_is_no_json_or_too_large_is_refused_and_the_state_before_stays(star
 # --- a damaged document -------------------------------------------------------------------------
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_damage.py.
 @pytest.mark.filesystem
-@pytest.mark.parametrize("way_out", quickly(["repaired", "cancelled"], ["repaired"]))
+@pytest.mark.parametrize("way_out", ["repaired", "cancelled"])
 def test_a_damaged_document_is_named_its_job_waits_and_the_others_go_on(
     start: Start, place: Path, way_out: str
 ) -> None:
@@ -265,6 +271,7 @@ KEPT = {
 }
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_checkpoint_cleanup.py.
 @pytest.mark.parametrize(
     ("scheme", "retention"),
     quickly(product(["", "file://"], KEPT), [("file://", "DELETE_ON_CANCELLATION")]),

@@ -9,6 +9,8 @@ import json
 import os
 import signal
 
+import pytest
+
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import command
@@ -16,6 +18,7 @@ from tests.journeys.harness import command
 NAMED = ("-D", "high-availability.cluster-id=steps")
 
 
+@pytest.mark.long  # Units: tests/api/test_checkpoints.py.
 def test_a_loop_goes_on_where_it_was_and_everybody_is_told(start: Start) -> None:
     run = start("dying_loop.py", options=(*NAMED, *harness.impatient()), standbys=1)
     first = run.wait("checkpoint-completed")

@@ -16,6 +16,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, command, stored
+from tests.support.sampling import quickly
 
 pytestmark = pytest.mark.local_storage
 
@@ -93,7 +94,7 @@ def test_a_run_waits_for_a_person_and_ends_once_its_cleanup_is_tried_again(
     nothing_left()
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["by run id", "by REST"])
+@pytest.mark.parametrize("named", quickly([True, False], [False]), ids=["by run id", "by REST"])
 def test_an_abandoned_cleanup_ends_the_run_and_what_is_not_ours_stays(
     start: Start, place: Path, nothing_left: Callable[[], None], named: bool
 ) -> None:
@@ -125,6 +126,7 @@ def test_an_abandoned_cleanup_ends_the_run_and_what_is_not_ours_stays(
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_cleanup_abandoned.py.
 def test_what_stays_of_a_job_is_named(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
@@ -149,6 +151,7 @@ def test_what_stays_of_a_job_is_named(
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_cleanup_abandoned.py.
 def test_what_went_with_the_application_was_not_left_behind(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
@@ -166,6 +169,7 @@ def test_what_went_with_the_application_was_not_left_behind(
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_cleanup_abandoned.py.
 def test_stepping_in_is_refused_where_nothing_fails_or_nobody_is_known(
     start: Start, place: Path
 ) -> None:
@@ -187,6 +191,7 @@ def test_stepping_in_is_refused_where_nothing_fails_or_nobody_is_known(
     assert "there is no 'nobody'" in unknown.stderr
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_cleanup_tasks.py.
 def test_failures_are_counted_through_the_death_of_the_leader(start: Start) -> None:
     rate = "restart-strategy.failure-rate"
     options = (

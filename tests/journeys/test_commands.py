@@ -28,45 +28,54 @@ from tests.support.sampling import quickly
 NAMED = ("-D", "high-availability.cluster-id=flights")
 
 
+BAD_USAGE: list[tuple[list[str], str]] = [
+    (["nowhere.py"], "nowhere.py: no such script"),
+    (["bad.py"], "bad.py, line 1: '(' was never closed"),
+    (["nowhere:main"], "nowhere:main: no module 'nowhere' in"),
+    (["--master", "locl", "app.py"], "--master 'locl': Spark knows no such master"),
+    (["--master", "spark://127.0.0.1:1", "app.py"], "spark://127.0.0.1:1' cannot be reached"),
+    (["--class", "Main", "app.py"], "--class Main has no meaning here"),
+    (["--deploy-mode", "cluster", "app.py"], "--deploy-mode cluster has no meaning here"),
+    (["-D", "high-availability.typ=x", "app.py"], "did you mean 'high-availability.type'"),
+    (["-D", "heartbeat.interval=soon", "app.py"], "expected a duration"),
+    (["-D", "nonsense", "app.py"], "expected key=value"),
+    (["--conf", "nonsense", "app.py"], "expected spark.key=value"),
+    (["--py-files", "lib.rar", "app.py"], "expected .py, .zip, .egg or .whl"),
+    (["--files", "nothing.txt", "app.py"], "--files nothing.txt: no such file"),
+    (["--archives", "app.py", "app.py"], "--archives app.py: expected .zip"),
+    (["--run-id", "../up", "app.py"], "--run-id '../up'"),
+    (["-D", "high-availability.cluster-id=../up", "app.py"], "high-availability.cluster-id"),
+    (["-D", "high-availability.type=carrier-pigeon", *NAMED, "app.py"], "carrier-pigeon"),
+    (["-D", "high-availability.type=embedded", "app.py"], "a cluster has several processes"),
+    (["-D", "taskmanager.spare-drivers=1000", "app.py"], "spare"),
+    (["-D", "rest.bind-address=0.0.0.0", "app.py"], "rest.bind-address is '0.0.0.0'"),
+    (["-D", "rest.bind-port=38111", "app.py"], "2 JobManagers are to be started, and 1 found"),
+    (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
+    (["-D", "high-availability.storageDir=app.py", *NAMED, "app.py"], "is no directory"),
+    (["-D", "high-availability.storageDir=/proc/none", *NAMED, "app.py"], "cannot be used"),
+    (["--python", "/nowhere", "app.py"], "--python /nowhere: there is no Python"),
+    (["-m", "nowhere.main"], "-m nowhere.main: no module 'nowhere' in"),
+    (["app:nothing"], "app.py has no 'nothing'; its functions: none"),
+    (["-D", "high-availability.type=pigeon", "app.py"], "high-availability.type is 'pigeon'"),
+    (["--slots", "0", "app.py"], "--slots"),
+    (["--colour", "app.py"], "--colour"),
+    ([], "give APP"),
+]
+"""Arguments, and what is said to them."""
+
+KEPT = ("bad.py, line 1", "did you mean", "storageDir cannot be used", "give APP")
+"""What `make test` tries of it: the application, a setting, a place, no argument."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere.py"], "nowhere.py: no such script"),
-        (["bad.py"], "bad.py, line 1: '(' was never closed"),
-        (["nowhere:main"], "nowhere:main: no module 'nowhere' in"),
-        (["--master", "locl", "app.py"], "--master 'locl': Spark knows no such master"),
-        (["--master", "spark://127.0.0.1:1", "app.py"], "spark://127.0.0.1:1' cannot be reached"),
-        (["--class", "Main", "app.py"], "--class Main has no meaning here"),
-        (["--deploy-mode", "cluster", "app.py"], "--deploy-mode cluster has no meaning here"),
-        (["-D", "high-availability.typ=x", "app.py"], "did you mean 'high-availability.type'"),
-        (["-D", "heartbeat.interval=soon", "app.py"], "expected a duration"),
-        (["-D", "nonsense", "app.py"], "expected key=value"),
-        (["--conf", "nonsense", "app.py"], "expected spark.key=value"),
-        (["--py-files", "lib.rar", "app.py"], "expected .py, .zip, .egg or .whl"),
-        (["--files", "nothing.txt", "app.py"], "--files nothing.txt: no such file"),
-        (["--archives", "app.py", "app.py"], "--archives app.py: expected .zip"),
-        (["--run-id", "../up", "app.py"], "--run-id '../up'"),
-        (["-D", "high-availability.cluster-id=../up", "app.py"], "high-availability.cluster-id"),
-        (["-D", "high-availability.type=carrier-pigeon", *NAMED, "app.py"], "carrier-pigeon"),
-        (["-D", "high-availability.type=embedded", "app.py"], "a cluster has several processes"),
-        (["-D", "taskmanager.spare-drivers=1000", "app.py"], "spare"),
+        *quickly(BAD_USAGE, [bad for bad in BAD_USAGE if bad[1].startswith(KEPT)]),
         pytest.param(
             ["-D", "high-availability.leader-election.lease-duration=1s", "app.py"],
             "must be longer than renew-deadline",
-            marks=pytest.mark.filesystem,
+            marks=[pytest.mark.filesystem, pytest.mark.long],
         ),
-        (["-D", "rest.bind-address=0.0.0.0", "app.py"], "rest.bind-address is '0.0.0.0'"),
-        (["-D", "rest.bind-port=38111", "app.py"], "2 JobManagers are to be started, and 1 found"),
-        (["-D", "high-availability.storageDir=app.py", "app.py"], "storageDir cannot be used"),
-        (["-D", "high-availability.storageDir=app.py", *NAMED, "app.py"], "is no directory"),
-        (["-D", "high-availability.storageDir=/proc/none", *NAMED, "app.py"], "cannot be used"),
-        (["--python", "/nowhere", "app.py"], "--python /nowhere: there is no Python"),
-        (["-m", "nowhere.main"], "-m nowhere.main: no module 'nowhere' in"),
-        (["app:nothing"], "app.py has no 'nothing'; its functions: none"),
-        (["-D", "high-availability.type=pigeon", "app.py"], "high-availability.type is 'pigeon'"),
-        (["--slots", "0", "app.py"], "--slots"),
-        (["--colour", "app.py"], "--colour"),
-        ([], "give APP"),
     ],
 )
 def test_bad_usage_is_told_and_nothing_is_started(
@@ -148,6 +157,7 @@ def test_the_processes_of_a_cluster_are_shown_with_what_they_do(start: Start, pl
     assert set() == after & set(does)
 
 
+@pytest.mark.long
 def test_storage_is_read_when_nobody_leads(start: Start, place: Path) -> None:
     run = start("three.py", options=NAMED)
     run.running("second job")
@@ -177,6 +187,7 @@ class Stranger(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
 
+@pytest.mark.long  # Units: tests/api/test_remote.py.
 def test_a_stranger_at_the_address_of_a_dead_leader_is_not_believed(
     start: Start, place: Path
 ) -> None:
@@ -195,6 +206,7 @@ def test_a_stranger_at_the_address_of_a_dead_leader_is_not_believed(
     assert ["three"] == [one["name"] for one in listed["applications"]]
 
 
+@pytest.mark.long
 def test_a_jobmanager_refuses_a_request_that_is_meant_for_another_one(start: Start) -> None:
     run = start("three.py")
     run.running("second job")
@@ -221,6 +233,7 @@ def test_cancel_ends_an_application_with_exit_code_3(start: Start, place: Path) 
     assert "there is no 'no-such-thing'" in missing.stderr
 
 
+@pytest.mark.long  # test_main.py has a job that is cancelled.
 def test_cancelling_one_job_leaves_the_decision_to_main(start: Start, place: Path) -> None:
     run = start("three.py", options=NAMED)
     job = run.running("second job")["job_id"]
@@ -231,6 +244,7 @@ def test_cancelling_one_job_leaves_the_decision_to_main(start: Start, place: Pat
     assert "understudy.errors.JobCanceled" in run.log.read_text()
 
 
+@pytest.mark.long  # Units: tests/api/test_client.py.
 def test_commands_keep_working_while_the_leader_changes(start: Start, place: Path) -> None:
     run = start("three.py", options=NAMED, standbys=1)
     run.running("second job")
@@ -245,12 +259,10 @@ def test_commands_keep_working_while_the_leader_changes(start: Start, place: Pat
     assert 0 == run.finish()
 
 
+@pytest.mark.long  # Units: tests/api/test_client.py.
 @pytest.mark.parametrize(
     ("whom", "number"),
-    quickly(
-        product(["application", "job"], [signal.SIGKILL, signal.SIGTERM]),
-        [("job", signal.SIGKILL)],
-    ),
+    list(product(["application", "job"], [signal.SIGKILL, signal.SIGTERM])),
 )
 def test_cancel_waits_for_the_next_leader(
     start: Start, place: Path, number: signal.Signals, whom: str
@@ -327,6 +339,7 @@ def _check_rest(run: harness.Run, base: str, application: str, job: str) -> None
     assert 404 == _status(f"{base}/nowhere")
 
 
+@pytest.mark.long  # Units: tests/api/test_failures.py.
 def test_a_failed_attempt_is_told_in_the_exceptions(start: Start) -> None:
     run = start("mains.py", "caught", "wait", options=("-D", "restart-strategy.type=none"))
     failed = run.wait("job-status", name="fail", status="FAILED")
@@ -373,10 +386,16 @@ def test_logs_can_be_followed(start: Start, place: Path) -> None:
     assert "[understudy]" in printed or printed == ""
 
 
-def test_version_and_help(place: Path) -> None:
+def test_version(place: Path) -> None:
     assert command(place, "--version").stdout.strip()
-    for name in ("run-application", "jobmanager", "taskmanager", "list", "info", "cancel"):
-        assert "Usage" in command(place, name, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    quickly(["run-application", "jobmanager", "taskmanager", "list", "info", "cancel"], ["cancel"]),
+)
+def test_help(place: Path, name: str) -> None:
+    assert "Usage" in command(place, name, "--help").stdout
 
 
 def _status(url: str) -> int:
@@ -387,7 +406,10 @@ def _status(url: str) -> int:
         return error.code
 
 
-@pytest.mark.parametrize("verb", [["list"], ["info", "3f1c"], ["destroy", "--yes", *NAMED]])
+@pytest.mark.parametrize(
+    "verb",
+    quickly([["list"], ["info", "3f1c"], ["destroy", "--yes", *NAMED]], [["list"]]),
+)
 def test_a_quorum_that_does_not_answer_is_named(place: Path, verb: list[str]) -> None:
     chosen = [
         "-D",

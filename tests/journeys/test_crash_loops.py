@@ -60,7 +60,7 @@ MAINS = {
 }
 
 
-KEPT = ("exits hard", "fills its memory", "kills its guardian")
+KEPT = ("kills its guardian",)
 
 
 @pytest.fixture
@@ -99,6 +99,7 @@ def test_a_main_that_always(
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/api/test_failures.py.
 def test_why_main_failed_is_said_and_can_be_asked_for(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(NOTE + "os._exit(3)\n")
     named = ("-D", "high-availability.cluster-id=loop", *SESSION_LESS, *ALONE, *AS_MAIN)
@@ -150,7 +151,7 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", quickly(STRATEGIES, ["fixed"]))
 def test_a_job_that_always_ends_badly(
     begin: Callable[..., Run], tmp_path: Path, strategy: str
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_job_that_always_ends_badly(
     assert [] == stored(tmp_path)
 
 
+@pytest.mark.long
 def test_a_jobmanager_lives_on_when_main_has_failed_for_good(tmp_path: Path) -> None:
     """The single processes: what failed is shown until somebody ends them."""
     (tmp_path / "app.py").write_text(NOTE + KILL)

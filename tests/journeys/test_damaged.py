@@ -15,6 +15,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import Run, command
+from tests.support.sampling import quickly
 
 pytestmark = pytest.mark.local_storage
 
@@ -90,17 +91,20 @@ def told(answer: Any) -> str:
     return "\n".join(f"{one['id']}: {one['problem']}" for one in answer["attention"])
 
 
+DAMAGES: list[tuple[str, Damage]] = [
+    ("register/registry/val.*", half),
+    ("applications/*/application.json", a_fifo),
+    ("register/application-*/val.*", newer),
+    ("register/jobs-*/val.*", a_directory),
+]
+
+
 @pytest.mark.filesystem
+@pytest.mark.parametrize("damages", quickly([DAMAGES[:2], DAMAGES[2:]], [DAMAGES[:2]]))
 def test_a_leader_that_takes_over_damage_names_it_waits_and_goes_on_once_it_is_repaired(
-    start: Start, place: Path
+    start: Start, place: Path, damages: list[tuple[str, Damage]]
 ) -> None:
     run = begun(start)
-    damages: list[tuple[str, Damage]] = [
-        ("register/registry/val.*", half),
-        ("register/application-*/val.*", newer),
-        ("register/jobs-*/val.*", a_directory),
-        ("applications/*/application.json", a_fifo),
-    ]
     for executed, (pattern, damage) in enumerate(damages, 1):
         path = only(place, pattern)
         sound = path.read_bytes()
@@ -128,6 +132,7 @@ def test_a_leader_that_takes_over_damage_names_it_waits_and_goes_on_once_it_is_r
     assert "Traceback" not in run.log.read_text()
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_damage.py.
 def test_what_a_dead_attempt_staged_and_cannot_be_read_is_not_run_again_until_it_is_removed(
     start: Start, place: Path
 ) -> None:
@@ -156,6 +161,7 @@ def test_what_a_dead_attempt_staged_and_cannot_be_read_is_not_run_again_until_it
     assert ["first 1", "long 1", "long 2", "third 1"] == again.lines("jobs.txt")
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_damage.py.
 @pytest.mark.filesystem
 def test_a_start_over_a_cluster_that_lost_or_broke_its_register_is_refused(
     start: Start, place: Path
@@ -191,6 +197,7 @@ def test_a_start_over_a_cluster_that_lost_or_broke_its_register_is_refused(
     assert 1 == again.lines("jobs.txt").count("first 1")
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_damage.py.
 def test_an_ended_run_whose_tombstone_was_damaged_is_answered_and_not_run_again(
     start: Start, place: Path
 ) -> None:
@@ -209,6 +216,7 @@ def test_an_ended_run_whose_tombstone_was_damaged_is_answered_and_not_run_again(
     assert str(path) in shown
 
 
+@pytest.mark.long
 def test_a_second_cluster_with_the_same_id_stands_by_or_is_refused_where_it_contradicts(
     start: Start, place: Path
 ) -> None:
@@ -231,6 +239,7 @@ def test_a_second_cluster_with_the_same_id_stands_by_or_is_refused_where_it_cont
     assert 1 == len(run.lines("main.txt"))
 
 
+@pytest.mark.long
 @pytest.mark.filesystem  # Elsewhere nobody loses the register with it.
 def test_a_storage_directory_that_is_moved_away_and_back_is_no_fresh_start(
     start: Start, place: Path

@@ -65,6 +65,7 @@ def test_results_go_and_other_clusters_stay(start: Start, place: Path) -> None:
 STORES = ("job-result-store", "application-result-store")
 
 
+@pytest.mark.long
 def test_of_a_directory_that_others_use_only_its_own_results_go(start: Start, place: Path) -> None:
     shared = place / "results"
     results = ("-D", f"job-result-store.storage-path={shared}")
@@ -119,6 +120,7 @@ def test_it_is_refused_while_any_process_of_the_cluster_lives(place: Path) -> No
     assert str(taskmanager.pid) in refused.stderr
 
 
+@pytest.mark.long
 def test_what_nobody_can_read_is_removed_too(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
@@ -131,6 +133,7 @@ def test_what_nobody_can_read_is_removed_too(
     assert [] == stored(place)
 
 
+@pytest.mark.long
 def test_it_asks_where_somebody_can_answer_and_refuses_where_nobody_can(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:

@@ -36,7 +36,8 @@ def _end(run: Run, attempts: int) -> None:
     assert expected == run.lines("jobs.txt")
 
 
-@pytest.mark.parametrize("whom", quickly(KILLS, ["its guardian"]))
+@pytest.mark.long  # test_unconverted.py has a driver that is killed.
+@pytest.mark.parametrize("whom", KILLS)
 def test_a_job_runs_again_at_once_when_its_driver_is_killed(
     start: Start, nothing_left: Callable[[], None], whom: str
 ) -> None:
@@ -83,7 +84,7 @@ def test_a_job_runs_again_on_the_next_taskmanager(
     nothing_left()
 
 
-@pytest.mark.long  # With a JVM: tests/journeys/spark/test_spark_drivers.py.
+@pytest.mark.long  # With a JVM: spark/test_spark_streaming.py.
 @pytest.mark.parametrize("keys", DRIVERS)
 def test_a_frozen_driver_is_ended_and_the_job_runs_again(
     start: Start, keys: tuple[str, ...]
@@ -114,6 +115,7 @@ def test_a_frozen_taskmanager_loses_its_drivers_and_the_job_runs_again(
     nothing_left()
 
 
+@pytest.mark.long
 def test_a_taskmanager_that_was_frozen_for_a_moment_keeps_its_drivers(start: Start) -> None:
     run = start("three.py", options=[*impatient(), *LASTING])
     run.at_work()
@@ -126,6 +128,7 @@ def test_a_taskmanager_that_was_frozen_for_a_moment_keeps_its_drivers(start: Sta
     _end(run, attempts=1)
 
 
+@pytest.mark.long  # Worlds: tests/sim/test_worlds.py.
 @pytest.mark.local_storage
 def test_the_last_result_is_kept_though_its_taskmanager_dies_before_it_is_told(
     start: Start, place: Path

@@ -60,6 +60,7 @@ def test_a_named_cluster_leaves_its_registry_and_one_tombstone(
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/ha/test_result_store.py.
 def test_results_may_be_kept_whole(start: Start, place: Path) -> None:
     keep = ("-D", "application-result-store.delete-on-commit=false")
     start("mains.py", "same-name", options=(*NAMED, *keep)).finish()
@@ -97,6 +98,7 @@ def test_an_ended_run_is_answered_and_a_new_run_starts_anew(start: Start, place:
     assert 2 == len(new.lines("main.txt"))
 
 
+@pytest.mark.long  # Units: tests/cli/test_another_run.py.
 @pytest.mark.parametrize(
     "command_line", quickly([["run-application"], ["jobmanager"]], [["jobmanager"]])
 )
@@ -116,6 +118,7 @@ def test_an_id_that_another_run_has_used_is_refused_before_anything_starts(
     assert before == stored(place)
 
 
+@pytest.mark.long
 def test_a_standby_does_not_run_again_what_ended_normally(place: Path, start: Start) -> None:
     """Flink's standby does, by default: 3 of 3 (FLIP-560, delete-on-commit)."""
     script = harness.put_app(place, "mains.py")
@@ -195,6 +198,7 @@ def test_the_first_interrupt_cancels_and_cleans_up(
     nothing_left()
 
 
+@pytest.mark.long
 def test_a_run_whose_cancellation_is_durable_is_not_said_to_go_on(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
@@ -254,6 +258,7 @@ def test_a_closed_run_keeps_its_data_and_is_resumed_by_the_printed_command(
     assert [] == stored(place)
 
 
+@pytest.mark.long  # test_redeployment.py has such a run.
 def test_a_new_run_over_an_unfinished_one_continues_it_and_says_so(
     start: Start, place: Path
 ) -> None:
@@ -282,6 +287,7 @@ def test_killing_the_launcher_leaves_no_process_and_keeps_the_data(
     assert stored(place)
 
 
+@pytest.mark.long
 def test_a_launcher_whose_reader_is_gone_ends_all_the_same(place: Path) -> None:
     script = harness.put_app(place, "mains.py")
     line = [*harness.COMMAND, "run-application", "--json", *SESSION_LESS, str(script), "exit-0"]

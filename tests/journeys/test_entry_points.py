@@ -44,13 +44,12 @@ def _put(place: Path) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        ("app.py",),
-        ("note.ipynb",),
-        ("pkg.mod:main",),
-        ("-m", "pkg.mod"),
-        ("simplecache::file://{place}/app.py", "--py-files"),
+        pytest.param(("app.py",), id="script", marks=pytest.mark.long),
+        pytest.param(("note.ipynb",), id="notebook"),
+        pytest.param(("pkg.mod:main",), id="function", marks=pytest.mark.long),
+        pytest.param(("-m", "pkg.mod"), id="module", marks=pytest.mark.long),
+        pytest.param(("simplecache::file://{place}/app.py", "--py-files"), id="url"),
     ],
-    ids=["script", "notebook", "function", "module", "url"],
 )
 def test_an_application_begins_where_it_is_said(place: Path, entry: tuple[str, ...]) -> None:
     """A script at a URL brings no modules from beside: they are given."""
@@ -63,6 +62,7 @@ def test_an_application_begins_where_it_is_said(place: Path, entry: tuple[str, .
     assert "['beside', 'a', '--b']" in done.stderr + done.stdout
 
 
+@pytest.mark.long
 def test_a_tool_runs_an_application_with_the_interpreter_of_its_project(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.journeys.harness import SESSION_LESS, command
 from tests.support.wheels import wheel
 
@@ -49,6 +51,7 @@ def test_main_and_jobs_have_the_requirements_which_are_gone_with_the_application
     assert [] == [*place.glob("tmp/*/environments")]
 
 
+@pytest.mark.long  # Units: tests/process/test_environments.py.
 def test_an_application_fails_with_what_the_installer_has_said(place: Path) -> None:
     (place / "app.py").write_text(APP)
     wheel(place / "wheels", "cherry", "1.0")

@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,27 @@ def at(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+CROWDS = (
+    ("leader", b""),
+    ("link", b""),
+    ("leader", b"POST /jobs/a/stop HTTP/1.1\r\nHost: localhost\r\n"),
+    ("standby", b"nonsense\r\n\r\n"),
+    ("link", b"UNDSTDY\x01"),
+)
+"""Whom a crowd calls, and what each of it says."""
+
+
+@pytest.mark.parametrize(
+    "crowds",
+    quickly([(CROWDS[:2],), (CROWDS,)], [(CROWDS[:2],)]),
+    ids=lambda crowds: str(len(crowds)),
+)
 def test_crowds_at_rest_and_at_the_link_port_take_the_lead_from_nobody(
     start: Start,
     place: Path,
     few_descriptors: Callable[[], None],
     nothing_left: Callable[[], None],
+    crowds: Sequence[tuple[str, bytes]],
 ) -> None:
     settings = [f"security.secret-file={secret_file(place)}", "jobmanager.bind-host=127.0.0.1"]
     options = given(*settings)
@@ -97,13 +113,10 @@ def test_crowds_at_rest_and_at_the_link_port_take_the_lead_from_nobody(
     before = run.leader()
     (link,) = published(place)
     standby = run.standby_is_ready()["standbys"][0]
-    with (
-        crowd(at(run.rest)),
-        crowd(at(run.rest), b"POST /jobs/a/stop HTTP/1.1\r\nHost: localhost\r\n"),
-        crowd(at(standby["rest"]), b"nonsense\r\n\r\n"),
-        crowd(at(link)),
-        crowd(at(link), b"UNDSTDY\x01"),
-    ):
+    addresses = {"leader": run.rest, "link": link, "standby": standby["rest"]}
+    with contextlib.ExitStack() as held:
+        for whom, said in crowds:
+            held.enter_context(crowd(at(addresses[whom]), said))
         told = asked(run, FLOOD_S)
         os.kill(standby["pid"], signal.SIGKILL)
         run.until(
@@ -125,10 +138,8 @@ def test_crowds_at_rest_and_at_the_link_port_take_the_lead_from_nobody(
     nothing_left()
 
 
-@pytest.mark.parametrize(
-    ("forwarded", "chunked"),
-    quickly(product([False, True], repeat=2), [(True, False)]),
-)
+@pytest.mark.long  # Units: tests/api/test_bounds.py.
+@pytest.mark.parametrize(("forwarded", "chunked"), list(product([False, True], repeat=2)))
 def test_a_body_of_400_mb_is_not_taken_in(start: Start, *, chunked: bool, forwarded: bool) -> None:
     run = start("three.py", options=harness.impatient(), standbys=1)
     run.at_work()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.journeys.conftest import Start
 
 CODES = {
@@ -18,6 +20,7 @@ CODES = {
 }
 
 
+@pytest.mark.long  # With Spark: spark/test_spark_forks.py.
 def test_a_forked_child_ends_like_any_other_and_its_job_goes_on(
     start: Start, nothing_left: Callable[[], None]
 ) -> None:

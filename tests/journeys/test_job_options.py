@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from tests.journeys.conftest import Start
 
 OPTIONS = (
@@ -14,6 +16,7 @@ OPTIONS = (
 )
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_submitted_with.py.
 def test_a_failover_keeps_a_jobs_limits_and_a_timeout_ends_what_does_not_end(
     start: Start, nothing_left: Callable[[], None]
 ) -> None:

@@ -12,13 +12,13 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import stored
-from tests.support.sampling import quickly
 
 WAY_OUT = "job.result.max-size is 262144: return less, and put data into files or tables"
 REFUSED_WITHIN_S = 45.0
 """It takes about four on a free machine; what counts is that it does not go on for ever."""
 
 
+@pytest.mark.long
 def test_a_value_beyond_the_limit_is_refused_at_once_with_its_size_and_a_way_out(
     start: Start, place: Path
 ) -> None:
@@ -41,6 +41,7 @@ def test_a_value_beyond_the_limit_is_refused_at_once_with_its_size_and_a_way_out
     assert [] == stored(place)
 
 
+@pytest.mark.long
 def test_a_value_below_a_raised_limit_arrives(start: Start, place: Path) -> None:
     run = start("large.py", "raised", options=("-D", "job.result.max-size=32 mb"))
     code = run.finish()
@@ -50,6 +51,7 @@ def test_a_value_below_a_raised_limit_arrives(start: Start, place: Path) -> None
     assert [] == stored(place)
 
 
+@pytest.mark.long  # Units: tests/ha/test_execution_plan_store.py.
 def test_a_plan_of_50_mb_survives_its_driver_and_the_leader(
     start: Start, place: Path, nothing_left: Callable[[], None]
 ) -> None:
@@ -72,12 +74,10 @@ def test_a_plan_of_50_mb_survives_its_driver_and_the_leader(
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/core/test_matching.py.
 @pytest.mark.parametrize(
     ("how", "slots", "running"),
-    quickly(
-        [("sequence", "1", range(11)), ("at-once", "4", range(14))],
-        [("at-once", "4", range(14))],
-    ),
+    [("sequence", "1", range(11)), ("at-once", "4", range(14))],
 )
 def test_twenty_jobs_of_one_name_are_told_apart_by_their_order(
     start: Start, place: Path, how: str, slots: str, running: range

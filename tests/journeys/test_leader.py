@@ -104,6 +104,7 @@ def test_a_leader_without_a_standby_is_replaced_and_goes_on(start: Start) -> Non
     assert run.lines("jobs.txt") == ["first 1", "long 1", "third 1"]
 
 
+@pytest.mark.long  # Units: tests/guardian/test_guarded.py.
 def test_a_frozen_guardian_harms_nobody(start: Start) -> None:
     run = start("three.py", options=impatient(), standbys=1)
     run.running("second job")
@@ -120,6 +121,7 @@ def test_a_frozen_guardian_harms_nobody(start: Start) -> None:
     assert len(run.lines("main.txt")) == 1
 
 
+@pytest.mark.long  # Units: tests/ha/test_registry.py.
 def test_the_history_tells_who_led_and_why_it_ended(start: Start) -> None:
     run = start("three.py", standbys=1)
     run.running("second job")

@@ -159,6 +159,7 @@ def test_commands_show_the_token_or_say_what_is_missing(start: Start, place: Pat
     assert "security.ssl.rest.* must be the same there and here" in no_tls
 
 
+@pytest.mark.long
 def test_ctrl_c_cancels_where_rest_wants_a_token(start: Start, place: Path) -> None:
     settings = [f"security.secret-file={secret_file(place)}", *tls(place, "rest")]
     run = start("three.py", options=given(*settings))
@@ -170,6 +171,7 @@ def test_ctrl_c_cancels_where_rest_wants_a_token(start: Start, place: Path) -> N
     assert run.finish() == 130
 
 
+@pytest.mark.long  # Units: tests/rpc/test_tls.py.
 def test_a_taskmanager_with_another_secret_is_named_in_both_logs_and_goes_on_trying(
     start: Start, place: Path
 ) -> None:
@@ -370,6 +372,7 @@ def test_a_leader_on_another_host_is_found_lost_and_followed(hosts: Hosts, place
     assert "can read the token of each request" in log.read_text()
 
 
+@pytest.mark.long  # Units: tests/ha/test_retrieval.py.
 def test_the_one_jobmanager_is_found_on_another_host_where_the_configuration_says(
     hosts: Hosts, place: Path
 ) -> None:

@@ -25,6 +25,7 @@ ENDS = [
 QUICK = ("-D", "restart-strategy.exponential-delay.initial-backoff=50ms")
 
 
+@pytest.mark.long
 def test_a_main_without_jobs_is_finished(start: Start) -> None:
     run = start("mains.py", "no-jobs")
 
@@ -32,7 +33,7 @@ def test_a_main_without_jobs_is_finished(start: Start) -> None:
     assert run.of("application-finished")[0]["jobs"] == []
 
 
-@pytest.mark.parametrize(("how", "code", "status"), quickly(ENDS, [ENDS[0], ENDS[-1]]))
+@pytest.mark.parametrize(("how", "code", "status"), quickly(ENDS, ENDS[:1]))
 def test_how_main_ends_is_how_the_application_ends(
     start: Start, how: str, code: int, status: str
 ) -> None:
@@ -43,6 +44,7 @@ def test_how_main_ends_is_how_the_application_ends(
     assert ["x"] * len(run.lines("main.txt")) == ["x"] * 1
 
 
+@pytest.mark.long  # test_crash_loops.py has one that kills its guardian.
 def test_a_main_that_dies_by_a_signal_is_executed_again(start: Start) -> None:
     run = start("mains.py", "die-once")
 
@@ -67,6 +69,7 @@ def test_two_jobs_of_one_name_are_two_jobs(start: Start) -> None:
     assert "two jobs are named 'twin'" in run.log.read_text()
 
 
+@pytest.mark.long  # test_crash_loops.py has such a job.
 def test_a_job_that_always_fails_is_tried_again_and_then_caught(start: Start) -> None:
     run = start("mains.py", "caught", options=QUICK)
 
@@ -75,6 +78,7 @@ def test_a_job_that_always_fails_is_tried_again_and_then_caught(start: Start) ->
     assert run.lines("caught.txt") == ["ValueError True"]
 
 
+@pytest.mark.long  # test_unclean.py has such a job.
 def test_a_job_may_call_sys_exit(start: Start) -> None:
     run = start("mains.py", "job-exits", options=("-D", "restart-strategy.type=none"))
 
@@ -90,6 +94,7 @@ def test_a_job_whose_process_dies_runs_again(start: Start) -> None:
     assert run.lines("caught.txt") == ["2"]
 
 
+@pytest.mark.long
 def test_main_cancels_a_job(start: Start) -> None:
     run = start("mains.py", "cancel")
 
@@ -97,6 +102,7 @@ def test_main_cancels_a_job(start: Start) -> None:
     assert run.lines("caught.txt") == ["CANCELED"]
 
 
+@pytest.mark.long
 def test_a_cancelled_job_that_main_does_not_catch_cancels_the_application_and_is_no_failure(
     start: Start,
 ) -> None:
@@ -121,6 +127,7 @@ def test_a_cancelled_job_that_main_does_not_catch_cancels_the_application_and_is
     assert [] == run.of("application-status", status="FAILING")
 
 
+@pytest.mark.long  # Units: tests/core/test_values.py.
 def test_a_value_that_is_not_json_is_refused_with_its_path(start: Start) -> None:
     run = start("mains.py", "bad-value")
 
@@ -170,6 +177,7 @@ def test_a_job_gives_way_when_main_takes_another_path(start: Start, slots: str) 
     assert run.of("takeover")[0]["displaced"] == ["job 1"]
 
 
+@pytest.mark.long
 def test_an_attempt_waits_for_a_main_that_is_late(start: Start) -> None:
     run = start("mains.py", "late", standbys=1)
     run.running("job 1")
@@ -182,6 +190,7 @@ def test_an_attempt_waits_for_a_main_that_is_late(start: Start) -> None:
     assert run.lines("jobs.txt") == ["one 1"]
 
 
+@pytest.mark.long  # Worlds: tests/sim/test_worlds.py.
 def test_a_job_that_ends_while_nobody_leads_is_not_run_again(start: Start) -> None:
     run = start("mains.py", "late", standbys=1)
     run.running("job 1")
@@ -195,6 +204,7 @@ def test_a_job_that_ends_while_nobody_leads_is_not_run_again(start: Start) -> No
     assert len(run.lines("main.txt")) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", quickly(["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"], ["SIGTERM"]))
 def test_a_signal_to_main_is_its_loss_and_the_job_is_adopted(start: Start, name: str) -> None:
     run = start("three.py")
@@ -207,6 +217,7 @@ def test_a_signal_to_main_is_its_loss_and_the_job_is_adopted(start: Start, name:
     assert run.lines("jobs.txt") == ["first 1", "long 1", "third 1"]
 
 
+@pytest.mark.long  # Units: tests/application/test_main_signals.py.
 def test_main_may_be_interrupted_between_two_jobs(start: Start) -> None:
     run = start("mains.py", "slow-main", standbys=1)
     run.wait("job-status", name="say", status="FINISHED")

@@ -110,6 +110,7 @@ def test_a_session_outlives_the_host_that_leads_and_is_stopped_and_goes_on(hosts
     assert ["first 1", "long 1", "long 2", "third 1"] == hosts.lines("jobs.txt")
 
 
+@pytest.mark.long
 def test_no_secret_is_on_a_command_line_and_a_host_without_a_process_does_not_destroy_the_cluster(
     hosts: Hosts,
 ) -> None:
@@ -133,6 +134,7 @@ def test_no_secret_is_on_a_command_line_and_a_host_without_a_process_does_not_de
     assert "BatchMode=yes" in asked
 
 
+@pytest.mark.long
 def test_a_host_that_cannot_be_reached_is_named_and_started_later(hosts: Hosts) -> None:
     hosts.ask_for(masters=["alpha", "beta"], workers=["alpha", "beta", "beta"])
     hosts.cut("beta", off=True)
@@ -162,6 +164,7 @@ def test_a_host_that_cannot_be_reached_is_named_and_started_later(hosts: Hosts) 
     assert {} == hosts.processes("alpha") | hosts.processes("beta")
 
 
+@pytest.mark.long
 def test_a_host_with_another_storage_is_refused(hosts: Hosts) -> None:
     hosts.ask_for(masters=["alpha", "beta"], workers=["alpha"])
     (hosts.shared / "ha").mkdir()

@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.journeys.conftest import Start
@@ -98,6 +99,7 @@ def test_leader_standby_and_taskmanager_are_scraped_while_driver_and_leader_are_
     nothing_left()
 
 
+@pytest.mark.long  # Units: tests/api/test_metrics_taskmanager.py.
 def test_several_taskmanagers_of_one_host_have_a_port_each_and_nobody_must_have_one(
     start: Start,
 ) -> None:
@@ -113,6 +115,7 @@ def test_several_taskmanagers_of_one_host_have_a_port_each_and_nobody_must_have_
     assert len(names) == 2
 
 
+@pytest.mark.long  # Units: tests/api/test_metrics_taskmanager.py.
 def test_without_reporters_nothing_listens_and_the_run_is_the_same(start: Start) -> None:
     run = start("three.py", options=["-D", "metrics.reporters="])
     told = run.wait("taskmanager-started")["metrics"]

@@ -220,6 +220,7 @@ def test_a_script_whose_name_is_no_utf_8_is_refused(tmp_path: Path) -> None:
     assert "UTF-8" in itself[1] or "printable text" in itself[1]
 
 
+@pytest.mark.long
 def test_what_reaches_main_as_an_argument_is_data(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
         "import json, sys\nopen('seen.json', 'w').write(json.dumps(sys.argv[1:]))\n"

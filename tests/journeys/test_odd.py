@@ -33,7 +33,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("how", "expected"), SAID)
+@pytest.mark.parametrize(("how", "expected"), quickly(SAID, SAID[2:5:2]))
 def test_it_is_told_in_a_cluster(start: Start, place: Path, how: str, expected: str) -> None:
     run = start("odd.py", how, options=ONCE)
     code = run.finish()
@@ -61,6 +61,7 @@ def test_it_is_told_by_plain_python_alike(place: Path, how: str, expected: str) 
     assert expected in done.stdout
 
 
+@pytest.mark.long
 def test_the_message_of_an_exit_is_printed(start: Start) -> None:
     run = start("odd.py", "exit-message")
     code = run.finish()
@@ -69,7 +70,8 @@ def test_the_message_of_an_exit_is_printed(start: Start) -> None:
     assert "there is nothing to load" in run.log.read_text()
 
 
-@pytest.mark.parametrize("pause_s", quickly([0.0, 0.01, 0.03], [0.01]))
+@pytest.mark.long  # Units: tests/guardian/test_strays.py.
+@pytest.mark.parametrize("pause_s", [0.0, 0.01, 0.03])
 def test_a_guardian_that_was_just_started_is_not_taken_for_a_stray(
     start: Start, pause_s: float
 ) -> None:

@@ -6,10 +6,13 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.journeys.conftest import Start
 from tests.journeys.harness import lines, put_app, python
 
 
+@pytest.mark.long  # Units: tests/application/test_once.py.
 def test_each_execution_of_main_gets_the_values_of_the_first(start: Start) -> None:
     run = start("once.py", standbys=1)
     run.running("job")

@@ -11,14 +11,22 @@ from tests.house.repository import ROOT
 from tests.journeys import harness
 from tests.support.pages import execute, is_executed, needs_spark, pages
 
+LONG = ("docs/cron-and-airflow.md",)
+"""Pages whose commands those of other pages resemble."""
+
+
+def marks(page: Path, name: str) -> list[pytest.MarkDecorator]:
+    """Return what marks the test of a page."""
+    found = [pytest.mark.filesystem]
+    found += [pytest.mark.spark] if needs_spark(page) else []
+    return found + ([pytest.mark.long] if name in LONG else [])
+
+
 EXECUTED = [
-    pytest.param(
-        page,
-        id=str(page.relative_to(ROOT)),
-        marks=[pytest.mark.filesystem, *([pytest.mark.spark] if needs_spark(page) else [])],
-    )
+    pytest.param(page, id=name, marks=marks(page, name))
     for page in pages()
     if is_executed(page)
+    for name in [str(page.relative_to(ROOT))]
 ]
 
 

@@ -74,6 +74,7 @@ def test_other_code_takes_over_an_unfinished_run_and_keeps_its_results(
     assert not [name for name in stored(place) if "/applications" in name]
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_redeployment.py.
 def test_the_same_code_is_no_deployment(start: Start, place: Path) -> None:
     write(place, "old")
     closed(start, place, "version.py", 2)
@@ -86,6 +87,7 @@ def test_the_same_code_is_no_deployment(start: Start, place: Path) -> None:
     assert "other code" not in run.log.read_text()
 
 
+@pytest.mark.long
 def test_a_script_that_is_edited_while_it_runs_is_not_deployed_by_a_failover(
     start: Start, place: Path
 ) -> None:
@@ -103,6 +105,7 @@ def test_a_script_that_is_edited_while_it_runs_is_not_deployed_by_a_failover(
     assert ["old", "old"] == run.lines("main.txt")
 
 
+@pytest.mark.long
 def test_what_runs_is_stopped_when_a_jobmanager_with_other_code_takes_over(
     begin: Begin, place: Path
 ) -> None:
@@ -123,6 +126,7 @@ def test_what_runs_is_stopped_when_a_jobmanager_with_other_code_takes_over(
     assert ["quick old 1", "long old 1", "long new 2"] == _lines(place)
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_redeployment.py.
 @pytest.mark.filesystem  # In a line nobody overtakes: while the older one lives, it leads first.
 def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deployed_since(
     begin: Begin, place: Path
@@ -159,6 +163,7 @@ def test_an_older_standby_that_takes_over_goes_on_with_the_code_that_was_deploye
     assert "has been deployed again since this process was started" in told
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_redeployment.py.
 @pytest.mark.parametrize("kill", quickly([False, True], [True]))
 def test_a_discarded_result_is_made_again_once(start: Start, place: Path, kill: bool) -> None:
     closed(start, place, "three.py", 2)
@@ -177,10 +182,8 @@ def test_a_discarded_result_is_made_again_once(start: Start, place: Path, kill: 
     assert "result of job 'first job' (attempt 1) is discarded" in run.log.read_text()
 
 
-@pytest.mark.parametrize(
-    "retention",
-    quickly(["DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"], ["DELETE_ON_CANCELLATION"]),
-)
+@pytest.mark.long  # Units: tests/jobmanager/test_redeployment.py.
+@pytest.mark.parametrize("retention", ["DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"])
 def test_a_failed_job_is_run_anew_from_nothing_and_what_was_retained_stays(
     start: Start, place: Path, retention: str
 ) -> None:
@@ -217,6 +220,7 @@ def test_a_failed_job_is_run_anew_from_nothing_and_what_was_retained_stays(
     assert ([before] if retention == "DELETE_ON_CANCELLATION" else []) == left
 
 
+@pytest.mark.long
 def test_a_jobmanager_that_is_started_over_an_unfinished_run_discards_a_result_once_it_leads(
     begin: Begin, place: Path
 ) -> None:
@@ -241,6 +245,7 @@ def test_a_jobmanager_that_is_started_over_an_unfinished_run_discards_a_result_o
     assert "as soon as a JobManager of this start leads" in (place / "jobmanager.log").read_text()
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_redeployment.py.
 def test_a_result_that_is_not_there_cannot_be_discarded(start: Start, place: Path) -> None:
     closed(start, place, "three.py", 2)
     line = ("run-application", *NAMED, "--rerun", "second job", "three.py")

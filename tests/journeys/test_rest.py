@@ -262,6 +262,7 @@ def test_the_jobmanagers_log_is_what_the_processes_logged(told: Told) -> None:
     assert all(re.match(r"\S+ \[understudy\] ", line) for line in lines)
 
 
+@pytest.mark.long
 def test_a_wrong_address_is_refused_at_start(place: Path) -> None:
     (place / "app.py").write_text("print('ran')")
     for url in ("ftp://host/hook", "somebody@example", "http://", "https://u:hush@:x/"):
@@ -282,6 +283,7 @@ def test_each_event_was_posted_in_its_order(told: Told) -> None:
     assert "application-finished" == told.receiver.events[-1]["event"]
 
 
+@pytest.mark.long  # Units: tests/api/test_bodies.py.
 def test_what_has_ended_is_told_while_another_run_goes_on(told: Told) -> None:
     """After the end of the shared run, of which the tombstone and the log remain."""
     place = told.run.place
@@ -366,6 +368,7 @@ def test_a_cluster_that_outlives_its_application_tells_the_one_cause_of_its_fail
     assert 1 == len(run.lines("main.txt"))
 
 
+@pytest.mark.long
 def test_why_an_attempt_was_lost_is_told_by_the_next_leader_and_after_the_end(
     start: Start,
 ) -> None:
@@ -392,6 +395,7 @@ def test_why_an_attempt_was_lost_is_told_by_the_next_leader_and_after_the_end(
     assert led == ended
 
 
+@pytest.mark.long  # Units: tests/cli/test_notify.py.
 def test_a_jobmanager_in_the_foreground_posts_its_own_events(place: Path) -> None:
     receiver = Receiver()
     script = harness.put_app(place, "mains.py")
@@ -406,6 +410,7 @@ def test_a_jobmanager_in_the_foreground_posts_its_own_events(place: Path) -> Non
     assert list(range(1, len(kinds) + 1)) == [event["seq"] for event in receiver.events]
 
 
+@pytest.mark.long  # Units: tests/cli/test_notify.py.
 def test_nobody_listening_does_not_keep_a_run_from_its_end(place: Path) -> None:
     script = harness.put_app(place, "mains.py")
     options = ["-D", "notify.url=http://127.0.0.1:9/hook", *SESSION_LESS]

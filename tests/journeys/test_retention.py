@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.journeys import harness
 from tests.journeys.harness import SESSION_LESS, command, stored
 
@@ -15,6 +17,7 @@ SETTINGS = (
 )
 
 
+@pytest.mark.long  # Units: tests/api/test_retention.py.
 def test_an_expired_tombstone_goes_with_its_file_and_an_old_log_when_the_next_run_begins(
     place: Path,
 ) -> None:

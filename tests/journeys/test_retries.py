@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.journeys import harness
 from tests.journeys.harness import SESSION_LESS, command
 
@@ -14,6 +16,7 @@ QUICK = (
 )
 
 
+@pytest.mark.long  # test_crash_loops.py has jobs that fail.
 def test_a_failed_attempt_is_seen_as_it_happens_in_the_log_and_in_info(place: Path) -> None:
     app = harness.put_app(place, "luckless.py")
     done = command(place, "run-application", *SESSION_LESS, *QUICK, str(app))

@@ -7,6 +7,8 @@ import shlex
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.journeys import harness
 from tests.journeys.conftest import Start
 from tests.journeys.harness import SESSION_LESS, Run, command, processes_of, stored
@@ -36,6 +38,7 @@ def printed(run: Run, what: str) -> list[str]:
     return shlex.split(next(line for line in lines if line.startswith(f"  {what}")))[1:]
 
 
+@pytest.mark.long  # Units: tests/cli/test_another_run.py.
 def test_a_start_of_another_run_is_refused_with_the_two_ways_out(start: Start, place: Path) -> None:
     interrupted(start, place)
     harness.put_app(place, "mains.py")
@@ -60,6 +63,7 @@ def test_a_start_of_another_run_is_refused_with_the_two_ways_out(start: Start, p
     assert {} == processes_of(place)
 
 
+@pytest.mark.long
 def test_an_interrupted_run_is_shown_and_its_command_resumes_it(start: Start, place: Path) -> None:
     interrupted(start, place)
     (shown,) = listed(place)
@@ -103,6 +107,7 @@ def test_an_interrupted_run_is_ended_for_good_without_a_process_of_its_cluster(
     assert mains + 1 == len(harness.lines(place, "main.txt"))
 
 
+@pytest.mark.long
 def test_the_first_interrupt_keeps_what_an_application_has_recorded(
     start: Start, place: Path
 ) -> None:
@@ -121,6 +126,7 @@ def test_the_first_interrupt_keeps_what_an_application_has_recorded(
     assert "is FINISHED" in done.stderr
 
 
+@pytest.mark.long  # Units: tests/cli/test_story.py.
 def test_a_start_over_a_run_that_lives_follows_it(start: Start, place: Path) -> None:
     run = start("three.py", "x", options=NAMED)
     run.at_work()
@@ -140,6 +146,7 @@ def test_a_start_over_a_run_that_lives_follows_it(start: Start, place: Path) -> 
     assert 1 == len(run.lines("main.txt"))
 
 
+@pytest.mark.long  # Units: tests/cli/test_past_runs.py.
 def test_a_run_without_a_cluster_id_is_shown_after_its_end(start: Start, place: Path) -> None:
     (place / "go").touch()
     run = start("three.py")

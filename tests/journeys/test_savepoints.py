@@ -91,6 +91,7 @@ def test_a_job_ends_with_a_savepoint_and_goes_on_from_it_in_another_cluster(
     assert before == stored(place)
 
 
+@pytest.mark.long
 def test_a_stopped_job_is_finished_and_its_result_names_the_savepoint(
     start: Start, place: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_it_does_not_matter_how_the_places_are_named(start: Start, place: Path) 
     assert "from 3" in again.lines("steps.txt")
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_savepoint_coordinator.py.
 def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
     start: Start, place: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_the_same_trigger_is_the_same_savepoint_also_after_a_failover(
     assert [Path(where).name] == os.listdir(place / "kept")
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_savepoint_coordinator.py.
 def test_a_job_that_is_being_stopped_is_stopped_by_the_next_leader(
     start: Start, place: Path
 ) -> None:
@@ -180,6 +183,7 @@ def test_a_job_that_is_being_stopped_is_stopped_by_the_next_leader(
     assert 1 == len(whole)
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_savepoint_coordinator.py.
 def test_a_claimed_savepoint_is_gone_once_its_job_has_it(
     start: Start, place: Path, kept: Path
 ) -> None:
@@ -194,6 +198,7 @@ def test_a_claimed_savepoint_is_gone_once_its_job_has_it(
     assert ["mine.txt"] == os.listdir(kept)
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_savepoint_coordinator.py.
 def test_a_job_begins_with_its_savepoint_once_though_the_leader_dies(
     start: Start, place: Path, kept: Path
 ) -> None:
@@ -213,6 +218,7 @@ def test_a_job_begins_with_its_savepoint_once_though_the_leader_dies(
     assert steps == run.lines("steps.txt")
 
 
+@pytest.mark.long
 def test_an_application_without_the_job_of_its_savepoint_fails(start: Start, kept: Path) -> None:
     run = start("steps.py", "1", "another", options=("--from-savepoint", str(kept)))
     run.release()
@@ -235,6 +241,7 @@ def test_it_may_be_left_where_a_person_says_so(start: Start, kept: Path) -> None
     assert "from 0" == run.lines("steps.txt")[0]
 
 
+@pytest.mark.long
 def test_a_job_goes_on_from_what_was_retained_of_one_that_was_cancelled(
     start: Start, place: Path
 ) -> None:
@@ -261,6 +268,7 @@ def test_a_job_goes_on_from_what_was_retained_of_one_that_was_cancelled(
     assert {Path(told).parent.name} == set(os.listdir(place / "points"))
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_savepoints.py.
 def test_what_is_no_savepoint_starts_nothing(place: Path, kept: Path) -> None:
     harness.put_app(place, "steps.py")
     state = kept / "checkpoints" / "state" / "1-5.json"
@@ -284,6 +292,7 @@ def test_a_savepoint_is_disposed_of(place: Path, kept: Path) -> None:
     assert "is no savepoint" in again.stderr
 
 
+@pytest.mark.long
 def test_rest_cancels_a_job_with_a_savepoint_and_disposes_of_it(start: Start, place: Path) -> None:
     run = start(
         "steps.py",
@@ -312,6 +321,7 @@ def test_rest_cancels_a_job_with_a_savepoint_and_disposes_of_it(start: Start, pl
     assert ["from 0", "step 1", "step 2", "waits"] == run.lines("steps.txt")
 
 
+@pytest.mark.long
 def test_single_processes_begin_with_a_savepoint(place: Path, kept: Path) -> None:
     options = (*harness.SESSION_LESS, *impatient())
     script = str(harness.put_app(place, "steps.py"))
@@ -348,6 +358,7 @@ def test_a_standing_cluster_begins_with_a_savepoint(place: Path, kept: Path) -> 
     assert ["from 5", "step 6", "waits", "other"] == lines(place, "steps.txt")
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_savepoints_refused.py.
 def test_what_cannot_be_done_is_refused_and_the_job_goes_on(start: Start, place: Path) -> None:
     run = start("steps.py", "0", options=NAMED)
     run.until_line("steps.txt", lambda line: line == "waits")

@@ -79,6 +79,7 @@ def test_it_loses_its_leader_and_is_stopped_and_no_application_is(session: Path)
     assert "has ended: FINISHED" in again.stderr
 
 
+@pytest.mark.long  # Units: tests/cli/test_following.py.
 def test_the_command_that_follows_survives_the_leader_and_can_leave_the_application(
     session: Path,
 ) -> None:
@@ -103,6 +104,7 @@ def test_the_command_that_follows_survives_the_leader_and_can_leave_the_applicat
     assert "is being cancelled" in cancelled
 
 
+@pytest.mark.long  # Units: tests/jobmanager/test_shutdown.py.
 def test_a_request_shuts_it_down_and_the_next_start_continues(session: Path) -> None:
     script = harness.put_app(session, "three.py")
     command(session, "run", "-d", str(script))

@@ -71,6 +71,7 @@ def standbys_are_ready(place: Path) -> bool:
     return any(one["ready"] for one in told["standbys"])
 
 
+@pytest.mark.long  # Units: tests/api/test_client.py.
 def test_an_upload_in_whose_middle_two_leaders_die_is_one_application(
     session: Session, place: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_single_processes_find_the_one_jobmanager_and_a_second_one_is_refused(
     assert {} == harness.processes_of(place)
 
 
+@pytest.mark.long
 def test_nothing_is_known_after_its_loss_and_the_next_one_begins_anew(
     begin: Begin, place: Path, alone: tuple[str, ...]
 ) -> None:
@@ -112,6 +113,7 @@ def test_the_loss_of_its_jobmanager_ends_a_cluster_as_failed(
     nothing_left()
 
 
+@pytest.mark.long
 def test_what_a_killed_jobmanager_has_left_is_destroyed_once_it_is_dead(
     begin: Begin, place: Path, alone: tuple[str, ...]
 ) -> None:

@@ -50,6 +50,7 @@ def status(place: Path, conf: Path, code: int | None = 0) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long  # test_ending.py has single processes.
 def test_a_jobmanager_without_an_application_waits_takes_over_and_finishes(
     begin: Begin, place: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_jobmanager_without_an_application_waits_takes_over_and_finishes(
     assert ["first 1", "long 1", "third 1"] == lines(place, "jobs.txt")
 
 
+@pytest.mark.long
 def test_it_ends_with_the_run_as_other_standbys_do(begin: Begin, place: Path) -> None:
     script = harness.put_app(place, "three.py")
     begin("taskmanager")
@@ -122,6 +124,7 @@ def test_a_cluster_is_started_looked_at_stopped_and_goes_on(place: Path, conf: P
     assert {} == harness.processes_of(place)
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_to_stay_leads_and_tells_after_its_application(
     place: Path, conf: Path
 ) -> None:
@@ -162,6 +165,7 @@ def leads(place: Path, conf: Path) -> int | None:
     return found[0] if found else None
 
 
+@pytest.mark.long  # Units: tests/cli/test_members.py.
 def test_what_was_started_under_other_lines_is_shown_and_stopped(place: Path, conf: Path) -> None:
     script = harness.put_app(place, "three.py")
     at = ("--config-dir", str(conf))
@@ -291,6 +295,7 @@ Path("read.txt").write_text(Path(files.partition("=")[2]).read_text())
 """
 
 
+@pytest.mark.long  # Units: tests/process/test_given_files.py.
 def test_files_that_were_given_are_there_for_a_jobmanager_that_never_had_them(
     begin: Begin, place: Path
 ) -> None:

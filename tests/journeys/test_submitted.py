@@ -51,6 +51,7 @@ def ask(address: str, path: str, **more: Any) -> httpx.Response:
         time.sleep(0.2)
 
 
+@pytest.mark.long  # Units: tests/api/test_runs.py.
 def test_what_was_uploaded_to_a_leader_that_is_killed_runs_under_the_next(session: Path) -> None:
     place = session
     until(lambda: bool(status(place)["standbys"]))
@@ -81,6 +82,7 @@ def test_what_was_uploaded_to_a_leader_that_is_killed_runs_under_the_next(sessio
     assert (409, "FINISHED") == (late.status_code, late.json()["status"])
 
 
+@pytest.mark.long  # Units: tests/api/test_runs.py.
 def test_one_job_of_an_artifact_and_a_plan_alone_run_under_their_ids(session: Path) -> None:
     place = session
     until(lambda: bool(status(place)["leader"]))

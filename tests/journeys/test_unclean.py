@@ -192,6 +192,7 @@ def test_output_that_is_no_text_is_kept_as_it_can_be_shown(story: Story) -> None
     assert "\x1b[2J" in said, "what an application prints is its own"
 
 
+@pytest.mark.long
 def test_why_the_driver_before_was_lost_is_shown_over_rest_and_to_a_person(start: Start) -> None:
     run = start("three.py", options=("--slots", "1"))
     run.at_work()
@@ -213,6 +214,7 @@ def test_why_the_driver_before_was_lost_is_shown_over_rest_and_to_a_person(start
     )
 
 
+@pytest.mark.long
 def test_what_became_of_a_driver_is_told_to_a_person_too(tmp_path: Path) -> None:
     app = str(harness.put_app(tmp_path, "unclean.py"))
 
@@ -221,6 +223,7 @@ def test_what_became_of_a_driver_is_told_to_a_person_too(tmp_path: Path) -> None
     assert " in slot 1 was retired: it left child processes" in done.stderr
 
 
+@pytest.mark.long
 def test_where_a_driver_serves_one_job_each_has_another_one(tmp_path: Path) -> None:
     app = str(harness.put_app(tmp_path, "unclean.py"))
     never = ("-D", "taskmanager.driver.reuse=never")

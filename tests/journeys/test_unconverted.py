@@ -11,7 +11,6 @@ import pytest
 
 from tests.journeys.conftest import Start
 from tests.journeys.harness import put_app, python
-from tests.support.sampling import quickly
 
 FIRST = "first of unconverted.py unconverted.py"
 
@@ -24,6 +23,7 @@ def module_beside(place: Path) -> None:
     put_app(place, "unconverted_rows.py")
 
 
+@pytest.mark.long  # With Spark: spark/test_spark_unconverted.py.
 def test_the_loss_of_the_leader_does_not_touch_it(
     start: Start, nothing_left: Callable[[], None]
 ) -> None:
@@ -68,7 +68,8 @@ ENDS = [
 """Its arguments, the exit code of the command, and what failed."""
 
 
-@pytest.mark.parametrize(("arguments", "code", "failure"), quickly(ENDS, ENDS[1:]))
+@pytest.mark.long  # Units: tests/driver/test_driver_process.py.
+@pytest.mark.parametrize(("arguments", "code", "failure"), ENDS)
 def test_how_it_ends_is_how_the_run_ends_and_no_attempt_follows(
     start: Start, arguments: tuple[str, ...], code: int, failure: str
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_function_runs_as_one_job(start: Start) -> None:
     assert "[main] rows: 2" in run.log.read_text()
 
 
+@pytest.mark.long
 def test_an_exception_of_such_a_function_is_not_retried(start: Start) -> None:
     run = start("run_function.py", "wrong.txt")
     code = run.finish()

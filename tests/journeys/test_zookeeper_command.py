@@ -110,6 +110,7 @@ def _is_zombie(pid: int) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_to_start_what_runs_and_to_stop_what_does_not_is_said_and_no_error(place: Path) -> None:
     config = configured(place)
 
@@ -128,6 +129,7 @@ def test_to_start_what_runs_and_to_stop_what_does_not_is_said_and_no_error(place
     assert again.stdout.startswith("does not run: ")
 
 
+@pytest.mark.long
 def test_a_pid_that_was_given_to_somebody_else_is_left_alone(place: Path) -> None:
     config = configured(place)
     zookeeper(place, "start", "--config", config)
@@ -209,6 +211,7 @@ def test_three_members_are_a_quorum_and_serve_while_two_are_there(place: Path) -
     assert "the data of a member cannot become another's" in other.stderr
 
 
+@pytest.mark.long
 def test_the_server_in_the_foreground_is_the_process_that_was_started(place: Path) -> None:
     config = configured(place)
     command = [*COMMAND, "zookeeper", "start", "--foreground", "--config", str(config)]
@@ -231,6 +234,7 @@ def test_the_server_in_the_foreground_is_the_process_that_was_started(place: Pat
     assert code in {143, -signal.SIGTERM}
 
 
+@pytest.mark.long
 def test_without_a_configuration_one_is_written_and_is_the_users_from_then_on(place: Path) -> None:
     never = zookeeper(place, "stop")
     with contextlib.ExitStack() as stack:

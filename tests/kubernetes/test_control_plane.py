@@ -170,6 +170,7 @@ def test_each_request_is_counted(kubernetes: ControlPlane, namespace: str) -> No
     assert 4 == sum(one.is_write for one in kubernetes.audit.requests("counted"))
 
 
+@pytest.mark.long
 def test_an_api_server_that_is_killed_comes_back_with_its_data_on_its_port(
     plane: ControlPlane,
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_frozen_api_server_is_silent_until_it_is_thawed(plane: ControlPlane) -
     assert {"key": "value"} == read(plane.admin, "frozen")
 
 
+@pytest.mark.long
 def test_without_etcd_nothing_can_be_written_until_it_is_back(plane: ControlPlane) -> None:
     write(plane.admin, "before", key="value")
     plane.etcd.kill()

@@ -303,6 +303,7 @@ def test_on_a_node_that_is_cut_off_a_pod_goes_on_though_its_object_is_gone(
     await_that("the kubelet kills what the API server does not know", lambda: not _lives(pid))
 
 
+@pytest.mark.long
 def test_while_the_api_server_is_away_pods_go_on_and_what_happened_is_told_afterwards(
     tmp_path: Path,
 ) -> None:
@@ -325,6 +326,7 @@ def test_while_the_api_server_is_away_pods_go_on_and_what_happened_is_told_after
         await_that("the API server knows", told)
 
 
+@pytest.mark.long
 def test_with_its_node_a_pod_dies_and_the_api_server_notices(
     kubernetes: ControlPlane, namespace: str
 ) -> None:

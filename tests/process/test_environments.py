@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.sampling import quickly
 from tests.support.wheels import packed_environment, wheel
 from understudy.clock import SystemClock
 from understudy.errors import EnvironmentFailed
@@ -305,7 +306,7 @@ def test_what_a_killed_process_has_left_is_swept_once_it_is_old(host: Host) -> N
     assert not base.exists()
 
 
-@pytest.mark.parametrize("module", ["pip", "ensurepip"])
+@pytest.mark.parametrize("module", quickly(["pip", "ensurepip"], ["pip"]))
 def test_where_there_is_no_uv_pip_builds(
     host: Host, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:

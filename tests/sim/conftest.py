@@ -9,7 +9,7 @@ import pytest
 from tests.sim.shrink import FAILED, KEPT, SHRINK_S, Patience, kept
 from tests.sim.spec import Spec
 
-WORLDS = 500
+WORLDS = 250
 """`make test-all` goes on where these end."""
 BATCH = 50
 """Worlds in one test: so many that a batch is worth a test, so few that workers share them."""

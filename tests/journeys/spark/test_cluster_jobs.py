@@ -16,7 +16,7 @@ from tests.journeys.spark.conftest import Begin, left_behind, on
 from tests.support.foreign_application import ROWS, ForeignApplication
 from tests.support.spark_cluster import SparkCluster, State
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 WAVES = ((2,), (2, 4, 8))
 """So many jobs at once, one wave after the other."""
@@ -53,9 +53,7 @@ class Story:
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(
-    scope="module", params=[WAVES[0], pytest.param(WAVES[1], marks=pytest.mark.long)], ids=str
-)
+@pytest.fixture(scope="module", params=WAVES, ids=str)
 def story(
     request: pytest.FixtureRequest, begin: Begin, ground: Path, spark_cluster: SparkCluster
 ) -> Story:

@@ -145,11 +145,11 @@ def started(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """Start Workers and two Masters that elect a leader on a ZooKeeper."""
+    """Start a Worker and two Masters that elect a leader on a ZooKeeper."""
     place = tmp_path_factory.mktemp("ha")
     with (
         Server(place / "zookeeper", configuration=SHORT_SESSIONS) as server,
-        SparkCluster(place / "cluster", ha=server.connect_string) as cluster,
+        SparkCluster(place / "cluster", workers=1, ha=server.connect_string) as cluster,
     ):
         yield cluster
 

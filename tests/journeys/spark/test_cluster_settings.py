@@ -12,10 +12,9 @@ import pytest
 
 from tests.journeys.harness import WHOLE_S, Run
 from tests.journeys.spark.conftest import Begin, left_behind, on
-from tests.support.sampling import quickly
 from tests.support.spark_cluster import SparkCluster, State
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 JOBS = ("shuffles", "shuffles more")
 FEW = ("--jobmanagers", "1", "--slots", "1", "-D", "taskmanager.spare-drivers=0")
@@ -68,9 +67,7 @@ class Story:
     left: dict[int, str] = field(default_factory=dict)
 
 
-@pytest.fixture(
-    scope="module", params=quickly([(ALL[:2],), (ALL,)], [(ALL[:2],)]), ids=lambda kinds: kinds[-1]
-)
+@pytest.fixture(scope="module", params=[ALL[:2], ALL], ids=lambda kinds: kinds[-1])
 def stories(
     request: pytest.FixtureRequest, begin: Begin, ground: Path, spark_cluster: SparkCluster
 ) -> dict[str, Story]:

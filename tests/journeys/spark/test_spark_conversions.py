@@ -12,7 +12,7 @@ from tests.house.repository import ROOT
 from tests.journeys import harness
 from tests.journeys.spark.conftest import SMALL
 
-pytestmark = [pytest.mark.spark, pytest.mark.filesystem]
+pytestmark = [pytest.mark.spark, pytest.mark.filesystem, pytest.mark.long]
 
 FEW = ("--jobmanagers", "1", "--slots", "1", "-D", "taskmanager.spare-drivers=0")
 
@@ -34,9 +34,7 @@ def sales(place: Path) -> None:
     (place / "in" / "sales.csv").write_text("\n".join(["shop,day,amount", *rows, "east,3,"]) + "\n")
 
 
-@pytest.mark.parametrize(
-    "script", ["etl", *(pytest.param(one, marks=pytest.mark.long) for one in list(SCRIPTS)[1:])]
-)
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_converted_script_runs_on_a_cluster(place: Path, script: str) -> None:
     sales(place)
     app = ROOT / "examples" / "converted" / f"{script}.py"
@@ -47,7 +45,6 @@ def test_a_converted_script_runs_on_a_cluster(place: Path, script: str) -> None:
     assert f"understudy: job '{_job(app)}' is FINISHED, attempt 1" in done.stderr
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["plain", "converted"])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_runs_with_plain_python(place: Path, script: str, kind: str) -> None:

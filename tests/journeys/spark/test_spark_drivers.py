@@ -13,9 +13,8 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.harness import Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind
-from tests.support.sampling import quickly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FEW = ("--slots", "1", "-D", "taskmanager.driver.heartbeat-timeout=8s")
 
@@ -66,7 +65,7 @@ class Story:
 
 @pytest.fixture(
     scope="module",
-    params=quickly([(FEW_LOSSES,), (ALL,)], [(FEW_LOSSES,)]),
+    params=[FEW_LOSSES, ALL],
     ids=lambda losses: f"{len(losses)} losses",
 )
 def story(request: pytest.FixtureRequest, begin: Begin, ground: Path) -> Story:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.harness import command
+from tests.support.sampling import quickly
 from tests.support.wheels import packed_environment, wheel
 
 pytestmark = pytest.mark.spark
@@ -31,7 +32,7 @@ print("cherry is", [cherry.VERSION, *env.execute(versions, name="versions").valu
 """
 
 
-@pytest.mark.parametrize("way", ["requirements", "archive"])
+@pytest.mark.parametrize("way", quickly(["requirements", "archive"], ["requirements"]))
 def test_main_jobs_and_tasks_have_what_the_application_brings(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.journeys.harness import BY_PROOF_S, Event, Run, stored
 from tests.journeys.spark.conftest import Begin, left_behind
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 KILLS = 2
 ALONE = ("--slots", "1")

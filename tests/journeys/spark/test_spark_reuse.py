@@ -14,7 +14,7 @@ import pytest
 from tests.journeys.harness import Run
 from tests.journeys.spark.conftest import Begin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]  # Units: tests/driver/test_driver_process.py.
 
 ALONE = ("--jobmanagers", "1", "--slots", "1", "-D", "taskmanager.spare-drivers=0")
 
@@ -40,7 +40,6 @@ def test_always_the_next_job_meets_what_the_one_before_left_and_the_log_tells_it
     assert "was retired" not in str(run.of("driver-ended"))
 
 
-@pytest.mark.long  # Without Spark: tests/journeys/test_unclean.py.
 def test_never_the_next_job_has_a_jvm_of_its_own(begin: Begin, tmp_path: Path) -> None:
     _, first, second = two_jobs(begin, tmp_path, "never")
 
