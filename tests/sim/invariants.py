@@ -121,9 +121,7 @@ class Watch:
     def lease_is_gone(self) -> None:
         """A person has removed the leader's record: for a lease, two may believe that they lead."""
         self.removed = True
-        profile = self.world.profile
-        longest = max(one.lease_s for one in (profile.timing, profile.other_timing) if one)
-        self._torn_until = self.world.time.now + 1.5 * longest
+        self._torn_until = self.world.time.now + 1.5 * self.world.profile.longest_lease_s
 
     @property
     def torn(self) -> bool:

@@ -171,7 +171,7 @@ class Person:
         if key == LEADER_KEY:
             # It stands for the lease: before that is over, nobody may be elected.
             world.watch.removed = True
-            lasts_s = max(lasts_s, 1.2 * world.profile.timing.lease_s)
+            lasts_s = max(lasts_s, 1.2 * world.profile.longest_lease_s)
 
         def repair() -> None:
             # Of a job that has ended nobody needs it, and nobody is left who would remove it.

@@ -282,6 +282,11 @@ class Profile:
         return (self.program, *self.revised)
 
     @property
+    def longest_lease_s(self) -> float:
+        """Return the longest lease that a JobManager of this world is configured with."""
+        return max(one.lease_s for one in (self.timing, self.other_timing) if one)
+
+    @property
     def bound_s(self) -> float:
         """Return how long after the last fault the run may take to its end, at the very most.
 
