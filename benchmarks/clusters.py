@@ -57,6 +57,22 @@ def cluster(
             harness.end(run)
 
 
+def let_begin(run: Run) -> None:
+    """Let the application go on once all drivers are warm: their starts would take its cores."""
+
+    def is_warm(answer: Any) -> bool:
+        drivers = [
+            driver
+            for one in answer["taskmanagers"]
+            for driver in (*one["slots"], *one["spare_drivers"])
+        ]
+        return bool(drivers) and all(driver["state"] == "warm" for driver in drivers)
+
+    run.until("/taskmanagers", is_warm)
+    time.sleep(SETTLE_S)
+    run.release()
+
+
 def end(run: Run) -> None:
     """Let the application come to its end, which must be a good one."""
     run.release()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from benchmarks import charts
-from benchmarks.clusters import APPS, PATIENCE_S, cluster
+from benchmarks.clusters import APPS, PATIENCE_S, cluster, let_begin
 from benchmarks.figures import Chapter, Effort, Series, duration, ratio, table_of
 
 IMAGE = "empty-job.png"
@@ -33,8 +33,9 @@ def run(effort: Effort) -> Chapter:
     )
     return Chapter(
         "An empty job on a warm slot",
-        "From `env.execute` in `main` to its return, with two JobManagers; plan, intent, outcome "
-        "and result are on disk by then. The plain calls run on the same machine in the same run.",
+        "From `env.execute` in `main` to its return, with two JobManagers, once both slots and the "
+        "spare have warm drivers; plan, intent, outcome and result are on disk by then. The plain "
+        "calls run on the same machine in the same run.",
         (table_of(pyspark, plain, inside, job, empty, bare, call),),
         f"An empty job costs {duration(empty.median)}, "
         f"{ratio(empty.median, pyspark.median)} of one `count()` of plain PySpark; the job that "
@@ -45,6 +46,7 @@ def run(effort: Effort) -> Chapter:
 
 def _in_cluster(often: int, *, spark: bool) -> dict[str, tuple[float, ...]]:
     with cluster("empty.py", often, "spark" if spark else "", spark=spark) as run:
+        let_begin(run)
         assert run.finish(PATIENCE_S) == 0, run.story()
         figures = json.loads((run.place / "figures.json").read_text())
     return {name: tuple(samples) for name, samples in figures.items()}

@@ -1,4 +1,7 @@
-"""The same small work as a job, and as a plain call; argument: how many, and ``spark``."""
+"""The same small work as a job, and as a plain call, once the file ``go`` is there.
+
+Arguments: how many, and ``spark``.
+"""
 
 import json
 import sys
@@ -39,6 +42,8 @@ def timed(call: Callable[[int], object], often: int) -> list[float]:
 
 often, how = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
 env = understudy.get_environment()
+while not Path("go").exists():
+    time.sleep(0.05)
 inside: list[float] = []
 figures = {
     "empty": timed(lambda number: env.execute(nothing, name=f"empty {number}"), often),

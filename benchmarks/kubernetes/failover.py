@@ -12,11 +12,11 @@ from tests.kubernetes.control_plane import ControlPlane
 from understudy.config import Configuration, options
 
 IMAGE = "failover.png"
-KILL, TERM = signal.SIGKILL, signal.SIGTERM
+KILL = signal.SIGKILL
 
 NAMES = {
     KILL: "SIGKILL of the leading worker",
-    TERM: "SIGTERM, as of a pod that is deleted with grace",
+    ours.POD: "SIGTERM to its guardian, as of a pod that is deleted with grace",
     ours.HOST: "loss of the node",
 }
 
@@ -37,7 +37,7 @@ def run(effort: Effort, plane: ControlPlane, place: Path) -> Chapter:
         there = {**on_kubernetes(plane, namespace), **ours.SESSION_LESS}
         kinds: dict[signal.Signals | str, int] = {
             KILL: often,
-            TERM: often,
+            ours.POD: often,
             ours.HOST: effort.of(5, 1),
         }
         found = ours.failovers(place / "ours", kinds, there)
@@ -56,14 +56,15 @@ def run(effort: Effort, plane: ControlPlane, place: Path) -> Chapter:
         "The leader is ended as soon as a standby is ready; the standby is asked over REST every "
         "10 ms until it says that the job runs, adopted. All options have their defaults: a lease "
         f"of {lease_s:g} s. After SIGKILL of the worker its guardian, process 1 of a pod, empties "
-        "the Lease; a pod that is deleted gets SIGTERM; with a node, the guardian is lost, too.",
+        "the Lease; it gets SIGTERM where a pod is deleted; with a node, it is lost, too.",
         (
             Table(("the job is adopted", *table_of().header[1:]), table_of(*runs).rows),
             Table(("the new leader answers", *table_of().header[1:]), table_of(*answers).rows),
         ),
         f"After SIGKILL of the leading worker the job is adopted within {duration(killed)} "
-        f"(median), and after SIGTERM within {duration(closed)}: the lease, which Flink waits for, "
-        f"is {ratio(lease_s, killed)} that. The loss of a node costs {duration(lost)}. "
-        f"{anew or 'None'} of {sum(map(len, found.values()))} jobs was executed again.",
+        f"(median), and that of a deleted pod within {duration(closed)}: the lease, which Flink "
+        f"waits for, is {ratio(lease_s, killed)} the first. The loss of a node costs "
+        f"{duration(lost)}. {anew or 'None'} of {sum(map(len, found.values()))} jobs was executed "
+        "again.",
         chart,
     )

@@ -25,6 +25,9 @@ from understudy.api import own_headers
 HOST = "host"
 """What is lost with a host: the leader, and its guardian before it can say so."""
 
+POD = "pod"
+"""Of a pod that is deleted, process 1 gets SIGTERM: the guardian."""
+
 SESSION_LESS = {"taskmanager.driver.type": "session-less"}
 ON_SPARK = {"spark.master": "local[2]"}
 
@@ -151,6 +154,8 @@ def _fail_over(one: Ours, kind: signal.Signals | str) -> Failover:
     leader = one.ready()
     if isinstance(kind, signal.Signals):
         killed = processes.send(kind, leader.pid)
+    elif kind == POD:
+        killed = processes.send(signal.SIGTERM, leader.guardian_pid)
     else:
         killed = processes.send(signal.SIGKILL, leader.guardian_pid, leader.pid)
 

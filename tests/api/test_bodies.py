@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.api.conftest import same
 from tests.api.test_checkpoints import batch, body, facts
 from tests.ha import ground
-from understudy.api import bodies, checkpoints, ended, failures, rest_cleanup, views
+from understudy.api import bodies, checkpoints, ended, rest_cleanup, views
 from understudy.api.views import ApplicationFacts, JobLive
 from understudy.core.checkpoints import restored
 from understudy.jobmanager.effort import CleanupView
@@ -176,9 +176,9 @@ def test_results_of_jobs_with_each_kind_of_value() -> None:
 
 def test_failures() -> None:
     for known in ([], [WHY, replace(WHY, job_id="", attempt=0)]):
-        fits(bodies.JobExceptions, failures.of_job(known, 1))
+        fits(bodies.JobExceptions, views.of_job(known, 1))
     for cause in (None, WHY):
-        fits(bodies.ApplicationExceptions, failures.of_application(cause, 1))
+        fits(bodies.ApplicationExceptions, views.of_application(cause, 1))
 
 
 def test_checkpoints_and_savepoints() -> None:

@@ -23,8 +23,7 @@ from understudy.api.rest_jobs import CheckpointRoutes
 from understudy.api.views import ApplicationFacts, JobLive
 from understudy.clock import SystemClock
 from understudy.config import Configuration
-from understudy.core.checkpoints import counts, failed, restored
-from understudy.core.writes import WriteNote, WriteState, encoded
+from understudy.core.checkpoints import WriteNote, WriteState, counts, encoded, failed, restored
 from understudy.errors import CorruptDataError, NotFoundError, UsageError
 from understudy.ha.registry import CHECKPOINTS_PREFIX
 from understudy.model import (

@@ -25,8 +25,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.ha.backends.embedded import EmbeddedRegister
-from understudy.ha.latch import Latch
-from understudy.ha.register import Entry, Register
+from understudy.ha.register import Entry, Latch, Register
 from understudy.ha.retrieval import LEADER_KEY, encode_leader
 from understudy.ha.services import HighAvailabilityServices, Locations
 from understudy.ha.storage import InlineStorage

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from understudy.api import failures, views
+from understudy.api import views
 from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
     ApplicationId,
@@ -26,8 +26,8 @@ def failure(number: int, traceback: str = "") -> Failure:
     )
 
 
-def entries(cause: Failure | None, maximum: int = failures.MAXIMUM_DEFAULT) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = failures.of_application(cause, maximum)["exceptionHistory"][
+def entries(cause: Failure | None, maximum: int = views.MAXIMUM_DEFAULT) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = views.of_application(cause, maximum)["exceptionHistory"][
         "entries"
     ]
     return found
@@ -46,20 +46,20 @@ def test_an_application_that_has_not_failed_has_no_cause() -> None:
 
 
 def test_no_more_is_told_than_was_asked_for() -> None:
-    answer = failures.of_application(failure(1), 0)["exceptionHistory"]
+    answer = views.of_application(failure(1), 0)["exceptionHistory"]
 
     assert ([], True) == (answer["entries"], answer["truncated"])
 
 
 def test_twenty_are_told_of_a_job_where_nobody_says_how_many() -> None:
     told = [failure(number) for number in range(50)]
-    answer = failures.of_job(told, failures.MAXIMUM_DEFAULT)
+    answer = views.of_job(told, views.MAXIMUM_DEFAULT)
 
     assert 20 == len(answer["exceptionHistory"]["entries"])
 
 
 def test_a_jobs_history_has_its_root_and_the_maximum() -> None:
-    answer = failures.of_job([failure(number) for number in range(1, 6)], 2)
+    answer = views.of_job([failure(number) for number in range(1, 6)], 2)
 
     assert ("no luck 5", 5000, True) == (
         answer["root-exception"],
@@ -70,7 +70,7 @@ def test_a_jobs_history_has_its_root_and_the_maximum() -> None:
 
 
 def test_a_job_without_failures_has_an_empty_history() -> None:
-    answer = failures.of_job([], 20)
+    answer = views.of_job([], 20)
 
     assert (None, None, False) == (
         answer["root-exception"],

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.api import serving
 from tests.api.serving import Said, request
-from understudy.api import metrics_endpoint, metrics_taskmanager
+from understudy.api import endpoint, metrics_taskmanager
 from understudy.config.configuration import Configuration, load_configuration
 from understudy.errors import ConfigurationError
 
@@ -319,7 +319,7 @@ def test_plain_httpx_is_served() -> None:
 def test_metrics_of_a_taskmanager_are_served_under_its_own_names(host: str, status: int) -> None:
     async def story() -> Said:
         settings = {"metrics.reporter.prom.port": "0"}
-        bound = metrics_endpoint.bind(Configuration(settings), "tm-1.flights")
+        bound = endpoint.bind_metrics(Configuration(settings), "tm-1.flights")
         assert bound is not None
         async with metrics_taskmanager.serving(CollectorRegistry(), bound):
             port = int(bound.listening.getsockname()[1])

@@ -25,8 +25,8 @@ from understudy.api.rest import Rest
 from understudy.clock import Clock
 from understudy.config import Configuration
 from understudy.ha.election import Leadership
+from understudy.ha.registry import Shutdown
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.shutdown import Shutdown
 from understudy.jobmanager.cleanup import Cleanup, CleanupSettings
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.effort import CleanupStrategy, CleanupView

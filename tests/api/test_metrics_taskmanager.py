@@ -23,8 +23,8 @@ from tests.house.repository import ROOT
 from tests.support.virtual_time import run_virtual
 from tests.taskmanager.test_task_manager import HEARTBEAT_S, Scene
 from understudy.api import metrics_taskmanager
+from understudy.api.endpoint import bind_metrics
 from understudy.api.metrics import ProcessMetrics
-from understudy.api.metrics_endpoint import bind
 from understudy.api.metrics_jobmanager import JobManagerMetrics
 from understudy.api.metrics_taskmanager import TaskManagerMetrics, serving
 from understudy.config import Configuration
@@ -136,7 +136,7 @@ ANY_PORT = Configuration({"metrics.reporter.prom.port": "0"})
 
 def test_a_scrape_over_http_is_answered_and_nothing_else_is() -> None:
     async def story() -> tuple[httpx.Response, httpx.Response, httpx.Response, bool]:
-        endpoint = bind(ANY_PORT, "here")
+        endpoint = bind_metrics(ANY_PORT, "here")
         assert endpoint is not None
         registry = CollectorRegistry()
         facts = TaskManagerFacts(None, 4, False, None, 1, (), 0, DriverCounts())
@@ -169,7 +169,9 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with socket.create_server(("127.0.0.1", 0)) as free:
             first, second = taken.getsockname()[1], free.getsockname()[1]
-        endpoint = bind(Configuration({"metrics.reporter.prom.port": f"{first},{second}"}), "here")
+        endpoint = bind_metrics(
+            Configuration({"metrics.reporter.prom.port": f"{first},{second}"}), "here"
+        )
 
     assert endpoint is not None
     with endpoint.listening:
@@ -179,7 +181,7 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
 def test_where_no_port_is_free_that_is_said_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, caplog.at_level(logging.WARNING):
         port = taken.getsockname()[1]
-        endpoint = bind(Configuration({"metrics.reporter.prom.port": str(port)}), "here")
+        endpoint = bind_metrics(Configuration({"metrics.reporter.prom.port": str(port)}), "here")
 
     assert endpoint is None
     assert [
@@ -189,12 +191,12 @@ def test_where_no_port_is_free_that_is_said_and_no_more(caplog: pytest.LogCaptur
 
 
 def test_where_nobody_is_to_be_given_metrics_no_port_is_opened() -> None:
-    assert bind(Configuration({"metrics.reporters": ""}), "here") is None
+    assert bind_metrics(Configuration({"metrics.reporters": ""}), "here") is None
 
 
 def test_an_address_that_others_could_reach_is_refused_without_a_secret() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        bind(Configuration({"taskmanager.bind-host": "0.0.0.0"}), "here")
+        bind_metrics(Configuration({"taskmanager.bind-host": "0.0.0.0"}), "here")
 
     assert (
         "taskmanager.bind-host is '0.0.0.0', where others could read the metrics of TaskManagers: "
@@ -215,7 +217,7 @@ def test_where_there_is_a_secret_only_those_who_show_the_token_are_answered(
     }
 
     async def story() -> tuple[list[int], str]:
-        endpoint = bind(Configuration(options), "localhost")
+        endpoint = bind_metrics(Configuration(options), "localhost")
         assert endpoint is not None
         headers: list[dict[str, str]] = [
             {}, {"authorization": "Bearer 0"}, endpoint.security.headers(),
@@ -243,7 +245,7 @@ def test_without_a_socket_the_block_just_runs() -> None:
 
 def test_whoever_stays_connected_does_not_hold_up_the_end() -> None:
     async def story() -> float:
-        endpoint = bind(ANY_PORT, "here")
+        endpoint = bind_metrics(ANY_PORT, "here")
         assert endpoint is not None
         async with serving(CollectorRegistry(), endpoint):
             host, port = endpoint.listening.getsockname()
@@ -266,7 +268,7 @@ def test_more_connections_than_there_are_scrapers_keep_no_scraper_out() -> None:
     """Who has said nothing for longest gives way."""
 
     async def story() -> int:
-        endpoint = bind(ANY_PORT, "here")
+        endpoint = bind_metrics(ANY_PORT, "here")
         assert endpoint is not None
         async with serving(CollectorRegistry(), endpoint), httpx.AsyncClient() as client:
             host, port = endpoint.listening.getsockname()

@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry
 from tests.api import serving
 from tests.api.test_metrics import Manager, manager
 from understudy.api.authentication import RestSecurity
-from understudy.api.metrics_endpoint import Endpoint
-from understudy.api.metrics_endpoint import bind as bind_metrics
+from understudy.api.endpoint import MetricsEndpoint, bind_metrics
 from understudy.api.metrics_taskmanager import serving as serving_metrics
 from understudy.clock import SystemClock
 from understudy.config import Configuration
@@ -79,7 +78,7 @@ def test_a_taskmanager_answers_them_where_it_serves_metrics(why: str, expected: 
     async def story() -> list[int]:
         bound = bind_metrics(Configuration({"metrics.reporter.prom.port": "0"}), "here")
         assert bound is not None
-        endpoint = Endpoint(bound.listening, bound.url, SECURED, bound.hosts)
+        endpoint = MetricsEndpoint(bound.listening, bound.url, SECURED, bound.hosts)
         async with (
             serving_metrics(CollectorRegistry(), endpoint, lambda: why),
             httpx.AsyncClient(trust_env=False) as client,

@@ -18,12 +18,12 @@ from tests.api.test_many_applications import Led, led
 from tests.ha import ground
 from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
+from understudy.api import rest_runs
 from understudy.core.ids import application_id
 from understudy.errors import SubmissionError
 from understudy.ha.artifact_store import ReceivedFile
 from understudy.ha.blobs import BlobStore
 from understudy.ha.format import digest
-from understudy.jobmanager import one_job
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,
@@ -321,7 +321,7 @@ async def asked(leader: Led, body: bytes, said: Json | None = None) -> asyncio.T
     return asking
 
 
-@pytest.mark.parametrize(("body", "took"), [(PLAIN, 0.0), (CONVERTED, one_job.SOON_S)])
+@pytest.mark.parametrize(("body", "took"), [(PLAIN, 0.0), (CONVERTED, rest_runs.SOON_S)])
 def test_the_one_job_is_answered_once_it_is_there(body: bytes, took: float) -> None:
     async def story(leader: Led) -> Any:
         asking = await asked(leader, body)

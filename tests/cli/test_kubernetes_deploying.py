@@ -13,7 +13,8 @@ import pytest
 
 from tests.kubernetes.fake import NAMESPACE, FakeApi, kubeconfig
 from tests.support.kubernetes import client_on, fake_api
-from understudy.cli.launch.kubernetes_deploying import Deployed, deploy, remove
+from understudy.cli.launch import kubernetes_deploying
+from understudy.cli.launch.kubernetes_deploying import Deployed, deploy, remove, run_to_continue
 from understudy.cli.launch.kubernetes_ending import remove_deployment
 from understudy.cli.launch.kubernetes_plan import blueprint, completed
 from understudy.cli.launch.kubernetes_pods import accounts, settings_to_destroy
@@ -24,7 +25,14 @@ from understudy.kubernetes.client import ApiRequest, Client
 from understudy.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from understudy.kubernetes.manifests import Blueprint
 from understudy.kubernetes.templates import MAIN_CONTAINER
-from understudy.model import Incarnation, LeaderRecord
+from understudy.model import (
+    ApplicationId,
+    Incarnation,
+    LeaderRecord,
+    RegistryBody,
+    RegistryLink,
+    RunId,
+)
 
 __all__ = ["fake_api"]
 
@@ -234,3 +242,76 @@ def test_only_the_deployment_of_this_run_is_removed(fake_api: FakeApi) -> None:
     assert on(fake_api, lambda client: remove(client, "flights", "monday"))
     assert not fake_api.names("deployments")
     assert not on(fake_api, lambda client: remove(client, "flights", "monday"))
+
+
+def test_another_programs_deployment_is_not_removed(fake_api: FakeApi) -> None:
+    theirs = ApiRequest("create", DEPLOYMENT, body={"metadata": {"name": "flights"}})
+    on(fake_api, lambda client: client.send(theirs))
+
+    with pytest.raises(UsageError, match="is another program's, and is left alone"):
+        on(fake_api, lambda client: remove(client, "flights"))
+
+    assert ["flights"] == fake_api.names("deployments")
+
+
+def test_the_next_deployment_of_that_name_is_not_removed(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(fake_api, lambda client: deploy(client, planned("monday")))
+    get = Client.get
+
+    async def replaced_after(client: Client, *args: Any, **more: Any) -> Any:
+        found = await get(client, *args, **more)
+        fake_api.remove("deployments", "flights")
+        body = planned("tuesday").objects()[0][1]
+        await client.send(ApiRequest("create", DEPLOYMENT, body=body))
+        return found
+
+    monkeypatch.setattr(Client, "get", replaced_after)
+
+    assert not on(fake_api, lambda client: remove(client, "flights", "monday"))
+    found = fake_api.object("deployments", "flights")
+    assert "tuesday" == found["metadata"]["labels"]["understudy/run-id"]
+
+
+class Collecting:
+    """In each pause, the oldest object of an earlier Deployment goes, as Kubernetes does it."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+        self.left = ["deployments", "configmaps", "secrets", "services"]
+
+    def pause_s(self, _: int) -> float:
+        plural = self.left.pop(0)
+        for name in self._api.names(plural):
+            self._api.remove(plural, name)
+        return 0.0
+
+
+def test_what_goes_with_an_earlier_deployment_is_awaited_and_made_again(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(fake_api, lambda client: deploy(client, planned("monday")))
+    goes = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    fake_api.change("deployments", "flights", lambda found: found["metadata"].update(goes))
+    collecting = Collecting(fake_api)
+    monkeypatch.setattr(kubernetes_deploying, "AGAIN", collecting)
+
+    found = on(fake_api, lambda client: deploy(client, planned("tuesday")))
+
+    assert (Deployed("tuesday", is_new=True), []) == (found, collecting.left)
+    uid = fake_api.object("deployments", "flights")["metadata"]["uid"]
+    (owner,) = fake_api.object("configmaps", "flights-config")["metadata"]["ownerReferences"]
+    assert uid == owner["uid"]
+
+
+def test_an_unfinished_run_comes_before_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = RegistryLink("document", RunId("monday"))
+    registry = RegistryBody("flights", "1", applications={ApplicationId("a"): link})
+
+    async def read(*_: Any) -> RegistryBody:
+        return registry
+
+    monkeypatch.setattr(kubernetes_deploying, "registry_of", read)
+
+    assert "monday" == asyncio.run(run_to_continue(Configuration({}), "flights"))

@@ -10,11 +10,11 @@ import pytest
 from msgspec import Raw
 
 from understudy.api.client import ClusterClient
-from understudy.api.past_runs import PastClient, PastRun
 from understudy.cli.commands.ask import with_client
 from understudy.cli.commands.run import answer_past_run
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import open_services
+from understudy.cli.launch.past_runs import PastClient, PastRun
 from understudy.config import Configuration
 from understudy.errors import ConfigurationError
 from understudy.model import (

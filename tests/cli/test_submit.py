@@ -16,7 +16,7 @@ from understudy.api.client import ClusterClient
 from understudy.cli.commands import submit
 from understudy.cli.commands.group import app
 from understudy.cli.commands.submit import OnInterrupt, _Interrupts, _Submitted, _Wanted
-from understudy.cli.launch.remote_log import print_log
+from understudy.cli.launch.logs import print_log
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.submitting import Typed, application_spec
 from understudy.config import Configuration

@@ -1,4 +1,4 @@
-"""The suite of ``understudy.ha.latch.Latch``: the promises of every line of contenders.
+"""The suite of ``understudy.ha.register.Latch``: the promises of every line of contenders.
 
 The suite runs over the line in ZooKeeper, and over the fake of the election tests.
 """
@@ -22,7 +22,7 @@ from understudy.clock import SystemClock
 from understudy.errors import LeadershipLost
 from understudy.ha.backends.zookeeper.register import ZooKeeperRegister
 from understudy.ha.backends.zookeeper.release import close
-from understudy.ha.latch import Latch
+from understudy.ha.register import Latch
 
 MOMENT_S = 0.25
 """After this time without an event, none is expected."""

@@ -7,8 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from understudy.core import checkpoints
-from understudy.core.checkpoints import OFFSETS_BYTES_LIGHT, Retention
-from understudy.core.writes import WriteNote, WriteState, encoded
+from understudy.core.checkpoints import (
+    OFFSETS_BYTES_LIGHT,
+    Retention,
+    WriteNote,
+    WriteState,
+    encoded,
+)
 from understudy.model import (
     ApplicationId,
     Checkpoint,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from understudy.core.takeover import Report, Takeover, report, settled
+from understudy.core.recovery import Takeover, TakeoverReport, report, settled
 from understudy.model import JobId
 
 A, B, C = (JobId(name) for name in "ABC")
@@ -46,7 +46,7 @@ def test_a_takeover_is_over_once_no_job_is_open() -> None:
     done = Takeover(
         10.0, frozenset(), NAMES, adopted=("count",), restarted=("load",), skipped=("old",)
     )
-    expected = [None, None, Report(2.5, done)]
+    expected = [None, None, TakeoverReport(2.5, done)]
 
     first = settled(TAKEOVER, A, "restarted")
     second = settled(first, B, "adopted")
@@ -57,7 +57,7 @@ def test_a_takeover_is_over_once_no_job_is_open() -> None:
 
 def test_a_takeover_with_nothing_open_is_over_at_once() -> None:
     takeover = Takeover(10.0, frozenset(), {})
-    expected = Report(0.25, takeover)
+    expected = TakeoverReport(0.25, takeover)
 
     actual = report(takeover, 10.25)
 
@@ -66,7 +66,7 @@ def test_a_takeover_with_nothing_open_is_over_at_once() -> None:
 
 def test_a_takeover_never_takes_less_than_no_time() -> None:
     takeover = Takeover(10.0, frozenset(), {})
-    expected = Report(0.0, takeover)
+    expected = TakeoverReport(0.0, takeover)
 
     actual = report(takeover, 9.0)
 

@@ -305,6 +305,12 @@ def test_the_dead_are_known_by_what_is_seen() -> None:
     assert {tm(1), tm(2)} == going(one)
 
 
+def test_a_death_is_final_whatever_is_seen_later() -> None:
+    one, _ = told(pool(), (0, WorkersListed((seen(1, DEAD),))), (1, WorkersListed((seen(1),))))
+
+    assert {tm(1)} == dead(one)
+
+
 RED = Purpose(ApplicationId("red"), "profile")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.orders import deploy as order_of
 from understudy.clock import SystemClock
 from understudy.core.handover import Handover
 from understudy.driver.query_location import batch_digest
@@ -20,9 +21,7 @@ from understudy.model import (
     Checkpoint,
     CheckpointKind,
     Failure,
-    Incarnation,
     JobId,
-    Pointer,
     RunId,
 )
 from understudy.rpc.messages import Deploy
@@ -114,15 +113,12 @@ def recorded(place: Path, number: int, name: str = "orders") -> Checkpoint:
 
 def deploy(*restored: Checkpoint, accept_found: bool = False) -> Deploy:
     """Return the order to run an attempt that goes on from these."""
-    return Deploy(
+    return order_of(
         application_id=ApplicationId("a"),
         run_id=RunId("r"),
         job_id=JobId("j"),
         name="live",
         attempt=2,
-        driver=Incarnation("d"),
-        plan=Pointer(path="", digest="", size=0),
-        staged="",
         writer="w",
         result_size_max=1000,
         checkpoints="c/applications/a/checkpoints/j",

@@ -15,6 +15,7 @@ import pytest
 
 from tests.driver.ground import HANDOVER
 from tests.support.memory_storage import MemoryStorage
+from tests.support.orders import deploy as order_of
 from understudy.clock import SystemClock
 from understudy.core.handover import Handover
 from understudy.driver.attempt import Attempt, is_retryable
@@ -32,7 +33,7 @@ from understudy.errors import (
 )
 from understudy.ha.format import digest
 from understudy.ha.result_store import outcomes
-from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Outcome, Pointer, RunId
+from understudy.model import JobId, JobStatus, Outcome, Pointer
 from understudy.process import persist, plans
 from understudy.process.forks import Home
 from understudy.rpc import messages
@@ -113,17 +114,9 @@ class Scene:
         """Store what an attempt calls; return what it is begun with."""
         plan = plans.encode_plan("job", function, args, {}, no_retry)
         self.storage.files["plan"] = plan
-        return Deploy(
-            application_id=ApplicationId("application"),
-            run_id=RunId("run"),
-            job_id=JobId("job"),
-            name="job",
-            attempt=1,
-            driver=Incarnation("driver"),
+        return order_of(
             plan=Pointer(path="plan", digest=digest(plan), size=len(plan)),
             staged=STAGED,
-            writer="",
-            result_size_max=1 << 20,
             no_retry=configured,
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.driver.ground import HANDOVER
+from tests.support.orders import deploy as order_of
 from understudy.clock import SystemClock
 from understudy.core.handover import Handover
 from understudy.driver import driver_process, fork_server
@@ -20,14 +21,12 @@ from understudy.driver.driver_session import NoSession
 from understudy.driver.fork_server import Child
 from understudy.driver.job_line import Decided, GetReady, GiveUp, line_over
 from understudy.ha.storage import open_storage
-from understudy.model import ApplicationId, Incarnation, JobId, JobStatus, Pointer, RunId
+from understudy.model import ApplicationId, Incarnation, JobId, JobStatus
 from understudy.process import channels
 from understudy.process.worker import GuardianLink, Pulse
 from understudy.rpc import messages
-from understudy.rpc.messages import Deploy, DriverMessage, RunAttempt, StartSession
+from understudy.rpc.messages import DriverMessage, RunAttempt, StartSession
 from understudy.rpc.wire import BlockingLink
-
-POINTER = Pointer(path="plan", digest="", size=0)
 
 LEFT = "it changed the JVM's default time zone"
 
@@ -44,6 +43,13 @@ class Over(Changed):
 
     def is_over(self) -> bool:
         return True
+
+
+class Unasked(NoSession):
+    """A session in which a job has left nothing; the next job would wait for each question."""
+
+    def is_over(self) -> bool:
+        raise AssertionError("nothing depends on this answer")
 
 
 class Broken(NoSession):
@@ -94,6 +100,8 @@ def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (NoSession(), "application", []),
         (NoSession(), "always", []),
+        (Unasked(), "application", []),
+        (Unasked(), "always", []),
         (NoSession(), "never", [channels.SERVES_ONE]),
         (Changed(), "application", [LEFT]),
         (Changed(), "always", []),
@@ -202,23 +210,10 @@ def follow(
 ) -> messages.AttemptEnded:
     """Have a driver follow an attempt; return how that ended."""
     mine, theirs = socket.socketpair()
-    deploy = Deploy(
-        application_id=ApplicationId("application"),
-        run_id=RunId("run"),
-        job_id=JobId("job"),
-        name="job",
-        attempt=1,
-        driver=Incarnation("driver"),
-        plan=POINTER,
-        staged="staged",
-        writer="",
-        result_size_max=1 << 20,
-        **given,
-    )
     with mine, theirs:
         driver = driver_over(mine, session or NoSession(), storage=str(place), cancel_grace_s=0.01)
         driver._running, driver._attempt = "job", 1
-        return driver._follow(RunAttempt(deploy=deploy, term=1), None, child)
+        return driver._follow(RunAttempt(deploy=order_of(**given), term=1), None, child)
 
 
 @pytest.mark.usefixtures("ends_like")

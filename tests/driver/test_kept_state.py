@@ -10,19 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.memory_storage import MemoryStorage
+from tests.support.orders import deploy as order_of
 from understudy.clock import SystemClock
 from understudy.driver.kept_state import StateKeeper
 from understudy.errors import CheckpointError, InvalidValueError
 from understudy.model import (
-    ApplicationId,
     Checkpoint,
     CheckpointKind,
-    Incarnation,
     JobId,
-    Pointer,
-    RunId,
 )
-from understudy.rpc.messages import Deploy
 
 
 class Register:
@@ -65,15 +61,9 @@ class Job:
     def attempt(self, number: int) -> StateKeeper:
         """Begin an attempt, and hear only that from now on."""
         self.register.heard = number
-        deploy = Deploy(
-            application_id=ApplicationId("a"),
-            run_id=RunId("r"),
+        deploy = order_of(
             job_id=JobId("j"),
-            name="job",
             attempt=number,
-            driver=Incarnation("d"),
-            plan=Pointer(path="", digest="", size=0),
-            staged="",
             writer="w",
             result_size_max=100,
             checkpoints="points",

@@ -13,7 +13,7 @@ import pytest
 from tests.support.frail_disk import FrailDisk, Killed
 from tests.support.writing import JOB, NEW, OLD, Attempt, Leader, calls_of, hidden, rows_of
 from understudy.core.backoff import Backoff
-from understudy.core.writes import is_under_way
+from understudy.core.checkpoints import is_under_way
 from understudy.errors import CheckpointError
 from understudy.jobmanager.checkpoint_cleanup import sweep, unfinished
 from understudy.model import JobId

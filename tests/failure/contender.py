@@ -34,12 +34,10 @@ from understudy.errors import ConfigurationError, DataError, LeadershipLost, Not
 from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.documents import Document
 from understudy.ha.election import Election, Leadership
-from understudy.ha.latch import HasLatch
-from understudy.ha.latch_turns import open_turns
-from understudy.ha.register import Register, Releasable, status_of
+from understudy.ha.register import HasLatch, Register, Releasable, status_of
 from understudy.ha.registry import APPLICATION_PREFIX, Registry, application_document, nonce
 from understudy.ha.services import BoundedRegister
-from understudy.ha.turns import NoProofs
+from understudy.ha.turns import NoProofs, open_turns
 from understudy.model import (
     ApplicationDocument,
     ApplicationId,

@@ -16,11 +16,10 @@ from understudy.core.lease import Timing
 from understudy.errors import LeadershipLost
 from understudy.ha.backends.embedded import EmbeddedRegister
 from understudy.ha.election import Election, Leadership
-from understudy.ha.lease_turns import LeaseTurns
 from understudy.ha.register import Entry
 from understudy.ha.registry import Registry
 from understudy.ha.retrieval import decode_leader
-from understudy.ha.turns import Turns
+from understudy.ha.turns import LeaseTurns, Turns
 from understudy.model import Incarnation, LeaderRecord
 
 TIMING = Timing()

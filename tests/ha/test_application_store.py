@@ -9,7 +9,6 @@ from tests.ha import ground
 from tests.support.faulty_register import Died, Durable, Fault, Faults
 from tests.support.virtual_time import run_virtual
 from understudy.errors import CorruptDataError, DataError, ForeignDataError, NotFoundError
-from understudy.ha.application_store import with_status
 from understudy.ha.format import digest
 from understudy.model import ApplicationId, ApplicationStatus, RunId
 
@@ -73,7 +72,7 @@ def test_a_change_is_durable_and_kept_by_the_application() -> None:
     async def main() -> None:
         durable = Durable()
         stored = await ground.submitted(ground.services(durable))
-        await stored.update(1, with_status(ApplicationStatus.RUNNING))
+        await stored.update(1, lambda body: replace(body, status=ApplicationStatus.RUNNING))
         await stored.update(1, lambda body: replace(body, executions=body.executions + 1))
         found, _ = await ground.taken_over(ground.services(durable), 2)
 

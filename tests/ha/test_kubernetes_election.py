@@ -22,11 +22,10 @@ from understudy.clock import SystemClock
 from understudy.core.lease import Timing
 from understudy.ha.backends.kubernetes import options as k8s
 from understudy.ha.election import Election, Leadership
-from understudy.ha.lease_turns import LeaseTurns
 from understudy.ha.register import Release
 from understudy.ha.registry import Registry
 from understudy.ha.retrieval import retrieve
-from understudy.ha.turns import NoProofs
+from understudy.ha.turns import LeaseTurns, NoProofs
 from understudy.kubernetes.client import RequestLimits
 from understudy.model import Incarnation, LeaderRecord
 

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from tests.ha.electorate import Contender, Electorate
 from tests.support.fake_latch import TRAVEL_S, Ensemble, FakeLatch, Wire
 from understudy.core.lease import Timing
-from understudy.ha.latch_turns import LatchTurns
 from understudy.ha.retrieval import LEADER_KEY, RETRY_BACKOFF, encode_leader
-from understudy.ha.turns import Turns
+from understudy.ha.turns import LatchTurns, Turns
 
 SESSION_S, TICK_S = 10.0, 2.0
 TIMING = Timing.of_session(SESSION_S)

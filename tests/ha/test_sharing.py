@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from understudy.ha.backends.zookeeper.sharing import Sharing
+from understudy.ha.backends.zookeeper.register import Sharing
 
 
 class Server:

@@ -24,12 +24,11 @@ from understudy.ha.backends.zookeeper import options as zk
 from understudy.ha.backends.zookeeper.register import open_register
 from understudy.ha.backends.zookeeper.session import Session, SessionSettings
 from understudy.ha.election import Election, Leadership
-from understudy.ha.latch_turns import open_turns
 from understudy.ha.registry import REGISTRY_KEY, Registry
 from understudy.ha.retrieval import LEADER_KEY, retrieve
 from understudy.ha.services import HighAvailabilityServices
 from understudy.ha.storage import InlineStorage
-from understudy.ha.turns import NoProofs
+from understudy.ha.turns import NoProofs, open_turns
 from understudy.jobmanager import attention
 from understudy.model import Incarnation, LeaderRecord
 

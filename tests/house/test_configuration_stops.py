@@ -14,7 +14,7 @@ DOORS = ("cli/", "config/", "ha/backends/", "kubernetes/")
 manifests what pods shall be."""
 
 OTHERS = {
-    "api/metrics_endpoint.py:bind": "opens the socket of a TaskManager before its server is loaded"
+    "api/endpoint.py:bind_metrics": "opens the socket of a TaskManager before its server is loaded"
 }
 """By file and function: why a function beside `Settings.of` is given a `Configuration`."""
 

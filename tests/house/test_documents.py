@@ -12,8 +12,7 @@ import understudy
 from tests.house.repository import ROOT, modules, texts
 from tests.support.pages import blocks, pages
 from understudy import errors
-from understudy.cli.commands.examples import EXAMPLES
-from understudy.cli.commands.group import MODULES, app
+from understudy.cli.commands.group import EXAMPLES, MODULES, app
 from understudy.config.docs import render
 
 DOCUMENTS = ("README", "ARCHITECTURE", "GLOSSARY", "CONTRIBUTING", "CHANGELOG")

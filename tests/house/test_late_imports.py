@@ -32,14 +32,14 @@ ALLOWED = {
     ("cli/commands/ask.py", "rich.console"): START,
     ("cli/commands/ask.py", "rich.table"): START,
     ("cli/commands/ask.py", "rich.text"): START,
-    ("cli/commands/ask.py", "understudy.cli.commands.tail"): START,
     ("cli/commands/completing.py", "understudy.cli.commands.ask"): START,
     ("cli/commands/completion.py", "f'{package}.shell_completion'"): (
         "typer brings a copy of click, or uses click"
     ),
     ("cli/commands/group.py", "f'understudy.cli.commands.{module}'"): START,
     ("cli/launch/entry_points.py", "understudy.ha.remote_files"): OPTIONAL,
-    ("cli/launch/interpreter.py", "importlib.metadata"): START,
+    ("cli/launch/logs.py", "asyncinotify"): START,
+    ("cli/commands/interpreter.py", "importlib.metadata"): START,
     ("cli/commands/kubernetes.py", "understudy.cli.launch"): OPTIONAL,
     ("cli/commands/kubernetes.py", "understudy.kubernetes.access"): OPTIONAL,
     ("cli/commands/kubernetes.py", "understudy.kubernetes.manifests"): OPTIONAL,

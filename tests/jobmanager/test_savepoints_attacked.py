@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.jobmanager.test_savepoints import STATE, STATE_FILE, directories, kept, storage, take
-from understudy.core.writes import WriteNote, WriteState, encoded
+from understudy.core.checkpoints import WriteNote, WriteState, encoded
 from understudy.errors import CheckpointError
 from understudy.ha import savepoints
 from understudy.ha.format import digest

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.jobmanager.test_savepoint_coordinator import JOB, STATE, TRIGGER, Ground, done, in_a_loop
-from understudy.core.writes import WriteNote, WriteState, encoded
+from understudy.core.checkpoints import WriteNote, WriteState, encoded
 from understudy.errors import CheckpointError
 from understudy.ha import savepoints
 from understudy.jobmanager import savepoint_coordinator, savepoint_files

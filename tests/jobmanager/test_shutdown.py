@@ -13,7 +13,7 @@ from tests.jobmanager.test_late_leader import dispatcher
 from tests.support.faulty_register import Durable, Faults
 from tests.support.virtual_time import run_virtual
 from understudy.errors import LeadershipLost
-from understudy.ha.shutdown import Shutdown
+from understudy.ha.registry import Shutdown
 from understudy.jobmanager.job_manager import JobManager
 from understudy.model import RegistryBody
 from understudy.process.reporter import Silent

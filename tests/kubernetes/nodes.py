@@ -105,9 +105,11 @@ class Node:
         """Return the process id of what a container runs now."""
         return int((self._place(namespace, pod, container) / "pid").read_text())
 
-    def signal(self, number: signal.Signals, namespace: str, pod: str) -> None:
-        """Send a signal to a pod's first process, as ``kill`` in the container does."""
-        os.kill(self.pid(namespace, pod), number)
+    def signal(
+        self, number: signal.Signals, namespace: str, pod: str, container: str = "main"
+    ) -> None:
+        """Send a signal to a container's first process, as ``kill`` in the container does."""
+        os.kill(self.pid(namespace, pod, container), number)
 
     def output(self, namespace: str, pod: str, container: str = "main") -> str:
         """Return what all runs of a container have printed, also when the API server is away."""

@@ -94,6 +94,7 @@ def test_a_job_manager_runs_the_application_of_its_run() -> None:
     deployment = manifests(found)["Deployment", "flights"]
     assert "monday" == deployment["metadata"]["labels"]["understudy/run-id"]
     assert "monday" == deployment["spec"]["template"]["metadata"]["labels"]["understudy/run-id"]
+    assert {"type": "Recreate"} == deployment["spec"]["strategy"], "no two versions at once"
     assert deployment["spec"]["selector"]["matchLabels"] == {
         "app": "flights",
         "type": "understudy",

@@ -14,6 +14,7 @@ from tests.mutants.crashes import CRASHES
 from tests.mutants.kubernetes import KUBERNETES
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutant import mutant as _mutant
+from tests.mutants.pods import PODS
 from tests.mutants.redeployment import REDEPLOYMENT
 from tests.mutants.safety import SAFETY
 from tests.mutants.sessions import SESSIONS
@@ -540,4 +541,5 @@ MUTANTS = (
     *CRASHES,
     *ZOOKEEPER,
     *KUBERNETES,
+    *PODS,
 )  # fmt: skip

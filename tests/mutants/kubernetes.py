@@ -143,7 +143,7 @@ KUBERNETES = (
     ),
     mutant(
         "nobody is woken after a list", 7, WATCH,
-        "        self._version = version\n        self._ring_all()",
+        "        self._version = version\n        notify(ListedObjects(found, asked_s))",
         "        self._version = version",
         ON_CLIENT,
     ),

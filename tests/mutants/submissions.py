@@ -9,7 +9,7 @@ DISPATCHER, RUNS, REQUESTS = (
     "api/rest_runs.py",
     "jobmanager/job_requests.py",
 )
-SHUTDOWN, REST_CLUSTER = "ha/shutdown.py", "api/rest_cluster.py"
+SHUTDOWN, REST_CLUSTER = "ha/registry.py", "api/rest_cluster.py"
 ENVIRONMENTS, STORE, LINES = (
     "process/environments.py",
     "process/environment_store.py",

@@ -6,7 +6,7 @@ from tests.mutants.mutant import mutant
 
 LEASE = "core/lease.py"
 ELECTION = "ha/election.py"
-TURNS = "ha/latch_turns.py"
+TURNS = "ha/turns.py"
 REGISTER = "ha/backends/zookeeper/register.py"
 LATCH = "ha/backends/zookeeper/latch.py"
 SESSION = "ha/backends/zookeeper/session.py"

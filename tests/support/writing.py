@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.support.frail_disk import FrailDisk, Killed
+from tests.support.orders import deploy as order_of
 from understudy.clock import SystemClock
 from understudy.core import checkpoints
 from understudy.driver.kept_state import StateKeeper
@@ -17,14 +18,10 @@ from understudy.model import (
     ApplicationId,
     Checkpoint,
     Checkpoints,
-    Incarnation,
     JobId,
-    Pointer,
-    RunId,
 )
 from understudy.process.disk import Disk
 from understudy.process.publishing import Mode
-from understudy.rpc.messages import Deploy
 
 JOB = JobId("ab" * 16)
 
@@ -69,15 +66,9 @@ class Attempt:
         self._number = number
         self._disk = disk
         self.computed = 0
-        deploy = Deploy(
-            application_id=ApplicationId("a"),
-            run_id=RunId("r"),
+        deploy = order_of(
             job_id=leader.job_id,
-            name="job",
             attempt=number,
-            driver=Incarnation("d"),
-            plan=Pointer(path="", digest="", size=0),
-            staged="",
             writer=leader.writer,
             result_size_max=1000,
             checkpoints="job",

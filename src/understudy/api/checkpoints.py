@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from understudy.api.views import Json, milliseconds
 from understudy.core import checkpoints
-from understudy.core.checkpoints import Counts, Retention, in_words
-from understudy.core.writes import is_under_way
+from understudy.core.checkpoints import Counts, Retention, in_words, is_under_way
 from understudy.errors import NotFoundError
 from understudy.model import (
     Checkpoint,

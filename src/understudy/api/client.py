@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from understudy.api import checkpoints, directory, ended, failures, own_headers, views
+from understudy.api import checkpoints, directory, ended, own_headers, views
 from understudy.api.authentication import OPEN, RestSecurity
 from understudy.api.directory import Directory
 from understudy.api.views import ApplicationFacts, Json
@@ -379,7 +379,7 @@ class ClusterClient:
         try:
             answer = await self.get(f"/jobs/{job_id}/exceptions")
         except NoLeaderError:
-            answer = failures.of_job(await self._stored_failures(job_id), failures.MAXIMUM_DEFAULT)
+            answer = views.of_job(await self._stored_failures(job_id), views.MAXIMUM_DEFAULT)
         found: list[Json] = answer["exceptionHistory"]["entries"]
         return found
 
@@ -392,7 +392,7 @@ class ClusterClient:
             with contextlib.suppress(DataError, NotFoundError):
                 for record in (await self._directory.buried(stone)).jobs:
                     if record.job_id == job_id:
-                        return failures.of_record(record)
+                        return views.of_record(record)
         return []
 
     async def stored_jobs(self) -> list[Json]:

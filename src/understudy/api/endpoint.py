@@ -13,9 +13,13 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from types import ModuleType
 
 from understudy.api.authentication import OPEN, RestSecurity
+from understudy.config import Configuration, options
+from understudy.config.security import Hosts, is_everywhere
+from understudy.errors import ConfigurationError
 from understudy.rpc import addresses
 
 AGAIN_S = 1.0
@@ -80,3 +84,47 @@ async def _asked(listening: socket.socket) -> None:
         await asked.wait()
     finally:
         loop.remove_reader(listening)
+
+
+# --- where a TaskManager's metrics are scraped ----------------------------------------------------
+
+
+METRICS_PATH = "/metrics"
+
+
+@dataclass(frozen=True)
+class MetricsEndpoint:
+    """A socket that listens, where others find it, and who may ask there."""
+
+    listening: socket.socket
+    url: str
+    security: RestSecurity
+    hosts: Hosts
+
+
+def bind_metrics(configuration: Configuration, name: str) -> MetricsEndpoint | None:
+    """Return where metrics are to be served; None where nowhere, or (with a warning) no port is.
+
+    ``name`` is how this host is called by others. Raises `ConfigurationError` for a bad secret or
+    certificate.
+    """
+    if options.PROMETHEUS not in configuration.get(options.REPORTERS):
+        return None
+    security = RestSecurity.of(configuration)
+    if security.files and security.files.keystore is None:
+        _log.warning("no metrics are served: %s is not set", options.REST_KEYSTORE.key)
+        return None
+    host, ports = (
+        configuration.get(options.TASKMANAGER_BIND_HOST),
+        configuration.get(options.METRICS_PORT),
+    )
+    keys = (options.TASKMANAGER_BIND_HOST.key, options.METRICS_PORT.key)
+    try:
+        listening = addresses.bind(host, ports, keys)
+    except ConfigurationError as error:
+        _log.warning("no metrics are served: %s", error)
+        return None
+    called = addresses.bracketed(name if is_everywhere(host) else host)
+    port = listening.getsockname()[1]
+    url = f"{security.scheme}://{called}:{port}{METRICS_PATH}"
+    return MetricsEndpoint(listening, url, security, Hosts.of(configuration, name, host))

@@ -22,10 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from understudy.api import answers, audit, multipart, own_headers, probes
 from understudy.api.audit import SAFE
 from understudy.api.authentication import SCHEME
-from understudy.api.hosts import Hosts
 from understudy.api.tokens import NOBODY, Caller, Role, Tokens
 from understudy.config import options
-from understudy.config.places import HostPort, place_of
+from understudy.config.security import HostPort, Hosts, place_of
 
 JSON = "application/json"
 

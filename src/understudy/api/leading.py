@@ -20,11 +20,11 @@ from starlette.responses import Response
 
 from understudy.api import answers, directory, own_headers
 from understudy.api.directory import Directory
-from understudy.api.hosts import Hosts
 from understudy.api.savepoint_places import SavepointPlaces
 from understudy.api.views import ApplicationFacts, Json
 from understudy.config import Configuration, options
 from understudy.config.brought import BroughtSettings
+from understudy.config.security import Hosts
 from understudy.errors import CorruptDataError, DataError, NotFoundError
 from understudy.jobmanager.attention import Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings

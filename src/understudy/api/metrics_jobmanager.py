@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from understudy.api import answers, metrics, views
 from understudy.api.answers import Operation, Routes
+from understudy.api.endpoint import METRICS_PATH
 from understudy.api.leading import Leading
 from understudy.api.metrics import counter, counters, gauge, gauges, histogram
-from understudy.api.metrics_endpoint import PATH
 from understudy.api.views import UNREADABLE, ApplicationFacts, JobLive
 from understudy.core import job
 from understudy.jobmanager.dispatcher import Dispatcher
@@ -47,7 +47,7 @@ def routes(leading: Leading) -> Routes:
     async def endpoint(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    return [Operation("GET", PATH, endpoint, "Metrics of this process.", answers.TEXT)]
+    return [Operation("GET", METRICS_PATH, endpoint, "Metrics of this process.", answers.TEXT)]
 
 
 class JobManagerMetrics(Collector):

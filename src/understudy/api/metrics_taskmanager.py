@@ -25,9 +25,9 @@ from starlette.types import ASGIApp
 from understudy.api import answers, metrics, probes
 from understudy.api import server as api_server
 from understudy.api.bounds import Bounds
+from understudy.api.endpoint import METRICS_PATH, MetricsEndpoint
 from understudy.api.gate import Doorkeeper, Gate
 from understudy.api.metrics import counter, counters, gauge, gauges
-from understudy.api.metrics_endpoint import PATH, Endpoint
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import JobStatus
 from understudy.process.closing import Closing
@@ -126,7 +126,7 @@ def _of_counts(counts: DriverCounts) -> Iterator[Metric]:
 @contextlib.asynccontextmanager
 async def serving(
     registry: CollectorRegistry,
-    endpoint: Endpoint | None,
+    endpoint: MetricsEndpoint | None,
     unready: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[None]:
     """Serve metrics and probes during the block; a failure of the server is only logged.
@@ -158,7 +158,7 @@ async def serving(
 
 
 def serving_manager(
-    manager: TaskManager, name: str, services: HighAvailabilityServices, endpoint: Endpoint
+    manager: TaskManager, name: str, services: HighAvailabilityServices, endpoint: MetricsEndpoint
 ) -> AbstractAsyncContextManager[None]:
     """Serve the metrics of a TaskManager's process."""
     registry = metrics.registry_of("taskmanager", name, services, TaskManagerMetrics(manager))
@@ -170,12 +170,12 @@ def serving_manager(
 
 
 def _application(
-    registry: CollectorRegistry, endpoint: Endpoint, unready: Callable[[], str]
+    registry: CollectorRegistry, endpoint: MetricsEndpoint, unready: Callable[[], str]
 ) -> ASGIApp:
     async def scraped(request: Request) -> Response:
         return metrics.scraped(registry, request)
 
-    found = [Route(PATH, scraped, methods=["GET"])]
+    found = [Route(METRICS_PATH, scraped, methods=["GET"])]
     found += [Route(one.path, one.handler, methods=["GET"]) for one in probes.routes(unready)]
     app: ASGIApp = Bounds(Starlette(routes=found, exception_handlers=answers.WITHOUT_A_ROUTE))
     if tokens := endpoint.security.tokens():

@@ -232,14 +232,9 @@ async def serving(
     """Serve REST on a bound socket during the block."""
     rest = Rest(manager, security)
     server = api_server.server(rest.application(), security.server())
-    task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
-        yield
+        async with server.serving(listening):
+            yield
     finally:
-        server.should_exit = True
-        server.force_exit = True
-        with Closing("REST") as closing:
-            with closing.step("its server"):
-                await task
-            with closing.step("its connections to a leader"):
-                await rest.close()
+        with Closing("REST") as closing, closing.step("its connections to a leader"):
+            await rest.close()

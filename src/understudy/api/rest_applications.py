@@ -9,7 +9,7 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, bodies, directory, ended, failures, logs, views
+from understudy.api import answers, bodies, directory, ended, logs, views
 from understudy.api.answers import Count, Operation, Query, Routes
 from understudy.api.leading import Leading
 from understudy.errors import NotFoundError
@@ -120,14 +120,14 @@ class ApplicationRoutes:
         return self._leading.json({}, 202)
 
     async def _exceptions(self, request: Request) -> Response:
-        maximum = answers.whole_number(request, "maxExceptions", failures.MAXIMUM_DEFAULT)
+        maximum = answers.whole_number(request, "maxExceptions", views.MAXIMUM_DEFAULT)
         found = await self._leading.application(_id(request))
         known = self._leading.directory
         if isinstance(found, Tombstone):
             failure = (await known.buried(found)).result.failure
         else:
             failure = await known.application_failure(found)
-        return self._leading.json(failures.of_application(failure, maximum))
+        return self._leading.json(views.of_application(failure, maximum))
 
     async def _config(self, request: Request) -> Response:
         found = await self._leading.application(_id(request))

@@ -15,7 +15,7 @@ from understudy.api.leading import Leading
 from understudy.api.rest_applications import OFFSET, log_of, read_log
 from understudy.config import options
 from understudy.errors import NotFoundError
-from understudy.ha.shutdown import Shutdown
+from understudy.ha.registry import Shutdown
 from understudy.model import Tombstone
 from understudy.version import VERSION
 

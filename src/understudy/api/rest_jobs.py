@@ -7,7 +7,7 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, bodies, checkpoints, ended, failures, views
+from understudy.api import answers, bodies, checkpoints, ended, views
 from understudy.api.answers import DIGITS_MAX, Operation, Query, Routes
 from understudy.api.checkpoints import CheckpointFacts
 from understudy.api.ended import EndedJobs
@@ -98,13 +98,13 @@ class JobRoutes:
         return self._leading.json({}, 202)
 
     async def _exceptions(self, request: Request) -> Response:
-        maximum = answers.whole_number(request, "maxExceptions", failures.MAXIMUM_DEFAULT)
+        maximum = answers.whole_number(request, "maxExceptions", views.MAXIMUM_DEFAULT)
         found = await self._leading.job(_id(request))
         if isinstance(found, BuriedJob):
-            answer = failures.of_record(found.record)
+            answer = views.of_record(found.record)
         else:
             answer = await self._leading.directory.failures(found.facts, found.job_id)
-        return self._leading.json(failures.of_job(answer, maximum))
+        return self._leading.json(views.of_job(answer, maximum))
 
     async def _result(self, request: Request) -> Response:
         found = await self._leading.job(_id(request))

@@ -26,10 +26,9 @@ from understudy.config import options
 from understudy.core.ids import application_id, is_hex32
 from understudy.errors import AlreadyEndedError, LeadershipLost, SubmissionError, UsageError
 from understudy.ha.storage import LARGE_S
-from understudy.jobmanager import one_job
 from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.submission import Submission
-from understudy.model import ApplicationId, RunId, UploadedArtifact
+from understudy.model import ApplicationId, JobId, RunId, UploadedArtifact
 
 IDEMPOTENCY_KEY = "idempotency-key"
 """Header of a request that submits: its repetition, with the same key, is the same application."""
@@ -105,7 +104,7 @@ class RunRoutes:
             raise LeadershipLost("the application has ended already: what it is now is known")
         try:
             async with asyncio.timeout(JOB_S):
-                job = await one_job.job_of(linked)
+                job = await job_of(linked)
         except TimeoutError:
             return await self._no_job_yet(request, linked)
         if job is None:
@@ -142,7 +141,7 @@ class RunRoutes:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(JOB_S):
                 if linked := term.dispatcher.applications.get(ApplicationId(job)):
-                    await one_job.job_of(linked)
+                    await job_of(linked)
         return self._leading.json({"jobUrl": f"/jobs/{job}"}, 202)
 
     async def _no_job_yet(self, request: Request, linked: LinkedApplication) -> Response:
@@ -275,3 +274,50 @@ async def _body(request: Request) -> RunRequest:
         return msgspec.structs.replace(body, **further)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"the request is not understood: {error}") from None
+
+
+# --- the job of an application that has exactly one -----------------------------------------------
+#
+# Nobody knows before `main` ends whether it will submit a second job, which ends the application
+# whenever it comes (`job_requests`). A client that waits here learns it if it comes soon.
+
+
+SOON_S = 2.0
+"""How long it is watched whether ``main`` submits a second job, once ``main`` waits for the first.
+"""
+
+
+async def job_of(linked: LinkedApplication) -> JobId | None:
+    """Return the one job once it is there; None once the application is over that had no such job.
+
+    Raises `LeadershipLost` where this term ends before that.
+    """
+    over = asyncio.ensure_future(linked.over.wait())
+    settled = asyncio.ensure_future(_settled(linked))
+    try:
+        await asyncio.wait({over, settled}, return_when=asyncio.FIRST_COMPLETED)
+        if not over.done() and not settled.result():
+            await asyncio.wait({over}, timeout=SOON_S)
+    finally:
+        over.cancel()
+        settled.cancel()
+    first = next(iter(linked.jobs), None)
+    if first and not _has_second(linked):
+        return first
+    await linked.over.wait()
+    if linked.tombstone is None:
+        raise LeadershipLost("this term ended before the application had its job")
+    return None
+
+
+async def _settled(linked: LinkedApplication) -> bool:
+    """Wait until ``main`` waits for its job, or has ended; return whether no other can follow."""
+    await linked.executed.wait()
+    application = linked.application
+    assert application is not None
+    await application.requests.settled.wait()
+    return application.record.as_job
+
+
+def _has_second(linked: LinkedApplication) -> bool:
+    return bool(linked.application and linked.application.requests.has_refused)

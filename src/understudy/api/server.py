@@ -13,7 +13,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
 
 import h11
@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from understudy.api import answers
+from understudy.process.closing import Closing
 from understudy.rpc.accepting import accepted, shares
 from understudy.rpc.complaints import Bounded, Complaints
 
@@ -167,6 +168,18 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture nothing: signals are the process's own."""
         yield
+
+    @contextlib.asynccontextmanager
+    async def serving(self, listening: socket.socket) -> AsyncIterator[None]:
+        """Serve on a bound socket during the block; at its end, wait for no client."""
+        task = asyncio.create_task(self.serve(sockets=[listening]))
+        try:
+            yield
+        finally:
+            self.should_exit = True
+            self.force_exit = True
+            with Closing("REST") as closing, closing.step("its server"):
+                await task
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections; asyncio would accept more than the descriptors allow."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,11 +45,5 @@ async def serving(
     """Serve on a bound socket during the block."""
     # Who has no token learns what is missing, and not how the register is doing.
     shown = status if security.token is None else dict
-    server = api_server.server(application(why, shown), security.server())
-    task = asyncio.create_task(server.serve(sockets=[listening]))
-    try:
+    async with api_server.server(application(why, shown), security.server()).serving(listening):
         yield
-    finally:
-        server.should_exit = True
-        server.force_exit = True
-        await task

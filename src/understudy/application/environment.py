@@ -17,8 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from understudy.application.calls import Calls
 from understudy.application.job_client import JobClient, MainLink, expect
-from understudy.application.job_function import bind_arguments, check_function, declared
-from understudy.application.line_of_main import warn
+from understudy.application.job_function import bind_arguments, check_function, declared, warn
 from understudy.application.parallel import ParallelJobs
 from understudy.application.settings import JobSettings, whole_job
 from understudy.clock import SystemClock

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, Union
 
-from understudy.application.line_of_main import warn
 from understudy.application.settings import JobSettings
-from understudy.core.ways_out import known_way_out, known_way_out_by_name
+from understudy.core.values import known_way_out, known_way_out_by_name
 from understudy.errors import PlanError, SubmissionError
 
+_OWN = __name__.partition(".")[0]
 DECLARED = "__understudy_job__"
 """The attribute in which a decorated function has its `JobSettings`."""
 
@@ -184,3 +186,11 @@ def _shown(value: object) -> str:
     except Exception:  # It is the user's: its ``__repr__`` may raise anything.
         text = "…"
     return f"{text if len(text) <= 40 else text[:40] + '…'} ({type(value).__name__})"
+
+
+def warn(problem: str) -> None:
+    """Warn, at the innermost line on the stack that is not Understudy's own."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _OWN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(problem, stacklevel=level)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from understudy.config import options
 from understudy.config.option import Option
-from understudy.config.places import place_of
 from understudy.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -186,3 +186,63 @@ def _check_family(
                 f"{option.key} is set, but {switch.key} is not: set it to true, or to false to go "
                 "without TLS"
             )
+
+
+# --- the names by which an endpoint may be asked --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Names by which an endpoint may be asked, beside those of loopback."""
+
+    known: frozenset[HostPort] = frozenset()
+
+    @staticmethod
+    def of(configuration: Configuration, *names: str) -> Hosts:
+        """Return what a configuration allows, and the names that the endpoint publishes."""
+        named = [one for one in names if one and not is_everywhere(one)]
+        known = {HostPort(spelled(one), None) for one in named}
+        further = [place_of(one) for one in configuration.get(options.ALLOWED_HOSTS)]
+        return Hosts(frozenset(known | {place for place in further if place}))
+
+    def knows(self, place: HostPort, reached: str) -> bool:
+        """Say whether an endpoint at the address that was ``reached`` is called that.
+
+        An address is known where the connection was made to it: no other process can listen there.
+        """
+        if is_loopback(place.host) or place.host == spelled(reached):
+            return True
+        return place in self.known or HostPort(place.host, None) in self.known
+
+
+# --- hosts and ports, in one spelling -------------------------------------------------------------
+
+
+_PLACE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True)
+class HostPort:
+    """A host and its port; None if no port is given."""
+
+    host: str
+    port: int | None
+
+
+def place_of(text: str) -> HostPort | None:
+    """Parse a host with or without a port; return None if the text is not a host."""
+    found = _PLACE.fullmatch(text.strip())
+    if found is None:
+        return None
+    port = int(found["port"]) if found["port"] else None
+    return HostPort(spelled(found["host"].strip("[]")), port)
+
+
+def spelled(host: str) -> str:
+    """Return a name or address in the normalised spelling in which hosts are compared."""
+    name = host.lower().removesuffix(".")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    return str(getattr(address, "ipv4_mapped", None) or address)

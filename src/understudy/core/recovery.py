@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from understudy.model import (
     ApplicationId,
@@ -220,3 +221,40 @@ def judge(
     seen = {*running, *ended}
     lost = tuple(job_id for job_id in expected if job_id not in seen)
     return Verdict(tuple(running), tuple(ended), lost, tuple(foreign))
+
+
+# --- what has become of the running jobs ----------------------------------------------------------
+
+
+class Takeover(Struct, frozen=True):
+    """The jobs that ran when the old leader was lost, and what has happened to them so far."""
+
+    lost_at: float
+    open: frozenset[JobId]
+    names: Mapping[JobId, str]
+    adopted: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """Jobs that had already ended and do not run again."""
+    displaced: tuple[str, ...] = ()
+
+
+class TakeoverReport(Struct, frozen=True):
+    """The report of a completed takeover."""
+
+    seconds: float
+    takeover: Takeover
+
+
+def settled(takeover: Takeover, job_id: JobId, how: str) -> Takeover:
+    """Record that a job was ``adopted``, ``restarted``, ``skipped`` or ``displaced``."""
+    if job_id not in takeover.open:
+        return takeover
+    names = (*getattr(takeover, how), takeover.names[job_id])
+    takeover = replace(takeover, open=takeover.open - {job_id})
+    return replace(takeover, **{how: names})
+
+
+def report(takeover: Takeover, now: float) -> TakeoverReport | None:
+    """Return the report once no job is open, else None."""
+    return None if takeover.open else TakeoverReport(max(0.0, now - takeover.lost_at), takeover)

@@ -279,10 +279,10 @@ class DriverProcess:
         left = left_behind(apart)
         try:
             in_session = self._session.close()
-            is_over = self._session.is_over()
+            continues = bool(in_session) and self._reuse == ALWAYS and not self._session.is_over()
         except Exception as error:
             return [*left, f"the session could not be cleaned: {error}"]
-        if in_session and self._reuse == ALWAYS and not is_over:
+        if continues:
             _log.warning("a job has left this in the driver, which continues: %s", in_session)
             return left
         return left + in_session

@@ -1,6 +1,6 @@
 """``ctx.write``: the rows reach their target exactly once, even if the writing attempt dies.
 
-The progress of a write is a checkpoint of kind WRITE, one slot per write: see `core.writes`. Only
+The progress of a write is a checkpoint of kind WRITE, one slot per write (`core.checkpoints`). Only
 the current attempt of a job can record progress, so a zombie never moves from *staging* to
 *prepared*; a *prepared* zombie loses its area to the next attempt. The area itself shows which of
 the two attempts made the swap: see `publishing`.
@@ -19,7 +19,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from understudy.clock import Clock
-from understudy.core.writes import WriteNote, WriteState, encoded, note_of
+from understudy.core.checkpoints import WriteNote, WriteState, encoded, note_of
 from understudy.driver.checkpointing import Recorder, counted
 from understudy.driver.kept_state import StateKeeper
 from understudy.errors import CheckpointError

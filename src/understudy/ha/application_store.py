@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from understudy.errors import CorruptDataError, DataError, ForeignDataError, NotFoundError
 from understudy.ha import layout
-from understudy.ha.batches import in_batches
 from understudy.ha.documents import Document
 from understudy.ha.format import Format, digest
 from understudy.ha.register import Register
@@ -22,6 +21,7 @@ from understudy.ha.registry import (
     APPLICATION_PREFIX,
     Registry,
     application_document,
+    in_batches,
     nonce,
 )
 from understudy.ha.storage import Storage
@@ -178,10 +178,3 @@ class ApplicationStore:
         path = layout.application_directory(self._cluster, body.directory)
         await self._storage.delete_tree(path)
         await self._storage.prune(path.rpartition("/")[0])
-
-
-def with_status(
-    status: ApplicationStatus,
-) -> Callable[[ApplicationDocument], ApplicationDocument]:
-    """Return a change that sets the status in an application's document."""
-    return lambda body: replace(body, status=status)

@@ -11,10 +11,12 @@ tombstones of ended applications, and the runs that ended before those.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +28,6 @@ from understudy.errors import (
     LostDataError,
     NotFoundError,
 )
-from understudy.ha.batches import in_batches
 from understudy.ha.documents import Document
 from understudy.ha.register import Register
 from understudy.model import (
@@ -348,3 +349,51 @@ def _open(
     if key.startswith(CHECKPOINTS_PREFIX):
         return checkpoints_document(register, key)
     return segment_document(register, key)
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BATCH = 32
+"""Requests that are under way together: a takeover reads many documents, but not all at once."""
+
+
+async def in_batches(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+    """Return what ``work`` returns for each item, in their order."""
+    left, found = list(items), []
+    while left:
+        batch, left = left[:BATCH], left[BATCH:]
+        found += await asyncio.gather(*(work(item) for item in batch))
+    return found
+
+
+# --- the shutdown of a cluster by a request -------------------------------------------------------
+
+
+class Shutdown:
+    """What one process knows of requests to shut its cluster down: a mark in the registry.
+
+    The mark is durable before the request is answered, so the death of a leader in the middle
+    changes nothing: a JobManager looks at the registry when it is granted a term, a TaskManager
+    when it loses or changes its leader, and each of them ends by itself. A process that finds a
+    mark at its start ignores this mark: the cluster was started again.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        """Set once this process must end, and keep all data."""
+        self._at_start: str | None = None
+        """The mark at the first look; None before it."""
+
+    def look(self, registry: RegistryBody | None) -> bool:
+        """Compare the registry with the first look; return whether this process must end.
+
+        Where the register did not answer at the start, a later look is the first one. The process
+        then outlives a mark that was written in between, and a repeated request ends it.
+        """
+        found = registry.shutdown if registry else ""
+        if self._at_start is None:
+            self._at_start = found
+        elif found not in {"", self._at_start}:
+            self.asked.set()
+        return self.asked.is_set()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from understudy.core.writes import WriteState, note_of
+from understudy.core.checkpoints import WriteState, note_of
 from understudy.errors import (
     CheckpointError,
     CorruptDataError,

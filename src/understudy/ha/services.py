@@ -11,9 +11,17 @@ from understudy.ha.application_store import ApplicationStore, StoredApplication
 from understudy.ha.artifact_store import ArtifactStore
 from understudy.ha.coordination import Coordination
 from understudy.ha.execution_plan_store import ExecutionPlanStore
-from understudy.ha.latch import HasLatch, Latch
 from understudy.ha.metered import MeteredRegister
-from understudy.ha.register import Announcing, Entry, Notice, Pushed, Register, status_of
+from understudy.ha.register import (
+    Announcing,
+    Entry,
+    HasLatch,
+    Latch,
+    Notice,
+    Pushed,
+    Register,
+    status_of,
+)
 from understudy.ha.registry import Registry
 from understudy.ha.result_store import ResultStore
 from understudy.ha.storage import Storage

@@ -1,6 +1,6 @@
 """The jobs of one application in one term: their JobMasters, whose state changes arrive here.
 
-``core.reaching`` decides which job gives way after a failover, ``core.takeover`` when the takeover
+``core.reaching`` decides which job gives way after a failover, ``core.recovery`` when the takeover
 is complete. `job_requests` executes what ``main`` and REST request of the jobs, and `job_slots`
 compares them with what TaskManagers report.
 """
@@ -16,11 +16,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from understudy.core import application as life
-from understudy.core import job, reaching, recovery, takeover
+from understudy.core import job, reaching, recovery
 from understudy.core.failing import Failed
 from understudy.core.job import JobState, Phase
+from understudy.core.recovery import Takeover
 from understudy.core.slots import Placement
-from understudy.core.takeover import Takeover
 from understudy.errors import DataError, NotFoundError, ResultUnavailable
 from understudy.ha.result_store import read_outcome
 from understudy.jobmanager.checkpoint_news import CheckpointNews
@@ -66,7 +66,7 @@ class ApplicationJobs:
         self.context = context
         self.marks = Marks()
         self.masters: dict[JobId, JobMaster] = {}
-        self.taken_over: asyncio.Future[takeover.Report] = asyncio.Future()
+        self.taken_over: asyncio.Future[recovery.TakeoverReport] = asyncio.Future()
         self.ended: asyncio.Queue[JobId] = asyncio.Queue()
         """Jobs with a durable result, waiting for their cleanup."""
         self._record = context.record
@@ -303,8 +303,8 @@ class ApplicationJobs:
         if self._takeover is None or self.taken_over.done():
             return
         if job_id is not None:
-            self._takeover = takeover.settled(self._takeover, job_id, how)
-        report = takeover.report(self._takeover, self.context.clock.now())
+            self._takeover = recovery.settled(self._takeover, job_id, how)
+        report = recovery.report(self._takeover, self.context.clock.now())
         if report:
             self.taken_over.set_result(report)
 

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from understudy.core.checkpoints import is_under_way, note_of
 from understudy.core.recovery import lineage
-from understudy.core.writes import is_under_way, note_of
 from understudy.errors import ConfigurationError, DataError, NotFoundError, StorageError
 from understudy.ha import layout
 from understudy.ha.checkpoint_store import CheckpointStore

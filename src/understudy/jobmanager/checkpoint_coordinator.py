@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from understudy.clock import Clock
 from understudy.config import Configuration, options
 from understudy.core import checkpoints
-from understudy.core.checkpoints import CheckpointReport, Retention
-from understudy.core.writes import has_only_begun
+from understudy.core.checkpoints import CheckpointReport, Retention, has_only_begun
 from understudy.errors import CheckpointError, DataError, NotFoundError, TooLargeError
 from understudy.ha.checkpoint_store import CheckpointStore
 from understudy.jobmanager.attention import REPAIR_LOOK_S

@@ -11,8 +11,7 @@ import asyncio
 import logging
 from typing import Any
 
-from understudy.core.checkpoints import Slot, in_words, slot
-from understudy.core.writes import is_under_way
+from understudy.core.checkpoints import Slot, in_words, is_under_way, slot
 from understudy.jobmanager.attention import checkpoints_need, no_room
 from understudy.model import Checkpoint, JobId
 from understudy.process.reporter import Reporter

@@ -16,6 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -33,7 +34,6 @@ from understudy.jobmanager import notices
 from understudy.jobmanager.checkpoint_cleanup import clean_checkpoints
 from understudy.jobmanager.effort import FAILURES, CleanupStrategy, CleanupView, Effort
 from understudy.jobmanager.failure_history import HISTORY_MAX, FailureHistory, merged
-from understudy.jobmanager.layouts import Layouts
 from understudy.jobmanager.retention import RESULT_LOST, tombstones
 from understudy.jobmanager.submission import configuration_of
 from understudy.model import (
@@ -50,6 +50,7 @@ from understudy.model import (
     Tombstone,
     TombstoneFile,
 )
+from understudy.process import code
 
 LEFT_MAX = 100
 """Most paths left behind that are listed one by one: about 10 kB in the register. Beyond this
@@ -526,3 +527,36 @@ def _cleaned(entry: JobEntry) -> JobEntry:
 def _clean(entry: JobEntry) -> JobEntry:
     assert entry.result is not None
     return replace(entry, result=replace(entry.result, cleaned=True, clean=True))
+
+
+# --- the code layouts of this host, which applications with the same code share -------------------
+
+
+class Layouts:
+    """Which code the applications of this term use, so that none loses it to another's end."""
+
+    def __init__(self, services: HighAvailabilityServices) -> None:
+        self._services = services
+        self._used: dict[ApplicationId, str] = {}
+        self._turn = asyncio.Lock()
+
+    async def use(self, application: ApplicationId, layout: str) -> None:
+        """Keep a layout until `remove`; an empty name stands for all: it is not known yet."""
+        async with self._turn:  # Not while layouts are removed: this one may be among them.
+            self._used[application] = layout
+
+    async def remove(self, application: ApplicationId) -> None:
+        """Remove the layouts that no other application uses; also those of earlier deployments."""
+        async with self._turn:
+            others = {layout for one, layout in self._used.items() if one != application}
+            if "" not in others:
+                await self._services.storage.run(code.remove_layouts, self.base, frozenset(others))
+
+    def leave(self, application: ApplicationId) -> None:
+        """Count an application no more."""
+        self._used.pop(application, None)
+
+    @property
+    def base(self) -> Path:
+        """Return the directory of all layouts."""
+        return code.layout_base(self._services.storage.blocking, self._services.locations.cluster)

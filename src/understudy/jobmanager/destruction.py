@@ -25,13 +25,12 @@ from understudy.core.lease import Timing
 from understudy.errors import Conflict, DataError, NotFoundError, UnderstudyError
 from understudy.ha import coordination, layout
 from understudy.ha.election import Election, Leadership
-from understudy.ha.latch_turns import open_turns
 from understudy.ha.register import Register
 from understudy.ha.registry import REGISTRY_KEY, SEGMENT_PREFIX, segment_document
 from understudy.ha.result_store import ResultStore
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.turns import NoProofs
+from understudy.ha.turns import NoProofs, open_turns
 from understudy.jobmanager.retention import read_tombstone
 from understudy.model import Incarnation, LeaderRecord, RegistryBody, Term
 from understudy.process import code

@@ -33,12 +33,11 @@ from understudy.errors import (
 from understudy.ha import coordination, layout, permits
 from understudy.ha.application_store import Recovered, StoredApplication
 from understudy.ha.election import Leadership
-from understudy.ha.registry import APPLICATIONS_MAX
-from understudy.ha.shutdown import Shutdown
+from understudy.ha.registry import APPLICATIONS_MAX, Shutdown
 from understudy.jobmanager import attention
 from understudy.jobmanager.application import Application
 from understudy.jobmanager.attention import Inspector, Problems
-from understudy.jobmanager.layouts import Layouts
+from understudy.jobmanager.cleanup import Layouts
 from understudy.jobmanager.leftovers import Leftovers
 from understudy.jobmanager.linked_application import LinkedApplication
 from understudy.jobmanager.main_queue import MainQueue

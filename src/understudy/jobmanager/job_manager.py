@@ -27,13 +27,12 @@ from understudy.core.recovery import SubmitRun, bootstrap, bound
 from understudy.core.workers import PoolLimits
 from understudy.errors import DataError, UnreachableError
 from understudy.ha.election import Election, Leadership
-from understudy.ha.latch_turns import open_turns
 from understudy.ha.metered import Durations
 from understudy.ha.register import Notice
-from understudy.ha.registry import REGISTRY_KEY
+from understudy.ha.registry import REGISTRY_KEY, Shutdown
 from understudy.ha.retrieval import retrieve
 from understudy.ha.services import HighAvailabilityServices
-from understudy.ha.shutdown import Shutdown
+from understudy.ha.turns import open_turns
 from understudy.jobmanager import attention, notices
 from understudy.jobmanager.dispatcher import Binding, Dispatcher
 from understudy.jobmanager.resource_manager import ResourceManager

@@ -46,7 +46,6 @@ class TaskManagerView:
     registration: messages.RegisterTaskManager
     link: Link[LinkMessage] | None
     drivers: tuple[DriverReport, ...]
-    registered_at: float
     heard_at: float
     told: messages.KeepDrivers | None = None
     """The drivers that this connection has asked for."""
@@ -315,9 +314,7 @@ class ResourceManager:
         if not self._opened:
             return  # The TaskManager registers again.
         now = self._clock.now()
-        view = TaskManagerView(
-            sender, registration, link, registration.drivers, self._clock.wall(), now
-        )
+        view = TaskManagerView(sender, registration, link, registration.drivers, now)
         previous = self.taskmanagers.get(sender)
         if previous and previous.link:
             previous.link.close()

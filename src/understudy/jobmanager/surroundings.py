@@ -14,8 +14,7 @@ from understudy.ha.election import Leadership
 from understudy.ha.services import HighAvailabilityServices
 from understudy.jobmanager.attention import Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
-from understudy.jobmanager.cleanup import CleanupSettings
-from understudy.jobmanager.layouts import Layouts
+from understudy.jobmanager.cleanup import CleanupSettings, Layouts
 from understudy.jobmanager.main_process import MainProcesses
 from understudy.jobmanager.main_queue import MainQueue
 from understudy.jobmanager.redeployment import NO_CHANGES, Changes

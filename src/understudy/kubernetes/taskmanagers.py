@@ -10,23 +10,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from understudy.config import Configuration, options
 from understudy.core.workers import SeenWorker, WorkerId, WorkersListed, WorkersUnseen
 from understudy.errors import ConfigurationError
-from understudy.kubernetes import pauses
 from understudy.kubernetes.client import ApiRequest, Client, Json
 from understudy.kubernetes.kinds import DEPLOYMENT, POD
 from understudy.kubernetes.manifests import owned_by
 from understudy.kubernetes.pod_states import WORKER, seen_of
 from understudy.kubernetes.pods import SECRET, TASKMANAGER, PodPlan, Reads, pod, selector
-from understudy.kubernetes.refusals import Forbidden, NotThere, Outdated
+from understudy.kubernetes.refusals import Forbidden, NotThere
 from understudy.kubernetes.templates import read_template, template_file
-
-EARLY_S = 5.0
-"""A watch that ends sooner without an event is not trusted: the pods are listed again."""
+from understudy.kubernetes.watch import Change, ListedObjects, News, Unseen, Watch
 
 NAME_VARIABLE = "POD_NAME"
 
@@ -100,34 +97,14 @@ class TaskManagerPods:
         self._deployment = ""
         """The uid of the cluster's Deployment, once seen."""
         self._pods: dict[str, Json] = {}
-        self._created: set[str] = set()
-        """Names of pods that were created since the last list was asked for."""
+        self._created: dict[str, float] = {}
+        """When pods were created that no list has shown yet, by name."""
         self._tell: Tell = lambda _: None
 
     async def follow(self, tell: Tell) -> None:
         """See `WorkerProvider.follow`."""
         self._tell = tell
-        loop = asyncio.get_running_loop()
-        version, failures = "", 0
-        while True:
-            began, told = loop.time(), 0
-            try:
-                if not version:
-                    version = await self._list()
-                async for latest in self._changes(version):
-                    version, told = latest, told + 1
-                # Servers that close early, instead of saying that a version is too old.
-                if not told and loop.time() - began < EARLY_S:
-                    version, failures = "", failures + 1
-            except Outdated:
-                version, failures = "", failures + 1
-            except OSError as error:
-                version, failures = "", failures + 1
-                _log.warning("pods are not watched: %s", error)
-                tell(WorkersUnseen(f"the pods of TaskManagers are not seen: {error}"))
-            if told:
-                failures = min(failures, 1)
-            await asyncio.sleep(pauses.pause_s(pauses.WATCH, failures))
+        await Watch(self._client, POD, self._query, metadata_only=False).run(self._note)
 
     async def create(self, worker: WorkerId) -> None:
         """See `WorkerProvider.create`."""
@@ -151,7 +128,7 @@ class TaskManagerPods:
                 raise OSError(errno.EEXIST, f"{message}kubernetes.cluster-id") from error
         if found is not None and name not in self._pods:
             self._pods[name] = found
-            self._created.add(name)
+            self._created[name] = asyncio.get_running_loop().time()
             self._tell_all()
 
     async def remove(self, worker: WorkerId) -> None:
@@ -160,7 +137,7 @@ class TaskManagerPods:
         try:
             await self._client.send(ApiRequest("delete", POD, name))
         except NotThere:
-            self._created.discard(name)
+            self._created.pop(name, None)
             if self._pods.pop(name, None):
                 self._tell_all()
 
@@ -205,34 +182,25 @@ class TaskManagerPods:
                 f"Deployment {self._cluster} is deleted: its leader asks for no more pods",
             )
 
-    async def _list(self) -> str:
-        self._created.clear()
-        found, version = await self._client.list(POD, self._query)
-        listed = {one["metadata"]["name"]: one for one in found}
-        # A list may be older than an answer that came while it was read.
-        kept = {name: self._pods[name] for name in self._created}
-        self._pods = {**kept, **listed}
-        self._tell_all()
-        return version
-
-    async def _changes(self, version: str) -> AsyncIterator[str]:
-        """Take each change in, and yield the version after it."""
-        watched = self._client.watch(POD, self._query, version, metadata_only=False)
-        async for kind, found in watched:
-            if kind != "BOOKMARK":
-                self._note(found, is_deleted=kind == "DELETED")
-            yield str(found["metadata"].get("resourceVersion") or version)
-
-    def _note(self, found: Json, *, is_deleted: bool) -> None:
-        name = found["metadata"]["name"]
-        if not is_deleted:
-            self._pods[name] = found
-            self._tell_all()
-            return
-        self._pods.pop(name, None)
-        self._created.discard(name)
-        # Its last state may prove the death of its processes.
-        self._tell_all(seen_of(found, is_deleted=True))
+    def _note(self, news: News) -> None:
+        match news:
+            case ListedObjects(found, asked_s):
+                listed = {one["metadata"]["name"]: one for one in found}
+                # A list may be older than an answer that came while it was read.
+                self._created = {key: at for key, at in self._created.items() if at >= asked_s}
+                self._pods = {**{name: self._pods[name] for name in self._created}, **listed}
+            case Change(found, is_gone):
+                name = found["metadata"]["name"]
+                if is_gone:
+                    self._pods.pop(name, None)
+                    self._created.pop(name, None)
+                    # Its last state may prove the death of its processes.
+                    self._tell_all(seen_of(found, is_deleted=True))
+                else:
+                    self._pods[name] = found
+            case Unseen(error):
+                self._tell(WorkersUnseen(f"the pods of TaskManagers are not seen: {error}"))
+                return
         self._tell_all()
 
     def _tell_all(self, *more: SeenWorker) -> None:

@@ -1,11 +1,12 @@
-"""One watch for all followers in a process of one object: list, then watch, for ever.
+"""A watch of objects: list, then watch, for ever; followers of one object share a watch.
 
 What other clients get wrong is done here: a version that is too old (410) leads to a new list, and
 so do watches that close early again and again, as some servers do in place of 410; a watch that is
 alive and silent is dropped after the time in which the server must have sent a bookmark. After each
 list all followers are woken, so that no change is missed between two watches.
 
-Only metadata is asked for: an object of a mebibyte is not sent to all who want to know of a change.
+By default only metadata is asked for: an object of a mebibyte is not sent to all who want to know
+of a change.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from understudy.kubernetes import pauses
-from understudy.kubernetes.client import Client, Json
+from understudy.kubernetes.client import SILENCE_S, Client, Json
 from understudy.kubernetes.kinds import Resource
 from understudy.kubernetes.refusals import Outdated
 
@@ -32,10 +34,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Change:
-    """An object's metadata after a change."""
+    """An object after a change: its metadata, or the whole."""
 
     found: Json
     is_gone: bool
+
+
+@dataclass(frozen=True)
+class ListedObjects:
+    """All objects, as a list has them that was asked for at ``asked_s`` of the event loop."""
+
+    found: Sequence[Json]
+    asked_s: float
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """No server can be asked at present."""
+
+    error: OSError
+
+
+News = ListedObjects | Change | Unseen
 
 
 class ChangeBell:
@@ -66,16 +86,23 @@ class ChangeBell:
 
 
 class Watch:
-    """Wakes followers of one object; runs while there is one."""
+    """A watch of what a query selects, for one reader or for followers that it wakes."""
 
     def __init__(
-        self, client: Client, kind: Resource, query: Mapping[str, str], silence_s: float
+        self,
+        client: Client,
+        kind: Resource,
+        query: Mapping[str, str],
+        silence_s: float = SILENCE_S,
+        *,
+        metadata_only: bool = True,
     ) -> None:
         """``silence_s``: a watch that is silent for longer is dead."""
         self._client = client
         self._silence_s = silence_s
         self._kind = kind
         self._query = query
+        self._metadata_only = metadata_only
         self._bells: set[ChangeBell] = set()
         self._task: asyncio.Task[None] | None = None
         self._version = ""
@@ -85,12 +112,14 @@ class Watch:
 
     @contextlib.contextmanager
     def following(self) -> Iterator[ChangeBell]:
-        """Yield a bell that rings at each change, and whenever one may have been missed."""
+        """Yield a bell that rings at each change, and whenever one may have been missed.
+
+        The watch runs while there is a follower.
+        """
         bell = ChangeBell()
         self._bells.add(bell)
         if self._task is None:
-            self._version = ""
-            self._task = asyncio.ensure_future(self._run())
+            self._task = asyncio.ensure_future(self.run(self._ring_all))
             self._task.add_done_callback(self._ended)
         try:
             yield bell
@@ -106,25 +135,27 @@ class Watch:
             for bell in self._bells:
                 bell.fail(error)
 
-    async def _run(self) -> None:
+    async def run(self, notify: Callable[[News], None]) -> NoReturn:
+        """Notify of each list, each change, and each failure; list first."""
+        self._version = ""
         failures, early, reported = 0, 0, ""
         loop = asyncio.get_running_loop()
         while True:
             began, before = loop.time(), self.events
             try:
                 if not self._version:
-                    await self._list()
-                await self._watch()
+                    await self._list(notify)
+                await self._watch(notify)
             except Outdated:
                 self._version = ""
                 failures += 1  # A list of a server that lags behind may be too old again.
-            except (OSError, TimeoutError) as error:
+            except OSError as error:
                 self._version = ""
                 failures += 1
                 if reported != str(error):
                     reported = str(error)
                     _log.warning("%s are not watched: %s", self._kind.plural, reported)
-                self._ring_all()  # The followers must learn that no server can be asked now.
+                notify(Unseen(error))
             else:
                 is_early = loop.time() - began < EARLY_S
                 early = early + 1 if is_early and self.events == before else 0
@@ -135,23 +166,32 @@ class Watch:
                 failures, reported = min(failures, 1), ""
             await asyncio.sleep(pauses.pause_s(pauses.WATCH, failures))
 
-    async def _list(self) -> None:
-        _, version = await self._client.list(self._kind, self._query, metadata_only=True)
+    async def _list(self, notify: Callable[[News], None]) -> None:
+        asked_s = asyncio.get_running_loop().time()
+        found, version = await self._client.list(
+            self._kind, self._query, metadata_only=self._metadata_only
+        )
         self.lists += 1
         self._version = version
-        self._ring_all()
+        notify(ListedObjects(found, asked_s))
 
-    async def _watch(self) -> None:
+    async def _watch(self, notify: Callable[[News], None]) -> None:
         async for kind, found in self._changes():
             metadata: Json = found.get("metadata") or {}
             self._version = str(metadata.get("resourceVersion") or self._version)
             if kind != "BOOKMARK":
                 self.events += 1
-                self._ring_all(Change(found, is_gone=kind == "DELETED"))
+                notify(Change(found, is_gone=kind == "DELETED"))
 
     def _changes(self) -> AsyncIterator[tuple[str, Json]]:
-        return self._client.watch(self._kind, self._query, self._version, self._silence_s)
+        return self._client.watch(
+            self._kind,
+            self._query,
+            self._version,
+            self._silence_s,
+            metadata_only=self._metadata_only,
+        )
 
-    def _ring_all(self, news: Change | None = None) -> None:
+    def _ring_all(self, news: News) -> None:
         for bell in self._bells:
-            bell.ring(news)
+            bell.ring(news if isinstance(news, Change) else None)

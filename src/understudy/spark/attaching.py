@@ -293,13 +293,20 @@ def release_all(gateway: JavaGateway) -> None:
     connection.socket.settimeout(RELEASE_S)
     for first in range(0, len(ids), RELEASED_AT_ONCE):
         some = ids[first : first + RELEASED_AT_ONCE]
-        commands = (
-            f"{MEMORY_COMMAND_NAME}{MEMORY_DEL_SUBCOMMAND_NAME}{one}\n{END_COMMAND_PART}"
-            for one in some
+        _send_at_once(
+            connection,
+            [
+                f"{MEMORY_COMMAND_NAME}{MEMORY_DEL_SUBCOMMAND_NAME}{one}\n{END_COMMAND_PART}"
+                for one in some
+            ],
         )
-        connection.socket.sendall("".join(commands).encode())
-        for _ in some:
-            connection.stream.readline()
+
+
+def _send_at_once(connection: Any, commands: list[str]) -> None:
+    """Have the JVM execute commands whose answers nobody needs: one wait for all of them."""
+    connection.socket.sendall("".join(commands).encode())
+    for _ in commands:
+        connection.stream.readline()
 
 
 def has_ended(pid: int, wait_s: float) -> bool:
@@ -364,9 +371,8 @@ def mark_connections(gateway: JavaGateway, handover: Handover) -> None:
         in_main = not pinned or threading.current_thread() is threading.main_thread()
         group = handover.group if in_main else group_of_threads(handover.group)
         calls = ("setJobGroup", group, handover.label, True), ("addJobTag", handover.group)
-        for method, *arguments in calls:
-            # Not through Py4J's client, which would make one more connection for it.
-            connection.send_command(_call(handover.context, method, *arguments))
+        # Not through Py4J's client, which would make one more connection for it.
+        _send_at_once(connection, [_call(handover.context, *call) for call in calls])
 
     def connect() -> object:
         connection = create()

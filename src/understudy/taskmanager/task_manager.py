@@ -17,7 +17,7 @@ from understudy.clock import Clock
 from understudy.core import liveness
 from understudy.core.drivers import DriverState
 from understudy.errors import DataError, UnreachableError
-from understudy.ha.shutdown import Shutdown
+from understudy.ha.registry import Shutdown
 from understudy.ha.storage import BlockingStorage
 from understudy.model import Incarnation, JobId, LeaderRecord, RegistryBody, Term
 from understudy.process.closing import Closing

@@ -234,14 +234,16 @@ class Container:
 
 def kill_marked(directory: str) -> int:
     """Kill each process of the containers in a directory; return how many there were."""
-    found = [*_marked(f"{MARK}={directory}".encode())]
+    found = [*marked(directory)]
     for pid in found:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return len(found)
 
 
-def _marked(mark: bytes) -> Iterator[int]:
+def marked(directory: str) -> Iterator[int]:
+    """Yield the id of each process of the containers in a directory."""
+    mark = f"{MARK}={directory}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             # A dead process, or somebody else's, has no environment that can be read.

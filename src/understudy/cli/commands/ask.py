@@ -21,7 +21,6 @@ import typer
 
 from understudy.api.authentication import RestSecurity
 from understudy.api.client import ClusterClient
-from understudy.api.past_runs import PastClient
 from understudy.api.remote import RemoteClient
 from understudy.api.views import INTERRUPTED
 from understudy.api.views import Json as JsonObject
@@ -38,7 +37,8 @@ from understudy.cli.commands.common import (
 from understudy.cli.commands.targets import takes_target
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import EXIT_CODES, locks_directories, open_services
-from understudy.cli.launch.remote_log import print_log
+from understudy.cli.launch.logs import follow, print_log
+from understudy.cli.launch.past_runs import PastClient
 from understudy.config import Configuration, options
 from understudy.config.secrets import masked_words
 from understudy.errors import (
@@ -320,8 +320,6 @@ def logs(
         raise NotFoundError(f"{wanted!r} begins several logs: {names}")
     try:
         if found:
-            from understudy.cli.commands.tail import follow
-
             asyncio.run(follow(found[0], for_ever=follow_log))
         else:
             _print_remote_log(configuration, wanted, follow_log=follow_log)

@@ -25,8 +25,8 @@ from understudy.cli.commands.targets import takes_target
 from understudy.cli.launch.cluster import ClusterPlan
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import check_startable_here
+from understudy.cli.launch.redeploying import stored_run
 from understudy.cli.launch.running import run_cluster
-from understudy.cli.launch.stored_run import stored_run
 from understudy.config import Configuration
 from understudy.errors import UnderstudyError
 from understudy.jobmanager.redeployment import Changes

@@ -56,7 +56,14 @@ from understudy.cli.launch.preflight import (
     check_master,
     check_master_answers,
 )
-from understudy.cli.launch.redeploying import AskedStart, changes_of, refusal
+from understudy.cli.launch.redeploying import (
+    AskedStart,
+    changes_of,
+    follows,
+    refusal,
+    stored_run,
+    tell_continued,
+)
 from understudy.cli.launch.running import run_cluster
 from understudy.cli.launch.show import PlainView
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
@@ -69,7 +76,6 @@ from understudy.cli.launch.spec import (
     new_worker,
     own_incarnation,
 )
-from understudy.cli.launch.stored_run import follows, stored_run, tell_continued
 from understudy.cli.launch.story import Story, reason_of
 from understudy.cli.launch.submitting import (
     Typed,

@@ -53,10 +53,9 @@ from understudy.cli.commands.standing import (
 from understudy.cli.launch.hosts import is_this_host
 from understudy.cli.launch.joining import check_first_job_id, refuse_session
 from understudy.cli.launch.reaching import answer_to
-from understudy.cli.launch.redeploying import AskedStart, changes_of
+from understudy.cli.launch.redeploying import AskedStart, changes_of, tell_continued
 from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
 from understudy.cli.launch.spec import check_handed_on
-from understudy.cli.launch.stored_run import tell_continued
 from understudy.cli.launch.submitting import Typed, application_spec
 from understudy.errors import UsageError
 from understudy.jobmanager.redeployment import Changes

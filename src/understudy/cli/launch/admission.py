@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 
-from understudy.api import endpoint, metrics_endpoint
+from understudy.api import endpoint
 from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import check_storage_dir, open_services
 from understudy.cli.launch.standalone import bind_rest
@@ -114,5 +114,5 @@ class _Waiting:
         if self._jobmanager:
             return bind_rest(self._configuration), RestSecurity.of(self._configuration)
         name = self._configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()
-        found = metrics_endpoint.bind(self._configuration, name)
+        found = endpoint.bind_metrics(self._configuration, name)
         return (found.listening, found.security) if found else None

@@ -24,7 +24,6 @@ import httpx
 import msgspec
 
 from understudy.api.authentication import RestSecurity
-from understudy.api.past_runs import PastRun
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import (
     EXIT_CODES,
@@ -33,6 +32,7 @@ from understudy.cli.launch.compose import (
     open_services,
     scratch_base,
 )
+from understudy.cli.launch.past_runs import PastRun
 from understudy.cli.launch.shared_storage import lives_elsewhere
 from understudy.cli.launch.spec import ApplicationSpec, WorkerSpec, guarded, new_worker
 from understudy.cli.launch.standalone import remove_leftovers
@@ -41,8 +41,7 @@ from understudy.config import Configuration, options
 from understudy.config.secrets import masked
 from understudy.core.ids import application_id
 from understudy.errors import Conflict, DataError, UnderstudyError
-from understudy.ha.latch import HasLatch
-from understudy.ha.register import Entry
+from understudy.ha.register import Entry, HasLatch
 from understudy.ha.retrieval import LEADER_KEY, decode_leader
 from understudy.ha.storage import open_storage
 from understudy.jobmanager.redeployment import Changes

@@ -14,7 +14,7 @@ from typing import Any
 from understudy.api.client import ClusterClient
 from understudy.api.views import Json
 from understudy.cli.launch.compose import EXIT_CODES
-from understudy.cli.launch.remote_log import RemoteLog
+from understudy.cli.launch.logs import RemoteLog
 from understudy.cli.launch.story import Event
 from understudy.errors import NoLeaderError, NotFoundError
 from understudy.process.attempt_news import on_one_line

@@ -11,12 +11,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from understudy.api.past_runs import PastRun, past_runs
+from understudy.api.client import ClusterClient
+from understudy.api.directory import Directory
+from understudy.clock import SystemClock
 from understudy.config import Configuration, options
 from understudy.config.configuration import state_home
 from understudy.errors import ConfigurationError, DataError
 from understudy.ha.drafts import published
-from understudy.model import NULL
+from understudy.ha.format import Format
+from understudy.ha.services import HighAvailabilityServices
+from understudy.jobmanager.attention import Problems
+from understudy.model import NULL, LeaderRecord, Record, RegistryBody, Tombstone, TombstoneFile
 
 PAST_RUNS_MAX = 50
 """Runs that are kept: those of some days of work."""
@@ -117,3 +122,62 @@ def _known_directory() -> Path | None:
 
 def _directory() -> Path:
     return state_home() / "past-runs"
+
+
+# --- a past run in the shape of a cluster with one tombstone --------------------------------------
+
+
+class PastRun(Record, frozen=True):
+    """How a run ended."""
+
+    cluster_id: str
+    storage: str
+    """The storage directory of the run."""
+    tombstone: Tombstone
+    file: TombstoneFile
+
+
+past_runs = Format("past-run", PastRun)
+
+
+class PastDirectory(Directory):
+    """The contents of a cluster of which a past run is all that remains."""
+
+    def __init__(self, services: HighAvailabilityServices, past: PastRun) -> None:
+        super().__init__(services, SystemClock())
+        self._past = past
+
+    async def registry(self) -> RegistryBody:
+        """Return a registry with the run's tombstone."""
+        stone = self._past.tombstone
+        return RegistryBody(
+            cluster_id=self._past.cluster_id,
+            incarnation="",
+            ephemeral=True,
+            tombstones={stone.run_id: stone},
+        )
+
+    async def problems(self) -> Problems:
+        """Return none."""
+        return {}
+
+    async def buried(self, tombstone: Tombstone) -> TombstoneFile:
+        """Return what is known of the run."""
+        return self._past.file
+
+
+class PastClient(ClusterClient):
+    """A command's access to a past run: no leader ever answers."""
+
+    def __init__(self, services: HighAvailabilityServices, past: PastRun) -> None:
+        super().__init__(services, 0.0)
+        self._directory = PastDirectory(services, past)
+
+    async def _leader(self) -> LeaderRecord | None:
+        return None
+
+    async def _is_followed(self, leader: LeaderRecord | None) -> bool:
+        return False
+
+    async def _line(self) -> list[str] | None:
+        return None

@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from understudy.api.endpoint import served_once_asked
-from understudy.api.metrics_endpoint import Endpoint, bind
+from understudy.api.endpoint import MetricsEndpoint, bind_metrics, served_once_asked
 from understudy.cli.launch.securing import network_of
 from understudy.cli.launch.worker import SHUT_DOWN, Parts, environments_of, main, running
 from understudy.config import Configuration, options
@@ -45,7 +44,7 @@ async def run(parts: Parts) -> int:
     spec, configuration = parts.spec, parts.configuration
     lease_s = Timing.of(configuration).lease_s
     host = configuration.find(options.TASKMANAGER_HOST) or socket.gethostname()
-    endpoint = bind(configuration, host)
+    endpoint = bind_metrics(configuration, host)
     if endpoint:
         endpoint.security.server()  # Bad certificates are refused at the start.
     me = Identity(
@@ -142,7 +141,7 @@ def _class_data(configuration: Configuration) -> str:
 
 
 def _scraped(
-    manager: TaskManager, parts: Parts, endpoint: Endpoint | None
+    manager: TaskManager, parts: Parts, endpoint: MetricsEndpoint | None
 ) -> AbstractAsyncContextManager[None]:
     """Serve metrics from the first scrape on, where they are to be served."""
     if endpoint is None:

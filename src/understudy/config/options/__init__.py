@@ -8,30 +8,22 @@ from __future__ import annotations
 
 from understudy.config.option import Option
 from understudy.config.options import (
-    artifacts,
     checkpointing,
     cleanup,
     endpoints,
     high_availability,
     jobs,
     kubernetes,
-    machines,
-    metrics,
     processes,
-    python,
     security,
 )
-from understudy.config.options.artifacts import *
 from understudy.config.options.checkpointing import *
 from understudy.config.options.cleanup import *
 from understudy.config.options.endpoints import *
 from understudy.config.options.high_availability import *
 from understudy.config.options.jobs import *
 from understudy.config.options.kubernetes import *
-from understudy.config.options.machines import *
-from understudy.config.options.metrics import *
 from understudy.config.options.processes import *
-from understudy.config.options.python import *
 from understudy.config.options.security import *
 
 OPTIONS: tuple[Option[object], ...] = tuple(
@@ -42,13 +34,9 @@ OPTIONS: tuple[Option[object], ...] = tuple(
         checkpointing,
         cleanup,
         processes,
-        python,
-        machines,
         kubernetes,
         endpoints,
-        artifacts,
         security,
-        metrics,
     )
     for value in vars(subject).values()
     if isinstance(value, Option)
@@ -71,6 +59,6 @@ OF_APPLICATIONS: frozenset[str] = frozenset(
     for subject in (jobs, checkpointing)
     for value in vars(subject).values()
     if isinstance(value, Option)
-) - {checkpointing.SAVEPOINT_ALLOWED_DIRS.key} | {python.PYTHON_REQUIREMENTS.key}
+) - {checkpointing.SAVEPOINT_ALLOWED_DIRS.key} | {processes.PYTHON_REQUIREMENTS.key}
 """Keys that an application may bring to a cluster that runs already; all others are the
 cluster's."""

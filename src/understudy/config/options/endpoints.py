@@ -1,4 +1,4 @@
-"""Options of addresses, clients and notifications."""
+"""Options of addresses, clients, uploads, metrics and notifications."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from understudy.config.option import (
     PORTS,
     POSITIVE,
     SAME,
+    SIZE,
     TEXT,
     URLS,
     WORDS,
+    Kind,
     Option,
     bounded,
 )
@@ -161,4 +163,75 @@ REDACTED_KEYS = Option(
     "",
     "Further parts of keys whose values are never shown, in addition to the built-in ones.",
     SAME,
+)
+
+# --- uploaded artifacts ---------------------------------------------------------------------------
+
+UPLOADS = Option(
+    "web.submit.enable",
+    BOOLEAN,
+    "true",
+    "Whether artifacts may be uploaded over REST. A cluster that ends with its application "
+    "(execution.shutdown-on-application-finish) takes none in any case.",
+    SAME,
+)
+ARTIFACT_MAX = Option(
+    "artifacts.max-size",
+    SIZE,
+    "1 gb",
+    "The largest file that may be uploaded. A JobManager receives it into io.tmp.dirs.",
+)
+ARTIFACTS_TOTAL_MAX = Option(
+    "artifacts.max-total-size",
+    SIZE,
+    "16 gb",
+    "The limit of all uploaded artifacts of a cluster together; equal content counts once. At most "
+    "1,000 artifacts are kept.",
+)
+ARTIFACT_TTL = Option(
+    "artifacts.unused-ttl",
+    DURATION,
+    "7 d",
+    "How long an uploaded artifact stays after its last use. What an unfinished application was "
+    "submitted with stays in any case.",
+    "until the JobManager ends there",
+)
+
+# --- metrics --------------------------------------------------------------------------------------
+
+PROMETHEUS = "prom"
+
+
+def _reporters(text: str) -> tuple[str, ...]:
+    names = tuple(name.lower() for name in WORDS.parse(text))
+    if any(name != PROMETHEUS for name in names):
+        raise ValueError(f"{PROMETHEUS} (the only reporter there is), or nothing, for none")
+    return names
+
+
+REPORTERS = Option(
+    "metrics.reporters",
+    Kind(f"List of: {PROMETHEUS}", _reporters, takes_lists=True),
+    PROMETHEUS,
+    "The reporters of metrics. prom: Prometheus scrapes /metrics of each JobManager, at its REST "
+    "port, and of each TaskManager, at metrics.reporter.prom.port. Empty: none, and TaskManagers "
+    "open no port.",
+    "unset there, which means all that are configured",
+)
+METRICS_PORT = Option(
+    "metrics.reporter.prom.port",
+    PORTS,
+    "9249-9348",
+    "The ports that a TaskManager tries for its metrics, in order; 0 is any free one. If none is "
+    "free, the TaskManager warns and continues without. /taskmanagers shows the port in use. "
+    "JobManagers answer at their REST port.",
+    "9249 there, of JobManagers too: several TaskManagers of one host need several",
+)
+TASKMANAGER_BIND_HOST = Option(
+    "taskmanager.bind-host",
+    TEXT,
+    "127.0.0.1",
+    "The address at which a TaskManager serves its metrics; it opens no other port. An address "
+    "beyond loopback needs security.secret-file; scrapers then send the token, as for REST.",
+    "0.0.0.0 there, for all ports of a TaskManager",
 )

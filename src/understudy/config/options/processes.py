@@ -1,4 +1,4 @@
-"""Options of JobManagers, TaskManagers and drivers."""
+"""Options of JobManagers, TaskManagers and drivers, their Python, and their hosts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from understudy.config.option import (
     LONG_PERIOD,
     PERIOD,
     POSITIVE,
+    REQUIREMENTS,
     SAME,
+    SHARED_PLACES,
     SIZE,
     TEXT,
     Option,
@@ -225,4 +227,74 @@ LOG_LEVEL = Option(
     "info",
     "How much the processes of the cluster log.",
     SAME,
+)
+
+# --- the Python environments of applications ------------------------------------------------------
+
+PYTHON_REQUIREMENTS = Option(
+    "python.requirements",
+    REQUIREMENTS,
+    None,
+    "The text of a requirements file, one requirement a line: the application's processes run in "
+    "an environment that has them. --requirements FILE gives the same as a file.",
+    "the path of a file there",
+)
+FIND_LINKS = Option(
+    "python.find-links",
+    SHARED_PLACES,
+    None,
+    "Directories of wheels, on each host, and URLs of pages with links to them, in which an "
+    "environment's requirements are looked for besides the package index.",
+)
+NO_INDEX = Option(
+    "python.no-index",
+    BOOLEAN,
+    "false",
+    "Whether an environment's requirements are looked for in python.find-links only.",
+)
+ENVIRONMENT_TIMEOUT = Option(
+    "python.environment-timeout",
+    LONG_PERIOD,
+    "15 min",
+    "How long the build of an environment may take. The application fails where it takes longer.",
+)
+
+# --- clusters of several hosts: SSH, and where started processes are recorded ---------------------
+
+TASKMANAGER_HOST = Option(
+    "taskmanager.host",
+    TEXT,
+    None,
+    "The name of a TaskManager's host wherever TaskManagers are shown. Unset: the host's own name.",
+    "others connect to this name there; here the TaskManager connects to others",
+)
+SSH_COMMAND = Option(
+    "env.ssh.command",
+    TEXT,
+    "ssh",
+    "The command with which `understudy cluster` reaches the hosts in conf/masters and "
+    "conf/workers; it gets options, the host and a command, as ssh does.",
+)
+SSH_OPTIONS = Option(
+    "env.ssh.opts",
+    TEXT,
+    "",
+    "Further options of ssh, in shell syntax: '-i key -p 2222'. ssh never prompts (BatchMode), so "
+    "keys must be in place.",
+    SAME,
+)
+SSH_PYTHON = Option(
+    "env.ssh.python",
+    TEXT,
+    None,
+    "The Python on the other hosts in which Understudy is installed. Unset: the path of the "
+    "Python that runs `understudy cluster`.",
+)
+PID_DIR = Option(
+    "env.pid.dir",
+    TEXT,
+    None,
+    "Where `understudy cluster` records the processes that it has started on a host. Unset: "
+    "$XDG_STATE_HOME/understudy/pids.",
+    "a directory that others can write to there",
 )

@@ -30,8 +30,7 @@ from understudy.config import backends
 from understudy.config.backends import Backend, Serves
 from understudy.errors import ConfigurationError, CorruptDataError, DataError, UnreadableDataError
 from understudy.ha import drafts, plain_files
-from understudy.ha.backends.names import quoted, unquoted
-from understudy.ha.register import Conflict, Entry
+from understudy.ha.register import Conflict, Entry, quoted, unquoted
 
 POLL_S = 0.2
 """Polling period when the kernel has no inotify instance left (128 per user by default)."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from understudy.config.backends import Backend, Patience, Place
 from understudy.config.option import Option
 from understudy.config.options.kubernetes import K8S_NAMESPACE
-from understudy.ha.backends.kubernetes import checks, options
+from understudy.ha.backends.kubernetes import options
 
 if TYPE_CHECKING:
     from understudy.config import Configuration
@@ -50,7 +50,7 @@ BACKEND = Backend(
         "kubernetes.transactional-operation.max-retries": _OWN_RETRIES,
         "kubernetes.transactional-operation.max-retry-delay": _OWN_RETRIES,
     },
-    check=checks.check,
+    check=options.check,
     lease=(options.K8S_LEASE_DURATION, options.K8S_RENEW_DEADLINE, options.K8S_RETRY_PERIOD),
     patience=_patience,
     place=_place,

@@ -9,6 +9,13 @@ from understudy.config.option import PERIOD, SAME, Option, choice
 
 if TYPE_CHECKING:
     from understudy.config import Configuration
+from typing import TYPE_CHECKING
+
+from understudy.config import options
+from understudy.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from understudy.config import Configuration
 
 LEASE, CONFIG_MAP = "lease", "configmap"
 
@@ -64,3 +71,39 @@ def period(configuration: Configuration, own: Option[float]) -> float:
     """Return one of the periods of the lease: the backend's own, else the common one."""
     found = configuration.find(own)
     return configuration.get(COMMON[own.key]) if found is None else found
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+TYPE = "kubernetes"
+
+
+def check(configuration: Configuration) -> None:
+    """Raise `ConfigurationError` if options are set that nothing reads, or that contradict."""
+    if configuration.get(options.HA_TYPE).lower() == TYPE:
+        _check_lease(configuration)
+        return
+    for key in (*COMMON, K8S_LOCK.key):
+        if key in configuration.settings:
+            configuration.warnings.append(
+                f"{key} does nothing here: {options.HA_TYPE.key} is not {TYPE}"
+            )
+
+
+def _check_lease(configuration: Configuration) -> None:
+    written = configuration.settings
+    for own, flinks in COMMON.items():
+        mine, theirs = written.get(own), written.get(flinks.key)
+        if mine is not None and theirs is not None and flinks.parse(mine) != flinks.parse(theirs):
+            raise ConfigurationError(
+                f"{own} is {mine}, and {flinks.key} is {theirs}: set one of them"
+            )
+    lease_s = period(configuration, K8S_LEASE_DURATION)
+    orphan_s = configuration.get(options.ORPHAN_TIMEOUT)
+    if lease_s >= orphan_s:
+        configuration.warnings.append(
+            f"{K8S_LEASE_DURATION.key} ({lease_s:g} s) is not shorter than "
+            f"{options.ORPHAN_TIMEOUT.key} ({orphan_s:g} s): when the leader's host is lost, the "
+            "drivers end before somebody else leads, and their jobs start again"
+        )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from understudy.config.backends import Backend, Patience, Place
 from understudy.config.option import Option
-from understudy.ha.backends.zookeeper import checks, options
+from understudy.ha.backends.zookeeper import options
 
 if TYPE_CHECKING:
     from understudy.config import Configuration
@@ -64,7 +64,7 @@ BACKEND = Backend(
         "zookeeper.sasl.disable": _NO_JAAS,
         "zookeeper.sasl.login-context-name": _NO_JAAS,
     },
-    check=checks.check,
+    check=options.check,
     session_s=_session_s,
     patience=_patience,
     place=_place,

@@ -1,9 +1,10 @@
-"""An application's log over REST, line by line."""
+"""The logs of applications: over REST, or a file of this host."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 from understudy.api.client import ClusterClient
 from understudy.cli.launch.compose import EXIT_CODES
@@ -43,3 +44,23 @@ async def print_log(client: ClusterClient, application: str, *, for_ever: bool) 
         ended = detail["status"] in {one.value for one in EXIT_CODES}
         if not ended:
             await asyncio.sleep(POLL_S)
+
+
+# --- a log file of this host ----------------------------------------------------------------------
+
+
+async def follow(path: Path, *, for_ever: bool) -> None:
+    """Print a file to stdout; with ``for_ever``, keep printing as the file grows (inotify)."""
+    from asyncinotify import Inotify, Mask
+
+    with path.open("r", encoding="utf-8", errors="replace") as file, Inotify() as inotify:
+        inotify.add_watch(path, Mask.MODIFY | Mask.MOVE_SELF | Mask.DELETE_SELF)
+        while True:
+            while piece := file.read(1 << 16):
+                sys.stdout.write(piece)
+            sys.stdout.flush()
+            if not for_ever:
+                return
+            event = await inotify.get()
+            if event.mask & (Mask.MOVE_SELF | Mask.DELETE_SELF):
+                return
