@@ -17,12 +17,22 @@ from understudy.cli.launch import kubernetes_deploying
 from understudy.cli.launch.kubernetes_deploying import Deployed, deploy, remove, run_to_continue
 from understudy.cli.launch.kubernetes_ending import remove_deployment
 from understudy.cli.launch.kubernetes_plan import blueprint, completed
+from understudy.cli.launch.kubernetes_pods import accounts, settings_to_destroy
 from understudy.config import Configuration, options
-from understudy.errors import UsageError
+from understudy.config.option import Option
+from understudy.errors import UnderstudyError, UsageError
 from understudy.kubernetes.client import ApiRequest, Client
-from understudy.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT
+from understudy.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from understudy.kubernetes.manifests import Blueprint
-from understudy.model import ApplicationId, RegistryBody, RegistryLink, RunId
+from understudy.kubernetes.templates import MAIN_CONTAINER
+from understudy.model import (
+    ApplicationId,
+    Incarnation,
+    LeaderRecord,
+    RegistryBody,
+    RegistryLink,
+    RunId,
+)
 
 __all__ = ["fake_api"]
 
@@ -150,6 +160,78 @@ def test_without_the_right_the_deployment_stays_and_the_log_says_so(
     assert ["flights"] == fake_api.names("deployments")
     assert "Deployment flights stays although the cluster has ended" in caplog.text
     assert 'resources: ["deployments"], verbs: ["delete"]' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("phase", "node", "expected"),
+    [
+        ("Running", "node-1", "is in use: 1 of its pods are there \\(flights-1\\)"),
+        ("Pending", "", "is in use"),
+        ("Failed", "node-1", ""),
+    ],
+)
+def test_the_data_of_a_cluster_is_destroyed_only_without_its_pods(
+    phase: str, node: str, expected: str, fake_api: FakeApi, tmp_path: Path
+) -> None:
+    body = {
+        "metadata": {
+            "name": "flights-1",
+            "labels": {"app": "flights", "type": "understudy", "component": "jobmanager"},
+        },
+        "spec": {"nodeName": node},
+        "status": {"phase": phase},
+    }
+    on(fake_api, lambda client: client.send(ApiRequest("create", POD, body=body)))
+    found = settings_in(tmp_path, fake_api, options.KUBERNETES_SESSION)
+    found = found.with_settings({options.STORAGE_DIR.key: "s3://bucket/understudy"})
+
+    if expected:
+        with pytest.raises(UnderstudyError, match=expected):
+            settings_to_destroy(found)
+        return
+    settings = settings_to_destroy(found)
+    assert ("kubernetes", "flights") == (
+        settings["high-availability.type"],
+        settings["high-availability.cluster-id"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [(options.K8S_CLUSTER_ID, "name the cluster"), (options.STORAGE_DIR, "is not set: name where")],
+)
+def test_the_cluster_and_its_storage_must_be_named_to_destroy_it(
+    missing: Option[str], said: str, fake_api: FakeApi, tmp_path: Path
+) -> None:
+    found = settings_in(tmp_path, fake_api, options.KUBERNETES_SESSION)
+    settings = {**found.settings, options.STORAGE_DIR.key: "s3://bucket/understudy"}
+    del settings[missing.key]
+
+    with pytest.raises(UsageError, match=said):
+        settings_to_destroy(Configuration(settings))
+
+
+def test_a_session_in_pods_is_shown_with_what_is_missing(fake_api: FakeApi, tmp_path: Path) -> None:
+    on(fake_api, lambda client: deploy(client, planned()))
+    fake_api.change("deployments", "flights", lambda one: one["spec"].update(replicas=2))
+    main = {"name": MAIN_CONTAINER, "state": {"running": {}}}
+    body = {
+        "metadata": {
+            "name": "flights-1",
+            "labels": {"app": "flights", "type": "understudy", "component": "jobmanager"},
+        },
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [main]},
+    }
+    on(fake_api, lambda client: client.send(ApiRequest("create", POD, body=body)))
+    record = LeaderRecord(
+        holder=Incarnation("a" * 32), term=1, session="", rest="http://10.0.0.1:8081"
+    )
+
+    found = accounts(settings_in(tmp_path, fake_api, options.KUBERNETES_SESSION), record)
+
+    assert [("flights-1", "runs", "a" * 32), ("", "missing", "")] == [
+        (one.host, one.state, one.incarnation) for one in found
+    ]
 
 
 def test_only_the_deployment_of_this_run_is_removed(fake_api: FakeApi) -> None:

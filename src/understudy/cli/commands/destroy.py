@@ -17,6 +17,7 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
+from understudy.cli.commands.kubernetes import destroys_clusters
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.compose import every_locks_directory, open_services
 from understudy.cli.launch.standalone import remove_leftovers
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("destroy")(destroy)
 
 
+@destroys_clusters
 def destroy(
     yes: Yes = False,
     overrides: Overrides = None,

@@ -97,6 +97,35 @@ def stops_sessions(command: Command) -> Command:
     return _with_target(command, elsewhere, dry=False)
 
 
+def shows_sessions(show: Callable[..., None]) -> Callable[[Command], Command]:
+    """Add -t to `session status`: ``show`` takes the configuration, and ``as_json``."""
+
+    def elsewhere(target: str, *, dry_run: bool, given: dict[str, Any]) -> bool:
+        _refuse_application(target)
+        if target == options.KUBERNETES_SESSION:
+            with _said_plainly():
+                show(_configured(given), as_json=bool(given.get("as_json")))
+        return target == options.KUBERNETES_SESSION
+
+    return lambda command: _with_target(command, elsewhere, dry=False)
+
+
+def destroys_clusters(command: Command) -> Command:
+    """Add -t to `destroy`: the data of a cluster whose pods have gone."""
+
+    def elsewhere(target: str, *, dry_run: bool, given: dict[str, Any]) -> bool:
+        if target in options.ON_KUBERNETES_TARGETS:
+            # httpx: where it is used.
+            from understudy.cli.launch.kubernetes_pods import settings_to_destroy
+
+            with _said_plainly():
+                settings = settings_to_destroy(_configured(given))
+            given["overrides"] = [f"{key}={text}" for key, text in settings.items()]
+        return False
+
+    return _with_target(command, elsewhere, dry=False)
+
+
 def _refuse_application(target: str) -> None:
     if target == options.KUBERNETES_APPLICATION:
         raise UsageError(

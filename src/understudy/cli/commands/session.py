@@ -26,7 +26,7 @@ from understudy.cli.commands.ask import (
 )
 from understudy.cli.commands.common import SESSION_ID, ConfigDir, Json, Overrides
 from understudy.cli.commands.interpreter import Python
-from understudy.cli.commands.kubernetes import deploys_sessions, stops_sessions
+from understudy.cli.commands.kubernetes import deploys_sessions, shows_sessions, stops_sessions
 from understudy.cli.commands.run import MEMBERS_MAX
 from understudy.cli.commands.standing import (
     StandingCluster,
@@ -42,11 +42,12 @@ from understudy.cli.commands.standing import (
     status_of,
 )
 from understudy.cli.launch.hosts import LOCALHOST, MASTERS, WORKERS, Member, is_this_host
-from understudy.cli.launch.members import recorded_here
+from understudy.cli.launch.members import Account, recorded_here
 from understudy.cli.launch.preflight import check_drivers_start
 from understudy.cli.launch.spec import check_handed_on
-from understudy.config import options
+from understudy.config import Configuration, options
 from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
+from understudy.model import LeaderRecord
 
 JOBMANAGERS, TASKMANAGERS = 2, 1
 """Processes of a session on this machine: one JobManager leads, and one stands by."""
@@ -119,6 +120,24 @@ def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     typer.echo(f"session {standing.cluster_id!r} is stopped; its data is kept")
 
 
+def _status_in_pods(configuration: Configuration, *, as_json: bool) -> None:
+    # httpx is imported only where it is used.
+    from understudy.cli.launch import kubernetes_pods as pods
+    from understudy.cli.launch.kubernetes_reaching import settings_for
+
+    configuration = pods.named(configuration)
+    standing = StandingCluster(configuration, configuration.get(options.CLUSTER_ID), (), [], [])
+    leader = asyncio.run(leader_of(standing))
+    found = pods.accounts(configuration, leader)
+    try:
+        asks = configuration.with_settings(settings_for(configuration)) if found else configuration
+    except UsageError as error:  # The pods are known, what they execute is not.
+        typer.echo(f"understudy: {error}", err=True)
+        asks = configuration
+    _show(replace(standing, configuration=asks), found, leader, as_json=as_json)
+
+
+@shows_sessions(_status_in_pods)
 def status(
     overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False
 ) -> None:
@@ -129,6 +148,17 @@ def status(
     standing = _described(config_dir, overrides)
     found = status_of(standing)
     leader = asyncio.run(leader_of(standing))
+    _show(standing, found, leader, as_json=as_json)
+
+
+def _show(
+    standing: StandingCluster,
+    found: list[Account],
+    leader: LeaderRecord | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a session's processes and applications, and exit."""
     rows = rows_of(standing, found, leader)
     told = asyncio.run(with_client(standing.configuration, standing.cluster_id, _asked))
     if as_json:

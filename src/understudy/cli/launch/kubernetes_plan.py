@@ -40,15 +40,11 @@ def cluster_name(configuration: Configuration) -> str | None:
 def completed(configuration: Configuration, target: str) -> Configuration:
     """Return the settings of a cluster in pods; raises `UsageError` for what it cannot do."""
     cluster = cluster_name(configuration) or f"understudy-{uuid.uuid4().hex[:10]}"
-    usual = {_HA: "kubernetes", options.WORKER_PROVIDER.key: "kubernetes"}
-    chosen = {key: text for key, text in usual.items() if key not in configuration.settings}
     session = target == options.KUBERNETES_SESSION
     found = configuration.with_settings(
         {
             options.EXECUTION_TARGET.key: target,
-            options.K8S_CLUSTER_ID.key: cluster,
-            options.CLUSTER_ID.key: configuration.find(options.CLUSTER_ID) or cluster,
-            **chosen,
+            **settings_of(configuration, cluster),
             **({options.SESSION.key: "true"} if session else {}),
         }
     )
@@ -66,6 +62,17 @@ def completed(configuration: Configuration, target: str) -> Configuration:
         )
     _check_storage(found)
     return found
+
+
+def settings_of(configuration: Configuration, cluster: str) -> dict[str, str]:
+    """Return the ids of a cluster in pods, and what is usual there and not set."""
+    usual = {_HA: "kubernetes", options.WORKER_PROVIDER.key: "kubernetes"}
+    chosen = {key: text for key, text in usual.items() if key not in configuration.settings}
+    return {
+        options.K8S_CLUSTER_ID.key: cluster,
+        options.CLUSTER_ID.key: configuration.find(options.CLUSTER_ID) or cluster,
+        **chosen,
+    }
 
 
 def _check_storage(configuration: Configuration) -> None:
