@@ -49,7 +49,6 @@ def environments(place: Path) -> list[str]:
     return [one.name for one in place.glob("tmp/*/environments/*") if one.is_dir()]
 
 
-@pytest.mark.long  # Units: tests/process/test_environments.py.
 def test_each_has_its_own_version_and_no_environment_outlives_its_application(
     session: Path,
 ) -> None:
