@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from tests.support.sampling import quickly
 from understudy.api.authentication import RestSecurity
 from understudy.api.remote import RemoteClient
-from understudy.cli.commands import ask
+from understudy.cli.commands import ask, targets
 from understudy.cli.commands.group import app
 from understudy.cli.commands.targets import settings_of
 from understudy.config import Configuration, options
+from understudy.config.configuration import load_configuration
 from understudy.errors import ConfigurationError, UnderstudyError, UsageError
 
 TOKEN = "0123456789abcdef"
@@ -61,6 +62,24 @@ def test_a_target_becomes_a_client_that_reads_no_storage(tmp_path: Path) -> None
     headers = RestSecurity.of(configuration, asks=True).headers()
     assert {"authorization": f"Bearer {TOKEN}"} == headers
     assert {} == RestSecurity.of(configuration).headers()
+
+
+@pytest.mark.parametrize("how", ["flag", "file"])
+def test_the_periods_of_a_cluster_in_pods_are_no_mistake_of_a_command_that_asks_it(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, written = (
+        "kubernetes-session",
+        ["high-availability.kubernetes.leader-election.lease-duration=15s"],
+    )
+    said = f"execution.target: {target}\n" if how == "file" else "{}\n"
+    (tmp_path / "config.yaml").write_text(said)
+    monkeypatch.setattr(targets, "in_pods", lambda _: [f"{options.TARGET.key}=http://pod:8081"])
+    found = targets.asked(target if how == "flag" else None, None, written, tmp_path)
+    configuration = load_configuration(tmp_path, found)
+
+    assert ("http://pod:8081",) == configuration.get(options.TARGET)
+    assert [] == configuration.warnings
 
 
 @pytest.mark.parametrize("target", ["session", "host:8081", "ftp://host", "http://host/?x", ""])

@@ -59,9 +59,11 @@ def asked(
     """Return -D options with those that the target means. Raises `UsageError`."""
     on_kubernetes = target in options.ON_KUBERNETES_TARGETS
     found = [*overrides, *settings_of(None if on_kubernetes else target, token_file)]
+    if on_kubernetes:
+        found.append(f"{options.EXECUTION_TARGET.key}={target}")
     if target is None or on_kubernetes:
         configuration = load_configuration(config_dir, found)
-        said = target or configuration.find(options.EXECUTION_TARGET)
+        said = configuration.find(options.EXECUTION_TARGET)
         if said in options.ON_KUBERNETES_TARGETS and not configuration.find(options.TARGET):
             found += in_pods(configuration)
     return found
