@@ -212,16 +212,6 @@ def test_a_body_says_that_it_is_json(said_to: Ask, headers: tuple[str, ...]) -> 
     assert 415 == said_to(raw + b"{}").status
 
 
-def test_a_connection_whose_body_is_not_read_is_not_used_again(said_to: Ask) -> None:
-    """Else the client's next request meets a reset: the server closes a connection in a body."""
-    headers = ("Host: localhost", "Content-Type: application/json")
-    large = said_to(request("POST", CANCEL, *headers, body=b"x" * 100_000))
-    whole = said_to(request("POST", CANCEL, *headers, body=b"{}"))
-
-    assert (413, "close") == (large.status, large.headers.get("connection"))
-    assert (REACHED, None) == (whole.status, whole.headers.get("connection"))
-
-
 @pytest.mark.parametrize("override", ["POST", "PATCH", "DELETE"])
 def test_a_get_changes_nothing_whatever_method_it_claims(said_to: Ask, override: str) -> None:
     raw = request("GET", CANCEL, "Host: localhost", f"X-HTTP-Method-Override: {override}")

@@ -64,26 +64,16 @@ class Gate:
             await self._app(scope, receive, send)
             return
 
-        unread = has_body(Headers(scope["headers"]))
-
-        async def noted() -> Message:
-            nonlocal unread
-            message = await receive()
-            unread = unread and bool(message.get("more_body"))
-            return message
-
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # No browser may take text that users wrote for a page or a script.
                 own = [one for one in message.get("headers", ()) if one[0] != _NOSNIFF[0]]
-                # The server closes a connection whose client still sends: no client reuses that.
-                last = [_CLOSE] if unread else []
-                message = {**message, "headers": [*own, _NOSNIFF, *last]}
+                message = {**message, "headers": [*own, _NOSNIFF]}
             await send(message)
 
         refusal = self._refusal(scope)
         if refusal is None:
-            await self._app(scope, noted, marked)
+            await self._app(scope, receive, marked)
             return
         if self._given_by:
             refusal.headers[own_headers.GIVEN_BY] = self._given_by
@@ -178,8 +168,6 @@ def has_body(headers: Headers) -> bool:
 
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
-
-_CLOSE = (b"connection", b"close")
 
 
 def _shown(text: bytes) -> str:
