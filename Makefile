@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit servers zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -54,7 +54,7 @@ demo-cluster: $(READY)
 	$(BIN)/python examples/demo_cluster.py
 
 # What every change must pass: each kind of test, once, where it can fail differently.
-test: forget check unit zookeeper kubernetes journeys spark
+test: forget check unit servers journeys spark
 	@$(BIN)/python -m tests.support.durations
 
 # ... and what takes long: all journeys on each backend, many of everything, one kill after the other.
@@ -98,6 +98,10 @@ failure-kubernetes: plane
 kubernetes: plane
 	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "kubernetes and not long" \
 		tests/kubernetes tests/contract tests/ha
+
+# Tests with real servers mostly wait: side by side they take four fifths of the time.
+servers: plane
+	@$(MAKE) --jobs=2 --output-sync=target zookeeper kubernetes
 
 # The control plane's executable: built once for this user and for these sources, in ten minutes of
 # processor time if nothing of it was ever built here, and kept in $XDG_CACHE_HOME/understudy/tests.

@@ -50,6 +50,7 @@ def states(hosts: Hosts, code: int = 0) -> list[tuple[str, str, str]]:
     ]
 
 
+@pytest.mark.long
 def test_the_loss_of_the_only_host_with_the_script_is_no_loss(hosts: Hosts) -> None:
     hosts.ask_for(masters=["alpha", "beta"], workers=["beta", "gamma"])
     said = hosts.start()

@@ -10,7 +10,7 @@ import pytest
 from tests.journeys import harness
 from tests.journeys.spark.conftest import put
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_a_write_is_seen_by_what_was_cached_of_its_target(ground: Path) -> None:
