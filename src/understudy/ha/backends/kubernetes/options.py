@@ -84,7 +84,7 @@ def check(configuration: Configuration) -> None:
     if configuration.get(options.HA_TYPE).lower() == TYPE:
         _check_lease(configuration)
         return
-    if configuration.find(options.EXECUTION_TARGET) in options.ON_KUBERNETES_TARGETS:
+    if (configuration.find(options.EXECUTION_TARGET) or "") in options.ON_KUBERNETES_TARGETS:
         return  # A command asks a cluster in pods over REST, with the settings of its start.
     for key in (*COMMON, K8S_LOCK.key):
         if key in configuration.settings:
