@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit servers zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check unit servers zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys on-zookeeper on-kubernetes on-s3 journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -143,12 +143,22 @@ ON_KUBERNETES := $(addprefix tests/journeys/test_,leader.py ending.py destroy.py
 	-k "guardian_and_worker or deposed or without_a_name or in_line or everything_of"
 ON_S3 := $(addprefix tests/journeys/test_,ending.py leader.py) -k "without_a_name or guardian_and_worker"
 
-journeys: $(READY)
-	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) --dist loadfile tests/journeys --ignore tests/journeys/scale \
-		-m "not spark and not long"
-	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
-	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) $(ON_KUBERNETES) --backend kubernetes -m "not long"
-	PART=$@ $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
+journeys: plane
+	PART=$@ $(BIN)/pytest -n $(MORE_WORKERS) $(IN_ORDER) tests/journeys \
+		--ignore tests/journeys/scale -m "not spark and not long"
+	@$(MAKE) --jobs=3 --output-sync=target on-zookeeper on-kubernetes on-s3
+
+# A file whose tests share a cluster stays together, and the longest begin first (tests/journeys/conftest.py).
+IN_ORDER := --dist loadfile --no-loadscope-reorder
+
+on-zookeeper: $(READY)
+	PART=journeys $(BIN)/pytest -n $(WORKERS) $(ON_ZOOKEEPER) --backend zookeeper -m "not long"
+
+on-kubernetes: $(READY)
+	PART=journeys $(BIN)/pytest -n $(WORKERS) $(ON_KUBERNETES) --backend kubernetes -m "not long"
+
+on-s3: $(READY)
+	PART=journeys $(BIN)/pytest -n $(WORKERS) $(ON_S3) --backend zookeeper --storage s3 -m "not long"
 
 # ... and all of them on ZooKeeper, those about the cluster itself on Kubernetes.
 journeys-all: $(READY)
@@ -167,7 +177,7 @@ s3: $(READY)
 # ... and with real Spark: local, and on standalone clusters of one worker or two.
 spark: $(READY)
 	$(BIN)/python -m tests.support.class_data
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile tests/journeys -m "spark and not long"
+	PART=$@ $(BIN)/pytest -n $(WORKERS) $(IN_ORDER) tests/journeys -m "spark and not long"
 
 # What is marked long: the rest of what the other parts sample, every write as a crash point, and the
 # jobs that resume after one kill after the other.

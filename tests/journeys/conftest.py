@@ -20,6 +20,9 @@ __all__ = ["kubernetes", "moto", "zookeeper"]
 
 Start = Callable[..., Run]
 
+LONGEST = ("cluster_kills", "spark_writes", "spark_sessions", "spark_streaming", "pages", "unclean")
+"""Files that begin first: one that begins last is waited for by all workers but one."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -43,13 +46,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is about the files of the other backend, or of a local directory."""
+    """Leave out what is about the files of the other backend, or of a local directory.
+
+    The longest begin first, so far as pytest-xdist keeps that order.
+    """
     marks = {"filesystem"} if config.getoption("--backend") != "filesystem" else set()
     if config.getoption("--storage") == "s3":
         marks |= {"local_storage"}
     others = [item for item in items if any(map(item.get_closest_marker, marks))]
-    items[:] = [item for item in items if item not in others]
+    kept = [item for item in items if item not in others]
+    items[:] = sorted(kept, key=_place)
     config.hook.pytest_deselected(items=others)
+
+
+def _place(item: pytest.Item) -> int:
+    name = item.path.stem.removeprefix("test_")
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)
