@@ -15,19 +15,20 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.nodes import Node, understudy_image
 from tests.kubernetes.rights import Rights
 from tests.kubernetes.test_deploying import APP, RESTRICTED, RULES, Terminal, leader, left
+from tests.support.pages import blocks
 
 pytestmark = pytest.mark.kubernetes
 
-PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
+PAGE = ROOT / "docs" / "kubernetes.md"
 IMAGES = ("registry.example/flights:1", "registry.example/spark:1")
 NOT_HERE = "high-availability.storageDir=s3://bucket/understudy"
 """The tests' clusters keep their data in files."""
 
 
-def commands(behind: str) -> list[list[str]]:
-    """Return the words of each command in the block behind a sentence of the page."""
-    block = PAGE.split(f"{behind}\n\n```sh\n")[1].partition("```")[0]
-    lines = block.replace("\\\n", " ").splitlines()
+def commands(first: str) -> list[list[str]]:
+    """Return the words of each command in the block of the page that begins with ``first``."""
+    (block,) = (one for one in blocks(PAGE) if one.text.startswith(f"understudy {first} "))
+    lines = block.text.replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
@@ -82,9 +83,7 @@ def test_the_commands_of_an_application_start_list_and_cancel_it(
     kubernetes: ControlPlane, node: Node, namespace: str, terminal: Terminal, tmp_path: Path
 ) -> None:
     grant(kubernetes, namespace, kubernetes.service_account("understudy", namespace))
-    start, shows, cancel = commands(
-        "An application that is in an image runs in a cluster of its own, as with Flink:"
-    )
+    start, shows, cancel = commands("run-application -t kubernetes-application")
     app = {
         "local:///opt/app/etl.py": [f"local://{tmp_path}/etl.py"],
         "an-argument": [str(tmp_path)],
@@ -105,7 +104,7 @@ def test_the_commands_of_a_session_start_use_show_stop_and_destroy_it(
     kubernetes: ControlPlane, node: Node, namespace: str, terminal: Terminal, tmp_path: Path
 ) -> None:
     grant(kubernetes, namespace, f"system:serviceaccount:{namespace}:default")
-    start, run, status, stop, destroy = commands("A session stays, and takes applications:")
+    start, run, status, stop, destroy = commands("session start -t kubernetes-session")
     reader = Reader(terminal, {"app.py": [str(tmp_path / "etl.py"), str(tmp_path)]})
     (tmp_path / "go").touch()
     reader.type(start)

@@ -219,6 +219,19 @@ class Configuration:
                 backend.check(self)
         security.check(self)
 
+    def warn_of_orphans(self, option: Option[float], takeover_s: float) -> None:
+        """Warn if drivers end before a standby takes over from a lost host: ``option`` sets when.
+
+        For the check of a backend.
+        """
+        orphan_s = self.get(options.ORPHAN_TIMEOUT)
+        if takeover_s >= orphan_s:
+            self.warnings.append(
+                f"{option.key} ({takeover_s:g} s) is not shorter than "
+                f"{options.ORPHAN_TIMEOUT.key} ({orphan_s:g} s): when the leader's host is lost, "
+                "the drivers end before somebody else leads, and their jobs start again"
+            )
+
     def _check_standalone(self) -> None:
         if self.is_standalone and self.get(options.SESSION):
             raise ConfigurationError(

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.config import options as common
-from understudy.config.option import PERIOD, SAME, Option, choice
-
-if TYPE_CHECKING:
-    from understudy.config import Configuration
-from typing import TYPE_CHECKING
-
 from understudy.config import options
+from understudy.config.option import PERIOD, SAME, Option, choice
 from understudy.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,9 +54,9 @@ K8S_RETRY_PERIOD = Option(
 )
 
 COMMON = {
-    K8S_LEASE_DURATION.key: common.LEASE_DURATION,
-    K8S_RENEW_DEADLINE.key: common.RENEW_DEADLINE,
-    K8S_RETRY_PERIOD.key: common.RETRY_PERIOD,
+    K8S_LEASE_DURATION.key: options.LEASE_DURATION,
+    K8S_RENEW_DEADLINE.key: options.RENEW_DEADLINE,
+    K8S_RETRY_PERIOD.key: options.RETRY_PERIOD,
 }
 """The common option of each of the backend's own periods."""
 
@@ -101,11 +95,4 @@ def _check_lease(configuration: Configuration) -> None:
             raise ConfigurationError(
                 f"{own} is {mine}, and {flinks.key} is {theirs}: set one of them"
             )
-    lease_s = period(configuration, K8S_LEASE_DURATION)
-    orphan_s = configuration.get(options.ORPHAN_TIMEOUT)
-    if lease_s >= orphan_s:
-        configuration.warnings.append(
-            f"{K8S_LEASE_DURATION.key} ({lease_s:g} s) is not shorter than "
-            f"{options.ORPHAN_TIMEOUT.key} ({orphan_s:g} s): when the leader's host is lost, the "
-            "drivers end before somebody else leads, and their jobs start again"
-        )
+    configuration.warn_of_orphans(K8S_LEASE_DURATION, period(configuration, K8S_LEASE_DURATION))

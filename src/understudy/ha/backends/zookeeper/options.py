@@ -230,14 +230,7 @@ def check(configuration: Configuration) -> None:
             f"{ZK_ENSEMBLE_TRACKER.key} does nothing here: a changed quorum needs a "
             "restart of each process, standbys first"
         )
-    session_s = configuration.get(ZK_SESSION_TIMEOUT)
-    orphan_s = configuration.get(options.ORPHAN_TIMEOUT)
-    if session_s >= orphan_s:
-        configuration.warnings.append(
-            f"{ZK_SESSION_TIMEOUT.key} ({session_s:g} s) is not shorter than "
-            f"{options.ORPHAN_TIMEOUT.key} ({orphan_s:g} s): when the leader's host is lost, the "
-            "drivers end before somebody else leads, and their jobs start again"
-        )
+    configuration.warn_of_orphans(ZK_SESSION_TIMEOUT, configuration.get(ZK_SESSION_TIMEOUT))
     _check_identity(configuration)
     _check_tls(configuration)
 
