@@ -23,7 +23,7 @@ from understudy.errors import (
 )
 from understudy.ha.documents import UNKNOWN_RETRIES_MAX, Document, Stamped
 from understudy.ha.format import Format
-from understudy.ha.register import VALUE_BYTES_MAX
+from understudy.ha.register import VALUE_BYTES_MAX, Entry, Register
 from understudy.ha.services import BoundedRegister
 
 
@@ -52,6 +52,24 @@ class Ground:
         """Return what the register holds."""
         body = await self.document().read()
         return body.words if body else None
+
+
+class LateRegister(FaultyRegister):
+    """A register that holds back the answers of loads that were sent while ``late`` was set."""
+
+    def __init__(self, register: Register) -> None:
+        super().__init__(register, Faults())
+        self.late = False
+        self.looked, self.answering = asyncio.Event(), asyncio.Event()
+
+    async def load(self, key: str) -> Entry | None:
+        """Load at once, and answer when told to."""
+        late = self.late
+        entry = await super().load(key)
+        if late:
+            self.looked.set()
+            await self.answering.wait()
+        return entry
 
 
 def adding(word: str) -> Callable[[Body], Body]:
@@ -361,6 +379,38 @@ def test_an_older_copy_of_the_same_term_is_refused_by_who_has_seen_a_newer_one(c
         assert lies_there
         await register.swap("doc-1", newer.value, lies_there.version)
         assert Body(("a", "b", "c")) == await document.update(1, adding("c"))
+
+    run(work)
+
+
+@pytest.mark.parametrize("overtaking", ["write", "read"])
+def test_a_read_whose_answer_is_overtaken_is_no_older_copy(overtaking: str) -> None:
+    async def work(ground: Ground) -> None:
+        await ground.existing("a")
+        register = LateRegister(ground.durable.register)
+        document = Document(register, "doc-1", "doc", Body)
+        await document.claim(1)
+        register.late = True
+        overtaken = asyncio.ensure_future(document.read())
+        await register.looked.wait()
+        register.late = False
+        if overtaking == "write":
+            await document.update(1, adding("b"))
+        else:
+            await ground.document().update(1, adding("b"))
+            await document.read()
+        register.answering.set()
+
+        assert Body(("a",)) == await overtaken  # This was true while the read was under way.
+        # What is known later stays known: nothing is taken back, and older copies are refused.
+        assert document.seen
+        assert Body(("a", "b")) == document.seen[0] == await document.peek()
+        newer = await ground.durable.register.load("doc-1")
+        assert newer
+        await ground.durable.register.swap("doc-1", None, newer.version)
+        await ground.existing("a")
+        with pytest.raises(LostDataError, match="term 1, write 1, though it was of term 1, wr"):
+            await document.read()
 
     run(work)
 

@@ -168,8 +168,20 @@ MUTANTS = (
     ),
     _mutant(
         "an older copy of the same term is taken for the document", 8, DOCUMENTS,
+        "if known and known.moment < least:",
+        "if known and known.term < least[0]:",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "a read that a write has overtaken is taken for an older copy", 8, DOCUMENTS,
+        "if known and known.moment < least:",
         "if known and known.moment < self._highest:",
-        "if known and known.term < self.highest:",
+        HA + "documents.py",
+    ),
+    _mutant(
+        "a read that a write has overtaken replaces the later state", 8, DOCUMENTS,
+        "if self._highest > (known.moment if known else least):",
+        "if False:",
         HA + "documents.py",
     ),
     _mutant(

@@ -185,17 +185,19 @@ class Document(Generic[T]):
                 return
 
     async def _load(self) -> _Known[T] | None:
-        began = _now()
+        began, least = _now(), self._highest
         entry = await self._register.load(self.key)
         known = self._decode(entry) if entry else None
-        if known and known.moment < self._highest:
+        if known and known.moment < least:
             raise LostDataError(
                 f"register entry {self.key} is of {_in_words(known.moment)}, though it was of "
-                f"{_in_words(self._highest)}: an older copy lies in its place, without what has "
+                f"{_in_words(least)}: an older copy lies in its place, without what has "
                 "happened since (to go on from it all the same, end all processes of the cluster "
                 "first)"
             )
-        self._highest = known.moment if known else self._highest
+        if self._highest > (known.moment if known else least):
+            return known  # A write or another read has overtaken this read: later state is known.
+        self._highest = known.moment if known else least
         self._known = known
         if known and (self._seen is None or self._seen[1] <= began):
             self._seen = (known.body, began)
