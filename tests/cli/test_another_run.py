@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from understudy.cli.commands.group import app
 from understudy.cli.launch.compose import open_services
 from understudy.cli.launch.redeploying import AskedStart, changes_of
-from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import ApplicationSpec
-from understudy.cli.launch.submitting import Typed, application_spec, submission_of
+from understudy.cli.launch.submitting import application_spec, submission_of
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.model import ApplicationResultEntry, ApplicationStatus, Pointer, RunId
@@ -34,7 +34,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def spec_of(script: Path, *args: str) -> ApplicationSpec:
-    return application_spec(Configuration({}), Typed(str(script), args), SparkSubmit(None, (), {}))
+    return application_spec(Configuration({}), Typed(str(script), args))
 
 
 def unfinished(script: Path, *, ended: bool = False) -> Configuration:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from understudy.cli import app
-from understudy.cli.commands import interpreter
+from understudy.cli.launch import interpreter
 from understudy.errors import UsageError
 from understudy.version import VERSION
 

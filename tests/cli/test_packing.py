@@ -14,7 +14,8 @@ from understudy.api.bodies_submitting import RunRequest
 from understudy.cli.launch.packing import CODE_NAME, Packed, packed, request_of
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import ApplicationSpec
-from understudy.cli.launch.submitting import Typed, application_spec
+from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration, options
 from understudy.config.brought import BroughtSettings
 from understudy.errors import UsageError
@@ -41,7 +42,7 @@ def spec_of(
     app: str, conf: dict[str, str] | None = None, *, is_module: bool = False
 ) -> ApplicationSpec:
     said = SparkSubmit(None, (), conf or {})
-    return application_spec(PLAIN, Typed(app, ["x y"], is_module), said)
+    return application_spec(PLAIN, Typed(app, ("x y",), is_module, said=said))
 
 
 def inside(found: Packed) -> dict[str, str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from understudy.cli.launch import preflight
-from understudy.cli.launch.spark_submit import SparkSubmit
-from understudy.cli.launch.submitting import Typed, application_spec
+from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.spark import java
@@ -73,9 +73,6 @@ def test_one_of_several_masters_is_enough() -> None:
         preflight.check_master_answers(Configuration({}), {"spark.master": master})
 
 
-SAID = SparkSubmit(None, (), {})
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -91,17 +88,17 @@ def test_a_script_that_python_cannot_compile_is_refused(
     (tmp_path / "app.py").write_bytes(text)
 
     with pytest.raises(UsageError, match=f"app.py.*{said}"):
-        application_spec(Configuration({}), Typed(str(tmp_path / "app.py")), SAID)
+        application_spec(Configuration({}), Typed(str(tmp_path / "app.py")))
 
 
 def test_a_script_is_compiled_and_not_executed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "app.py").write_text("print('ran', 1 is 1)")
-    application_spec(Configuration({}), Typed(str(tmp_path / "app.py")), SAID)
+    application_spec(Configuration({}), Typed(str(tmp_path / "app.py")))
 
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_module_that_is_built_into_python_has_no_files() -> None:
-    assert application_spec(Configuration({}), Typed("os:getcwd"), SAID).app == "os:getcwd"
+    assert application_spec(Configuration({}), Typed("os:getcwd")).app == "os:getcwd"

@@ -14,12 +14,12 @@ from understudy.cli.launch.redeploying import AskedStart, changes_of
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import ApplicationSpec, RunsAs
 from understudy.cli.launch.submitting import (
-    Typed,
     adopted_settings,
     application_spec,
     submission_of,
     unconverted,
 )
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.jobmanager.redeployment import NO_CHANGES
@@ -32,7 +32,7 @@ CONVERTED = "import understudy\n"
 
 def spec_of(app: Path | str, *py_files: Path, runs_as: RunsAs | None = None) -> ApplicationSpec:
     said = SparkSubmit(None, tuple(map(str, py_files)), {})
-    return application_spec(Configuration({}), Typed(str(app), runs_as=runs_as), said)
+    return application_spec(Configuration({}), Typed(str(app), runs_as=runs_as, said=said))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_job_gets_the_settings_that_the_script_writes_down_unless_the_command_
 ) -> None:
     app.write_text("b.config('spark.ui.port', '1').config('spark.a', 'written')")
     said = SparkSubmit(None, (), {"spark.a": "given"})
-    spec = application_spec(Configuration({}), Typed(str(app), runs_as=runs_as), said)
+    spec = application_spec(Configuration({}), Typed(str(app), runs_as=runs_as, said=said))
 
     assert {"spark.app.name": "app", "spark.a": "given", **expected} == spec.conf
 

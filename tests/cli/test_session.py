@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tests.ha import ground
 from tests.support.faulty_register import Durable, Faults
 from understudy.cli.commands import session
+from understudy.cli.commands.common import Size
 from understudy.cli.commands.group import app
 from understudy.cli.launch import joining
 from understudy.cli.launch.joining import shared_settings
@@ -32,7 +33,7 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def processes(config_dir: Path | None = None, **counts: int) -> list[str]:
-    found = session._described(config_dir, None, **counts)
+    found = session._described(config_dir, None, Size(**counts))
     assert found.configuration.get(options.SESSION)
     assert "session" == found.cluster_id
     return [str(one) for one in (*found.masters, *found.workers)]

@@ -17,8 +17,8 @@ from understudy.cli.commands import submit
 from understudy.cli.commands.group import app
 from understudy.cli.commands.submit import OnInterrupt, _Interrupts, _Submitted, _Wanted
 from understudy.cli.launch.logs import print_log
-from understudy.cli.launch.spark_submit import SparkSubmit
-from understudy.cli.launch.submitting import Typed, application_spec
+from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration
 from understudy.errors import AlreadyEndedError, NoLeaderError, UnderstudyError, UsageError
 
@@ -73,7 +73,7 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wanted(run_id: str | None = None, target: str = "session") -> _Wanted:
     configuration = Configuration({})
-    spec = application_spec(configuration, Typed("app.py"), SparkSubmit(None, (), {}))
+    spec = application_spec(configuration, Typed("app.py"))
     return _Wanted(configuration, spec, run_id, {"savepointPath": "/kept"}, target)
 
 
@@ -145,8 +145,18 @@ def test_a_local_target_is_a_cluster_of_its_own(monkeypatch: pytest.MonkeyPatch)
     told = CliRunner().invoke(app, ["run", *words])
 
     assert 0 == told.exit_code
-    assert ("app.py", ["--flag"], "monday") == (given["app"], given["args"], given["run_id"])
-    assert {"spark.x": "1"} == given["said"].conf
+    typed = given["typed"]
+    assert ("app.py", ("--flag",), "monday") == (typed.app, typed.args, given["run"].run_id)
+    assert {"spark.x": "1"} == typed.said.conf
+
+
+def test_an_application_of_a_session_begins_with_one_savepoint(tmp_path: Path) -> None:
+    (tmp_path / "app.py").touch()
+    script = str(tmp_path / "app.py")
+    told = CliRunner().invoke(app, ["run", "-s", "/one", "-s", "/two", script])
+
+    assert isinstance(told.exception, UsageError)
+    assert "begins with one savepoint" in str(told.exception)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ ALLOWED = {
     ("cli/commands/group.py", "f'understudy.cli.commands.{module}'"): START,
     ("cli/launch/entry_points.py", "understudy.ha.remote_files"): OPTIONAL,
     ("cli/launch/logs.py", "asyncinotify"): START,
-    ("cli/commands/interpreter.py", "importlib.metadata"): START,
+    ("cli/launch/interpreter.py", "importlib.metadata"): START,
     ("cli/commands/kubernetes.py", "understudy.cli.launch"): OPTIONAL,
     ("cli/commands/kubernetes.py", "understudy.kubernetes.access"): OPTIONAL,
     ("cli/commands/kubernetes.py", "understudy.kubernetes.manifests"): OPTIONAL,

@@ -20,7 +20,7 @@ from understudy.cli.launch.kubernetes_plan import (
 from understudy.cli.launch.kubernetes_reaching import addresses
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import RunsAs
-from understudy.cli.launch.submitting import Typed
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration, options
 from understudy.config.configuration import load_configuration
 from understudy.errors import UsageError
@@ -232,7 +232,7 @@ def test_flags_of_the_application_are_those_of_the_job_manager() -> None:
     said = SparkSubmit("etl", ("/opt/lib.py",), {"spark.executor.memory": "1g"})
     further = Further(("board",), ("s3://b/s",), allow_non_restored=True, claim="CLAIM")
 
-    found = application_arguments(Typed("etl", ["-x"], is_module=True), said, further)
+    found = application_arguments(Typed("etl", ("-x",), is_module=True, said=said), further)
 
     assert (
         *("--name", "etl", "--py-files", "/opt/lib.py", "--conf", "spark.executor.memory=1g"),
@@ -240,9 +240,7 @@ def test_flags_of_the_application_are_those_of_the_job_manager() -> None:
         *("--claim-mode", "CLAIM", "-m", "etl", "-x"),
     ) == found
     as_job = Typed("local:///a.py", runs_as=RunsAs.JOB)
-    assert ("--as", RunsAs.JOB.value, "local:///a.py") == application_arguments(
-        as_job, SparkSubmit(None, (), {}), Further()
-    )
+    assert ("--as", RunsAs.JOB.value, "local:///a.py") == application_arguments(as_job, Further())
 
 
 @pytest.mark.parametrize(
@@ -254,7 +252,7 @@ def test_flags_of_the_application_are_those_of_the_job_manager() -> None:
 )
 def test_a_file_of_this_machine_is_refused(app: str, conf: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        application_arguments(Typed(app), SparkSubmit(None, (), conf), Further())
+        application_arguments(Typed(app, said=SparkSubmit(conf=conf)), Further())
 
 
 def test_addresses_for_the_world_outside_come_first() -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from understudy.cli.commands.ask import print_json
-from understudy.cli.commands.common import ConfigDir, Json, Overrides, cluster_id_of, configured
-from understudy.cli.commands.interpreter import Python
-from understudy.cli.commands.run import MEMBERS_MAX, PASS_THROUGH, App, Args, As, IsModule
+from understudy.cli.commands.common import (
+    JOBMANAGERS,
+    TASKMANAGERS,
+    ConfigDir,
+    Json,
+    Overrides,
+    Size,
+    configured,
+)
+from understudy.cli.commands.run import PASS_THROUGH
 from understudy.cli.launch.checking import Checked, check_start
-from understudy.cli.launch.spark_submit import SparkSubmit, takes_spark_flags
-from understudy.cli.launch.submitting import Typed, application_spec
-from understudy.config import options
+from understudy.cli.launch.flags import grouped
+from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.typed import TypedApp
 from understudy.process.reporter import printable
 
 REFUSED = 2
@@ -25,22 +32,10 @@ def register(app: typer.Typer) -> None:
     app.command("check", context_settings=PASS_THROUGH)(check)
 
 
-@takes_spark_flags
+@grouped
 def check(
-    app: App,
-    said: SparkSubmit,
-    args: Args = None,
-    is_module: IsModule = False,
-    python: Python = None,
-    runs_as: As = None,
-    jobmanagers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default="2"),
-    ] = None,
-    taskmanagers: Annotated[int, typer.Option(min=1, max=MEMBERS_MAX, help="TaskManagers.")] = 1,
-    slots: Annotated[
-        int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
-    ] = None,
+    typed: TypedApp,
+    size: Size,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
@@ -49,22 +44,17 @@ def check(
 
     All problems are shown at once. Exit code: 0 it could start, 2 it would be refused.
     """
-    settings = [*(overrides or [])]
-    if slots is not None:
-        settings.append(f"{options.SLOTS.key}={slots}")
-    configuration = configured(config_dir, settings)
+    configuration = configured(config_dir, size.overruling(overrides))
     checked, spec = Checked(), None
     with checked.step():
-        typed = Typed(app, args or (), is_module, runs_as, python or "")
-        spec = application_spec(configuration, typed, said)
+        spec = application_spec(configuration, typed)
     check_start(
         checked,
         configuration,
         spec,
-        spec.conf if spec else said.conf,
-        cluster_id_of(configuration),
-        jobmanagers=1 if configuration.is_standalone else jobmanagers or 2,
-        taskmanagers=taskmanagers,
+        spec.conf if spec else typed.said.conf,
+        jobmanagers=1 if configuration.is_standalone else size.jobmanagers or JOBMANAGERS,
+        taskmanagers=size.taskmanagers or TASKMANAGERS,
     )
     if as_json:
         print_json({"ok": not checked.problems, "problems": checked.problems, **checked.plan})

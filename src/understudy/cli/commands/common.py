@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,43 @@ Overrides = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+
+MEMBERS_MAX = 100
+"""More JobManagers or TaskManagers than one machine can use."""
+
+JOBMANAGERS, TASKMANAGERS = 2, 1
+"""Processes of a cluster on this machine: one JobManager leads, and one stands by."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many processes and slots a cluster on this machine is to have; None: as usual."""
+
+    jobmanagers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default=str(JOBMANAGERS)
+        ),
+    ] = None
+    taskmanagers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MEMBERS_MAX, help="TaskManagers.", show_default=str(TASKMANAGERS)),
+    ] = None
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return what of this is a setting of the cluster."""
+        return {} if self.slots is None else {options.SLOTS.key: str(self.slots)}
+
+    def overruling(self, overrides: list[str] | None) -> list[str]:
+        """Return -D options with those that this means, which win."""
+        return [*(overrides or []), *(f"{key}={text}" for key, text in self.settings.items())]
+
+
+AS_USUAL = Size()
 
 
 def configured(directory: Path | None, overrides: list[str] | None) -> Configuration:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from understudy.cli.commands.ask import print_json
-from understudy.cli.commands.common import configured
+from understudy.cli.commands.common import Size, configured
+from understudy.cli.launch.flags import Command, extended, flag
 from understudy.cli.launch.kubernetes_plan import (
     Further,
     application_arguments,
@@ -27,14 +27,15 @@ from understudy.cli.launch.kubernetes_plan import (
     readable_secrets,
     requirements_setting,
 )
-from understudy.cli.launch.spark_submit import SparkSubmit, check_configured
-from understudy.cli.launch.submitting import Typed
+from understudy.cli.launch.spark_submit import check_configured
 from understudy.config import Configuration, options
 from understudy.config.configuration import load_configuration
 from understudy.core.ids import is_run_id
 from understudy.errors import UnderstudyError, UsageError
 
-Command = Callable[..., None]
+if TYPE_CHECKING:
+    from understudy.cli.commands.restoring import AnyRun
+    from understudy.cli.launch.typed import Typed
 
 TARGET = typer.Option(
     "--target",
@@ -70,15 +71,15 @@ def deploys_sessions(command: Command) -> Command:
         _refuse_application(target)
         if target != options.KUBERNETES_SESSION:
             return False
-        flags = {"--jobmanagers": "jobmanagers", "--taskmanagers": "taskmanagers"}
-        for flag, name in flags.items():
-            if given.get(name) is not None:
+        size: Size = given["size"]
+        typed = {"--jobmanagers": size.jobmanagers, "--taskmanagers": size.taskmanagers}
+        for name, count in typed.items():
+            if count is not None:
                 raise UsageError(
-                    f"{flag}: in pods, {options.K8S_REPLICAS.key} and "
+                    f"{name}: in pods, {options.K8S_REPLICAS.key} and "
                     f"{options.SLOTS_MIN.key} say how many"
                 )
-        slots = {options.SLOTS.key: str(given["slots"])} if given.get("slots") else {}
-        configuration = completed(_configured(given).with_settings(slots), target)
+        configuration = completed(_configured(given).with_settings(size.settings), target)
         _deploy(configuration, (), None, dry_run=dry_run, as_json=False)
         return True
 
@@ -136,10 +137,9 @@ def _refuse_application(target: str) -> None:
 
 def _with_target(command: Command, elsewhere: Callable[..., bool], *, dry: bool = True) -> Command:
     """Extend a command by -t; ``elsewhere`` returns whether it has done what was asked."""
-    flags = [_flag("target", str | None, None, TARGET)]
+    flags = [flag("target", Annotated[str | None, TARGET])]
     if dry:
-        flags.append(_flag("dry_run", bool, False, DRY_RUN))
-    own = [*inspect.signature(command, eval_str=True).parameters.values()]
+        flags.append(flag("dry_run", Annotated[bool, DRY_RUN], default=False))
 
     @functools.wraps(command)
     def typed(**given: Any) -> None:
@@ -154,18 +154,7 @@ def _with_target(command: Command, elsewhere: Callable[..., bool], *, dry: bool 
             raise UsageError("--dry-run prints the manifests of pods: give -t kubernetes-…, too")
         command(**given)
 
-    typed.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
-    typed.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
-    return typed
-
-
-def _flag(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        default=default,
-        annotation=Annotated[kind, option],
-    )
+    return extended(command, flags, typed)
 
 
 def _configured_target(given: dict[str, Any]) -> str | None:
@@ -180,35 +169,26 @@ def _configured(given: dict[str, Any]) -> Configuration:
 
 
 def _deploy_application(given: dict[str, Any], *, dry_run: bool) -> None:
-    said: SparkSubmit = given["said"]
-    if given.get("app") is None:
-        raise UsageError("give APP: a script in the image (local:///opt/app/etl.py), or a URL")
-    for name, flag in (("jobmanagers", "--jobmanagers"), ("resume", "--resume")):
-        if given.get(name):
+    typed: Typed = given["typed"]
+    size: Size = given["size"]
+    run: AnyRun = given["run"]
+    for name, value in (("--jobmanagers", size.jobmanagers), ("--resume", run.resume)):
+        if value:
             raise UsageError(
-                f"{flag} has no meaning in pods: {options.K8S_REPLICAS.key} says how many "
+                f"{name} has no meaning in pods: {options.K8S_REPLICAS.key} says how many "
                 "JobManagers there are, and an unfinished run is continued"
             )
-    run_id: str | None = given.get("run_id")
-    if run_id is not None and not is_run_id(run_id):
-        raise UsageError(f"--run-id {run_id!r}: letters, digits, '.', '_' and '-'")
-    slots = {options.SLOTS.key: str(given["slots"])} if given.get("slots") else {}
-    before = _configured(given).with_settings({**slots, **requirements_setting(said)})
+    if run.run_id is not None and not is_run_id(run.run_id):
+        raise UsageError(f"--run-id {run.run_id!r}: letters, digits, '.', '_' and '-'")
+    restore = run.restore
+    claim = restore.claim.value if restore.claim else ""
+    further = Further(run.rerun, restore.paths, restore.allow_non_restored, claim)
+    arguments = application_arguments(typed, further)
+    before = _configured(given).with_settings({**size.settings, **requirements_setting(typed.said)})
     configuration = completed(before, options.KUBERNETES_APPLICATION)
-    check_configured(configuration, said.conf)
-    claim = given.get("claim_mode")
-    further = Further(
-        tuple(given.get("rerun") or ()),
-        tuple(given.get("from_savepoint") or ()),
-        bool(given.get("allow_non_restored_state")),
-        claim.value if claim else "",
-    )
-    typed = Typed(
-        given["app"], given.get("args") or (), bool(given.get("is_module")), given.get("runs_as")
-    )
-    arguments = application_arguments(typed, said, further)
+    check_configured(configuration, typed.said.conf)
     as_json = bool(given.get("as_json"))
-    _deploy(configuration, arguments, run_id, dry_run=dry_run, as_json=as_json)
+    _deploy(configuration, arguments, run.run_id, dry_run=dry_run, as_json=as_json)
 
 
 def _deploy(

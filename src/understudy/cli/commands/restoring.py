@@ -1,4 +1,4 @@
-"""--from-savepoint: the savepoints an application starts from, checked by the command."""
+"""The run that a start asks for, and the savepoints it begins with, checked by the command."""
 
 from __future__ import annotations
 
@@ -28,32 +28,11 @@ class ClaimMode(enum.Enum):
     NO_CLAIM = "NO_CLAIM"
 
 
-FromSavepoint = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--from-savepoint",
-        "--fromSavepoint",
-        "-s",
-        metavar="PATH",
-        help="Let the job of that savepoint's name begin with it; may be repeated.",
-        show_default=False,
-    ),
-]
-AllowNonRestored = Annotated[
+Resume = Annotated[
     bool,
     typer.Option(
-        "--allow-non-restored-state",
-        "--allowNonRestoredState",
-        help="The application need not submit a job for each savepoint.",
-    ),
-]
-Claim = Annotated[
-    ClaimMode | None,
-    typer.Option(
-        "--claim-mode",
-        "--claimMode",
-        help="CLAIM: the savepoint is removed once its job has taken it over.",
-        show_default="NO_CLAIM",
+        "--resume",
+        help="Continue the unfinished run with its own run id, arguments and code.",
     ),
 ]
 
@@ -62,9 +41,34 @@ Claim = Annotated[
 class Restore:
     """The restore options of the command line."""
 
-    paths: tuple[str, ...]
-    allow_non_restored: bool
-    claim: ClaimMode | None
+    paths: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--from-savepoint",
+            "--fromSavepoint",
+            "-s",
+            metavar="PATH",
+            help="Let the job of that savepoint's name begin with it; may be repeated.",
+            show_default=False,
+        ),
+    ] = ()
+    allow_non_restored: Annotated[
+        bool,
+        typer.Option(
+            "--allow-non-restored-state",
+            "--allowNonRestoredState",
+            help="The application need not submit a job for each savepoint.",
+        ),
+    ] = False
+    claim: Annotated[
+        ClaimMode | None,
+        typer.Option(
+            "--claim-mode",
+            "--claimMode",
+            help="CLAIM: the savepoint is removed once its job has taken it over.",
+            show_default="NO_CLAIM",
+        ),
+    ] = None
 
     def or_configured(self, configuration: Configuration) -> Restore:
         """Return the options, with the configuration's values where none were typed."""
@@ -74,6 +78,31 @@ class Restore:
             self.allow_non_restored or configuration.get(options.RECOVERY_IGNORE_UNCLAIMED),
             self.claim or ClaimMode(configuration.get(options.RECOVERY_CLAIM_MODE)),
         )
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """The run that a command asks for, and what it begins with."""
+
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="Names the run; the same id never runs twice.")
+    ] = None
+    restore: Restore = Restore()
+
+
+@dataclass(frozen=True)
+class AnyRun(NewRun):
+    """The run that a command asks for: a new one, or an unfinished one, which it may change."""
+
+    rerun: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--rerun",
+            metavar="NAME",
+            help="Discard this job's result in the unfinished run: it runs again; may be repeated.",
+        ),
+    ] = ()
+    resume: Resume = False
 
 
 def restored_spec(

@@ -16,21 +16,17 @@ import typer
 
 from understudy.cli.commands.common import (
     DEFAULT_CLUSTER_ID,
+    JOBMANAGERS,
+    TASKMANAGERS,
     ConfigDir,
     Json,
     Overrides,
+    Size,
     cluster_id_of,
     configured,
 )
-from understudy.cli.commands.interpreter import Python
 from understudy.cli.commands.kubernetes import deploys_applications
-from understudy.cli.commands.restoring import (
-    AllowNonRestored,
-    Claim,
-    FromSavepoint,
-    Restore,
-    restored_spec,
-)
+from understudy.cli.commands.restoring import AnyRun, Restore, restored_spec
 from understudy.cli.launch import past_runs
 from understudy.cli.launch.admission import await_rights
 from understudy.cli.launch.cluster import ClusterPlan
@@ -41,7 +37,9 @@ from understudy.cli.launch.compose import (
     release_registers,
     scratch_base,
 )
+from understudy.cli.launch.flags import grouped
 from understudy.cli.launch.hosts import check_host, reachable_as, shown_as
+from understudy.cli.launch.interpreter import Python
 from understudy.cli.launch.joining import (
     START_WAY_OUT,
     check_first_job_id,
@@ -66,10 +64,9 @@ from understudy.cli.launch.redeploying import (
 )
 from understudy.cli.launch.running import run_cluster
 from understudy.cli.launch.show import PlainView
-from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
+from understudy.cli.launch.spark_submit import SparkSubmit, check_configured
 from understudy.cli.launch.spec import (
     ApplicationSpec,
-    RunsAs,
     WorkerSpec,
     check_handed_on,
     guarded,
@@ -78,11 +75,11 @@ from understudy.cli.launch.spec import (
 )
 from understudy.cli.launch.story import Story, reason_of
 from understudy.cli.launch.submitting import (
-    Typed,
     adopted_settings,
     application_spec,
     unconverted,
 )
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration, options
 from understudy.config.configuration import quoted
 from understudy.config.security import is_loopback, links_over_tcp
@@ -101,44 +98,9 @@ from understudy.model import RegistryBody, Tombstone, TombstoneFile
 from understudy.process import guardian, processes
 from understudy.process.given_files import check_storable
 
-MEMBERS_MAX = 100
-"""More JobManagers or TaskManagers than one machine can use."""
-
-APP_HELP = "A script or notebook (its path or URL), or module:function; with -m, a module."
-App = Annotated[str, typer.Argument(help=APP_HELP)]
-OptionalApp = Annotated[str | None, typer.Argument(help=APP_HELP, show_default=False)]
-IsModule = Annotated[bool, typer.Option("-m", help="APP is a module, run as python -m runs it.")]
 Host = Annotated[
     str | None,
     typer.Option("--host", help="The name or address by which other hosts reach this process."),
-]
-Args = Annotated[list[str] | None, typer.Argument(help="Arguments of the application.")]
-RunId = Annotated[
-    str | None, typer.Option("--run-id", help="Names the run; the same id never runs twice.")
-]
-Rerun = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rerun",
-        metavar="NAME",
-        help="Discard this job's result in the unfinished run: it runs again; may be repeated.",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Continue the unfinished run with its own run id, arguments and code.",
-    ),
-]
-As = Annotated[
-    RunsAs | None,
-    typer.Option(
-        "--as",
-        help="Run APP as main, which submits jobs, or whole as one job. By default a script that "
-        "does not import understudy runs as one job.",
-        show_default=False,
-    ),
 ]
 PASS_THROUGH = {"allow_interspersed_args": False}
 """Arguments after APP belong to the application."""
@@ -151,29 +113,12 @@ def register(app: typer.Typer) -> None:
     app.command("taskmanager")(taskmanager)
 
 
-@takes_spark_flags
+@grouped
 @deploys_applications
 def run_application(
-    said: SparkSubmit,
-    app: OptionalApp = None,
-    args: Args = None,
-    is_module: IsModule = False,
-    python: Python = None,
-    jobmanagers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default="2"),
-    ] = None,
-    taskmanagers: Annotated[int, typer.Option(min=1, max=MEMBERS_MAX, help="TaskManagers.")] = 1,
-    slots: Annotated[
-        int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
-    ] = None,
-    run_id: RunId = None,
-    rerun: Rerun = None,
-    resume: Resume = False,
-    runs_as: As = None,
-    from_savepoint: FromSavepoint = None,
-    allow_non_restored_state: AllowNonRestored = False,
-    claim_mode: Claim = None,
+    typed: Typed,
+    size: Size,
+    run: AnyRun,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
@@ -183,34 +128,29 @@ def run_application(
     With --resume, APP is not needed. Exit code: 0 FINISHED, 1 FAILED, 2 bad usage, 3 CANCELED,
     130 interrupted.
     """
-    settings = [*(overrides or [])]
-    if slots is not None:
-        settings.append(f"{options.SLOTS.key}={slots}")
-    configuration = configured(config_dir, settings)
+    configuration = configured(config_dir, size.overruling(overrides))
     refuse_session(configuration)
-    run_id = checked_run_id(run_id)
+    run_id, taskmanagers = checked_run_id(run.run_id), size.taskmanagers or TASKMANAGERS
     spec, conf = None, {}
-    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
-    if resume:
-        _refuse_with_resume(said, restore, {"APP": app, "-m": is_module, "--as": runs_as})
+    if run.resume:
+        _refuse_with_resume(typed, run.restore)
         stored = stored_run(configuration, cluster_id_of(configuration), run_id)
         configuration, conf = stored.configuration, stored.conf
         check_drivers_fit(configuration, taskmanagers)
-    elif app is None:
+    elif typed.app is None:
         raise UsageError("give APP (a script, or module:function), or --resume an unfinished run")
     else:
         check_drivers_fit(configuration, taskmanagers)
-        typed = Typed(app, args or (), is_module, runs_as, python or "")
-        spec = application_spec(configuration, typed, said)
+        spec = application_spec(configuration, typed)
         conf = spec.conf
         check_configured(configuration, conf)
     check_handed_on(configuration, spec)
-    asked = AskedStart(run_id, spec, tuple(rerun or ()), resume)
-    plan = _joined(configuration, asked, jobmanagers, taskmanagers, as_json=as_json)
+    asked = AskedStart(run_id, spec, run.rerun, run.resume)
+    plan = _joined(configuration, asked, size.jobmanagers, taskmanagers, as_json=as_json)
     check_drivers_start(configuration)
     check_master_answers(configuration, conf)
     if spec:
-        spec = restored_spec(spec, restore, configuration, cluster_id_of(configuration))
+        spec = restored_spec(spec, run.restore, configuration, cluster_id_of(configuration))
         check_first_job_id(configuration, plan.cluster_id, plan.run_id)
     check_startable_here(configuration, plan.cluster_id, jobmanagers=plan.jobmanagers)
     if spec:
@@ -218,10 +158,13 @@ def run_application(
     sys.exit(run_cluster(replace(plan, application=spec), as_json=as_json))
 
 
-def _refuse_with_resume(said: SparkSubmit, restore: Restore, given: dict[str, object]) -> None:
+def _refuse_with_resume(typed: Typed, restore: Restore) -> None:
     """Raise `UsageError` for what is typed beside --resume, as the stored run keeps its own."""
+    said = typed.said
     given = {
-        **given,
+        "APP": typed.app,
+        "-m": typed.is_module,
+        "--as": typed.runs_as,
         "--from-savepoint": restore.paths,
         "--allow-non-restored-state": restore.allow_non_restored,
         "--claim-mode": restore.claim,
@@ -275,24 +218,14 @@ def _joined(
     )
 
 
-@takes_spark_flags
+@grouped
 def jobmanager(
-    said: SparkSubmit,
-    app: OptionalApp = None,
-    args: Args = None,
-    is_module: IsModule = False,
-    python: Python = None,
+    typed: Typed,
+    run: AnyRun,
     host: Host = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="The port of its REST endpoint.")
     ] = None,
-    run_id: RunId = None,
-    rerun: Rerun = None,
-    resume: Resume = False,
-    runs_as: As = None,
-    from_savepoint: FromSavepoint = None,
-    allow_non_restored_state: AllowNonRestored = False,
-    claim_mode: Claim = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -303,13 +236,11 @@ def jobmanager(
     addresses = reachable_as(_checked_host(host), port, overrides)
     configuration = configured(config_dir, [*_said(addresses), *(overrides or [])])
     spec = None
-    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
-    if app is None:
-        _check_without_application(configuration, said, rerun, restore)
+    if typed.app is None:
+        _check_without_application(configuration, typed.said, run)
     else:
         refuse_session(configuration)
-        typed = Typed(app, args or (), is_module, runs_as, python or "")
-        spec = application_spec(configuration, typed, said)
+        spec = application_spec(configuration, typed)
         check_configured(configuration, spec.conf)
         if _serves_other_hosts(configuration):
             check_storable(spec.conf)
@@ -317,15 +248,15 @@ def jobmanager(
     check_handed_on(configuration, spec)
     cluster_id = cluster_id_of(configuration) or DEFAULT_CLUSTER_ID
     layout.cluster_directory(cluster_id)
-    run_id = checked_run_id(run_id)
+    run_id = checked_run_id(run.run_id)
     await_rights(configuration, cluster_id, jobmanager=True)
     if spec:
         check_first_job_id(configuration, cluster_id, run_id)
     check_startable_here(configuration, cluster_id)
     changes = NO_CHANGES
     if spec:
-        spec = restored_spec(spec, restore, configuration, cluster_id)
-        start = AskedStart(run_id, spec, tuple(rerun or ()), resume)
+        spec = restored_spec(spec, run.restore, configuration, cluster_id)
+        start = AskedStart(run_id, spec, run.rerun, run.resume)
         changes = changes_of(configuration, cluster_id, start)
         say_how_it_runs(spec)
     _become(
@@ -365,7 +296,7 @@ def taskmanager(
 
 
 def _check_without_application(
-    configuration: Configuration, said: SparkSubmit, rerun: list[str] | None, restore: Restore
+    configuration: Configuration, said: SparkSubmit, run: AnyRun
 ) -> None:
     """Raise `UsageError` for options that need an application."""
     if configuration.is_standalone:
@@ -373,7 +304,7 @@ def _check_without_application(
             f"with {options.HA_TYPE.key} NONE there is one JobManager: give it the application"
         )
     given = (said.name, said.py_files, said.conf, said.requirements)
-    if rerun or restore.paths or any(given):
+    if run.rerun or run.restore.paths or any(given):
         raise UsageError(
             "--rerun, --from-savepoint and spark-submit's flags are about an application: give "
             "APP, or leave them to the JobManager that brings it"
@@ -399,7 +330,7 @@ def _said(settings: dict[str, str]) -> list[str]:
 
 def _jobmanagers(configuration: Configuration, wanted: int | None) -> int:
     if not configuration.is_standalone:
-        return 2 if wanted is None else wanted
+        return JOBMANAGERS if wanted is None else wanted
     if wanted is not None and wanted > 1:
         raise UsageError(
             f"--jobmanagers {wanted}: with {options.HA_TYPE.key} NONE there is one; choose "

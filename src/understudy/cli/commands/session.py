@@ -11,7 +11,7 @@ import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -24,10 +24,17 @@ from understudy.cli.commands.ask import (
     print_json,
     with_client,
 )
-from understudy.cli.commands.common import SESSION_ID, ConfigDir, Json, Overrides
-from understudy.cli.commands.interpreter import Python
+from understudy.cli.commands.common import (
+    AS_USUAL,
+    JOBMANAGERS,
+    SESSION_ID,
+    TASKMANAGERS,
+    ConfigDir,
+    Json,
+    Overrides,
+    Size,
+)
 from understudy.cli.commands.kubernetes import deploys_sessions, shows_sessions, stops_sessions
-from understudy.cli.commands.run import MEMBERS_MAX
 from understudy.cli.commands.standing import (
     StandingCluster,
     StartOrder,
@@ -41,16 +48,15 @@ from understudy.cli.commands.standing import (
     rows_of,
     status_of,
 )
+from understudy.cli.launch.flags import grouped
 from understudy.cli.launch.hosts import LOCALHOST, MASTERS, WORKERS, Member, is_this_host
+from understudy.cli.launch.interpreter import Python
 from understudy.cli.launch.members import Account, recorded_here
 from understudy.cli.launch.preflight import check_drivers_start
 from understudy.cli.launch.spec import check_handed_on
 from understudy.config import Configuration, options
 from understudy.errors import DataError, NoLeaderError, UnderstudyError, UsageError
 from understudy.model import LeaderRecord
-
-JOBMANAGERS, TASKMANAGERS = 2, 1
-"""Processes of a session on this machine: one JobManager leads, and one stands by."""
 
 
 def register(app: typer.Typer) -> None:
@@ -65,21 +71,10 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="session")
 
 
+@grouped
 @deploys_sessions
 def start(
-    jobmanagers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MEMBERS_MAX, help="JobManagers: one leads.", show_default=str(JOBMANAGERS)
-        ),
-    ] = None,
-    taskmanagers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MEMBERS_MAX, help="TaskManagers.", show_default=str(TASKMANAGERS)),
-    ] = None,
-    slots: Annotated[
-        int | None, typer.Option(min=1, help="Slots of a TaskManager.", show_default="2")
-    ] = None,
+    size: Size,
     python: Python = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
@@ -89,10 +84,7 @@ def start(
     Without the files masters and workers of --config-dir, all processes run on this machine.
     Exit code: 0 all processes run, 1 some could not be started, 2 bad usage.
     """
-    settings = [*(overrides or [])]
-    if slots is not None:
-        settings.append(f"{options.SLOTS.key}={slots}")
-    standing = _described(config_dir, settings, jobmanagers, taskmanagers)
+    standing = _described(config_dir, size.overruling(overrides), size)
     check_hosts(standing)
     check_handed_on(standing.configuration)
     if any(is_this_host(one.host) for one in standing.workers):
@@ -195,10 +187,7 @@ async def _asked(client: ClusterClient) -> JsonObject:
 
 
 def _described(
-    config_dir: Path | None,
-    overrides: list[str] | None,
-    jobmanagers: int | None = None,
-    taskmanagers: int | None = None,
+    config_dir: Path | None, overrides: list[str] | None, size: Size = AS_USUAL
 ) -> StandingCluster:
     """Return the session; without files, its processes are those started here, or the usual ones.
 
@@ -207,11 +196,11 @@ def _described(
     settings = [*(overrides or []), f"{options.SESSION.key}=true"]
     standing = described(config_dir, settings, SESSION_ID)
     known = recorded_here(standing.configuration.settings, standing.cluster_id, LOCALHOST)
-    masters = _members("jobmanager", jobmanagers or known["jobmanager"] or JOBMANAGERS)
-    workers = _members("taskmanager", taskmanagers or known["taskmanager"] or TASKMANAGERS)
+    masters = _members("jobmanager", size.jobmanagers or known["jobmanager"] or JOBMANAGERS)
+    workers = _members("taskmanager", size.taskmanagers or known["taskmanager"] or TASKMANAGERS)
     for file, flag, count in (
-        (MASTERS, "--jobmanagers", jobmanagers),
-        (WORKERS, "--taskmanagers", taskmanagers),
+        (MASTERS, "--jobmanagers", size.jobmanagers),
+        (WORKERS, "--taskmanagers", size.taskmanagers),
     ):
         if not (config_dir and (config_dir / file).is_file()):
             continue

@@ -14,22 +14,9 @@ import typer
 
 from understudy.cli.commands.ask import print_json
 from understudy.cli.commands.common import ConfigDir, Json, Overrides
-from understudy.cli.commands.interpreter import Python
-from understudy.cli.commands.restoring import (
-    AllowNonRestored,
-    Claim,
-    FromSavepoint,
-    Restore,
-    restored_spec,
-)
+from understudy.cli.commands.restoring import NewRun, Resume, restored_spec
 from understudy.cli.commands.run import (
     PASS_THROUGH,
-    App,
-    Args,
-    As,
-    IsModule,
-    Resume,
-    RunId,
     answer_ended_run,
     checked_run_id,
     continued_run,
@@ -50,13 +37,15 @@ from understudy.cli.commands.standing import (
     rows_of,
     status_of,
 )
+from understudy.cli.launch.flags import grouped
 from understudy.cli.launch.hosts import is_this_host
 from understudy.cli.launch.joining import check_first_job_id, refuse_session
 from understudy.cli.launch.reaching import answer_to
 from understudy.cli.launch.redeploying import AskedStart, changes_of, tell_continued
-from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
+from understudy.cli.launch.spark_submit import check_configured
 from understudy.cli.launch.spec import check_handed_on
-from understudy.cli.launch.submitting import Typed, application_spec
+from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.typed import TypedApp
 from understudy.errors import UsageError
 from understudy.jobmanager.redeployment import Changes
 from understudy.process.given_files import check_storable
@@ -78,19 +67,11 @@ def register(app: typer.Typer) -> None:
 # --- start ----------------------------------------------------------------------------------------
 
 
-@takes_spark_flags
+@grouped
 def start(
-    app: App,
-    said: SparkSubmit,
-    args: Args = None,
-    is_module: IsModule = False,
-    python: Python = None,
-    run_id: RunId = None,
+    typed: TypedApp,
+    run: NewRun,
     resume: Resume = False,
-    runs_as: As = None,
-    from_savepoint: FromSavepoint = None,
-    allow_non_restored_state: AllowNonRestored = False,
-    claim_mode: Claim = None,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
 ) -> None:
@@ -101,11 +82,10 @@ def start(
     standing = described(config_dir, overrides)
     configuration = standing.configuration
     refuse_session(configuration)
-    typed = Typed(app, args or (), is_module, runs_as, python or "")
-    spec = application_spec(configuration, typed, said)
+    spec = application_spec(configuration, typed)
     check_configured(configuration, spec.conf)
     check_handed_on(configuration, spec)
-    run_id = checked_run_id(run_id)
+    run_id = checked_run_id(run.run_id)
     check_hosts(standing)
     if standing.others:
         check_storable(spec.conf)
@@ -117,13 +97,12 @@ def start(
         )
     run_id, changes = _continued(standing, AskedStart(run_id, spec, resume=resume))
     check_first_job_id(configuration, standing.cluster_id, run_id)
-    restore = Restore(tuple(from_savepoint or ()), allow_non_restored_state, claim_mode)
-    spec = restored_spec(spec, restore, configuration, standing.cluster_id)
+    spec = restored_spec(spec, run.restore, configuration, standing.cluster_id)
     say_how_it_runs(spec)
-    run = StartOrder(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
+    order = StartOrder(standing, run_id or uuid.uuid4().hex[:12], spec, changes)
     # The first JobManager brings the application and leads: the others find it.
-    told = bring_up(run, here[0], "understudy cluster stop")
-    typer.echo(f"cluster {standing.cluster_id!r} runs {run.run_id}: {len(told)} processes")
+    told = bring_up(order, here[0], "understudy cluster stop")
+    typer.echo(f"cluster {standing.cluster_id!r} runs {order.run_id}: {len(told)} processes")
     if changes.over and not any(
         one.state == "started" and one.role == "jobmanager" and is_this_host(one.host)
         for one in told

@@ -25,6 +25,7 @@ import typer
 from understudy.api.client import ClusterClient
 from understudy.cli.commands.ask import print_json, with_client
 from understudy.cli.commands.common import (
+    AS_USUAL,
     SESSION_ID,
     ConfigDir,
     Json,
@@ -32,15 +33,9 @@ from understudy.cli.commands.common import (
     cluster_id_of,
     configured,
 )
-from understudy.cli.commands.interpreter import Python
-from understudy.cli.commands.restoring import AllowNonRestored, Claim, ClaimMode
+from understudy.cli.commands.restoring import AnyRun, ClaimMode, NewRun, Restore
 from understudy.cli.commands.run import (
     PASS_THROUGH,
-    App,
-    Args,
-    As,
-    IsModule,
-    RunId,
     checked_run_id,
     run_application,
     say_how_it_runs,
@@ -48,13 +43,15 @@ from understudy.cli.commands.run import (
 from understudy.cli.commands.savepoint import checked_address
 from understudy.cli.commands.targets import TOKEN, asked
 from understudy.cli.launch.compose import EXIT_CODES
+from understudy.cli.launch.flags import grouped
 from understudy.cli.launch.following import follow
 from understudy.cli.launch.packing import packed, request_of
 from understudy.cli.launch.show import LiveView, PlainView
-from understudy.cli.launch.spark_submit import SparkSubmit, check_configured, takes_spark_flags
+from understudy.cli.launch.spark_submit import check_configured
 from understudy.cli.launch.spec import ApplicationSpec
 from understudy.cli.launch.story import Event, Story
-from understudy.cli.launch.submitting import Typed, application_spec
+from understudy.cli.launch.submitting import application_spec
+from understudy.cli.launch.typed import TypedApp
 from understudy.config import Configuration, options
 from understudy.errors import (
     AlreadyEndedError,
@@ -77,35 +74,35 @@ class OnInterrupt(enum.Enum):
     CANCEL = "cancel"
 
 
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="local|session|kubernetes-session|URL",
-        help="session: the session of this configuration; kubernetes-session: the one in pods, by "
-        "kubernetes.cluster-id; URL: the cluster of the JobManager "
-        "there, or at several URLs with commas between; local: a cluster of its own, as "
-        "run-application starts it.",
-    ),
-]
-Detach = Annotated[
-    bool, typer.Option("--detach", "-d", help="Submit, print the application's id, and end.")
-]
-Interrupting = Annotated[
-    OnInterrupt, typer.Option("--on-interrupt", help="What Ctrl-C does to the application.")
-]
-FromOneSavepoint = Annotated[
-    str | None,
-    typer.Option(
-        "--from-savepoint",
-        "--fromSavepoint",
-        "-s",
-        metavar="PATH",
-        help="Let the job of that savepoint's name begin with it.",
-        show_default=False,
-    ),
-]
+@dataclass(frozen=True)
+class Where:
+    """The cluster that takes the application."""
+
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="local|session|kubernetes-session|URL",
+            help="session: the session of this configuration; kubernetes-session: the one in pods, "
+            "by kubernetes.cluster-id; URL: the cluster of the JobManager there, or at several "
+            "URLs with commas between; local: a cluster of its own, as run-application starts it.",
+        ),
+    ] = SESSION
+    token_file: Annotated[Path | None, TOKEN] = None
+
+
+@dataclass(frozen=True)
+class Following:
+    """How the command follows the application that it has submitted."""
+
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Submit, print the application's id, and end.")
+    ] = False
+    on_interrupt: Annotated[
+        OnInterrupt, typer.Option("--on-interrupt", help="What Ctrl-C does to the application.")
+    ] = OnInterrupt.DETACH
+    as_json: Json = False
 
 
 def register(app: typer.Typer) -> None:
@@ -113,90 +110,79 @@ def register(app: typer.Typer) -> None:
     app.command("run", context_settings=PASS_THROUGH)(run)
 
 
-@takes_spark_flags
+@grouped
 def run(
-    app: App,
-    said: SparkSubmit,
-    args: Args = None,
-    is_module: IsModule = False,
-    python: Python = None,
-    target: Target = SESSION,
-    token_file: Annotated[Path | None, TOKEN] = None,
-    detach: Detach = False,
-    on_interrupt: Interrupting = OnInterrupt.DETACH,
-    run_id: RunId = None,
-    runs_as: As = None,
-    from_savepoint: FromOneSavepoint = None,
-    allow_non_restored_state: AllowNonRestored = False,
-    claim_mode: Claim = None,
+    typed: TypedApp,
+    where: Where,
+    following: Following,
+    run: NewRun,
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
-    as_json: Json = False,
 ) -> None:
     """Submit an application to a session, and follow it to its end.
 
     The session executes the application whatever becomes of this command. Exit code: 0 FINISHED,
     1 FAILED, 2 bad usage, 3 CANCELED, 130 interrupted.
     """
+    target = where.target
     if target == LOCAL:
-        _refuse_for_local(detach=detach, token_file=token_file)
+        _refuse_for_local(where, following)
         run_application(
-            said=said,
-            app=app,
-            args=args,
-            is_module=is_module,
-            python=python,
-            run_id=run_id,
-            runs_as=runs_as,
-            from_savepoint=[from_savepoint] if from_savepoint else None,
-            allow_non_restored_state=allow_non_restored_state,
-            claim_mode=claim_mode,
+            typed=typed,
+            size=AS_USUAL,
+            run=AnyRun(run.run_id, run.restore),
             overrides=overrides,
             config_dir=config_dir,
-            as_json=as_json,
+            as_json=following.as_json,
         )
         return
     if target == options.KUBERNETES_APPLICATION:
         raise UsageError(f"-t {target}: `understudy run-application -t {target}` deploys one")
     named = None if target == SESSION else target
-    configuration = configured(config_dir, asked(named, token_file, overrides or [], config_dir))
-    spec = application_spec(
-        configuration, Typed(app, args or (), is_module, runs_as, python or ""), said
-    )
+    settings = asked(named, where.token_file, overrides or [], config_dir)
+    configuration = configured(config_dir, settings)
+    spec = application_spec(configuration, typed)
     check_configured(configuration, spec.conf)
     say_how_it_runs(spec)
-    restored = _restored(from_savepoint, claim_mode, allow=allow_non_restored_state)
-    wanted = _Wanted(configuration, spec, checked_run_id(run_id), restored, target)
+    restored = _restored(run.restore)
+    wanted = _Wanted(configuration, spec, checked_run_id(run.run_id), restored, target)
     submitted = _Submitted(wanted.run_id or uuid.uuid4().hex)
-    if detach:
+    if following.detach:
         with _known_of(submitted):
             asyncio.run(with_client(configuration, wanted.cluster_id, wanted.submit_as(submitted)))
-        _tell(submitted, as_json=as_json)
+        _tell(submitted, as_json=following.as_json)
         return
-    sys.exit(_submit_and_follow(wanted, submitted, on_interrupt, as_json=as_json))
+    sys.exit(
+        _submit_and_follow(wanted, submitted, following.on_interrupt, as_json=following.as_json)
+    )
 
 
-def _refuse_for_local(*, detach: bool, token_file: Path | None) -> None:
-    if detach or token_file:
+def _refuse_for_local(where: Where, following: Following) -> None:
+    if following.detach or where.token_file:
         raise UsageError(
             "--target local is a cluster that ends with this command: leave out --detach and "
             "--token-file, or submit to a session"
         )
 
 
-def _restored(path: str | None, claim: ClaimMode | None, *, allow: bool) -> dict[str, Any]:
+def _restored(restore: Restore) -> dict[str, Any]:
     """Return what a request says of a savepoint."""
-    if path is None:
-        if allow or claim is ClaimMode.CLAIM:
+    if not restore.paths:
+        if restore.allow_non_restored or restore.claim is ClaimMode.CLAIM:
             raise UsageError(
                 "--allow-non-restored-state and --claim-mode are about --from-savepoint: give one"
             )
         return {}
-    found: dict[str, Any] = {"savepointPath": checked_address(path)}
-    if allow:
+    if len(restore.paths) > 1:
+        raise UsageError(
+            "--from-savepoint: an application of a session begins with one savepoint; "
+            "run-application and --target local take several"
+        )
+    found: dict[str, Any] = {"savepointPath": checked_address(restore.paths[0])}
+    if restore.allow_non_restored:
         found["allowNonRestoredState"] = True
-    if claim:
-        found["claimMode"] = claim.value
+    if restore.claim:
+        found["claimMode"] = restore.claim.value
     return found
 
 

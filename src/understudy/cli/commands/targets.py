@@ -6,13 +6,12 @@ Both become settings, so that what reads the configuration need not know of them
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from understudy.cli.launch.flags import Command, extended, flag
 from understudy.config import Configuration, options
 from understudy.config.configuration import load_configuration
 from understudy.errors import UsageError
@@ -33,13 +32,13 @@ TOKEN = typer.Option(
     show_default=False,
 )
 
-Command = Callable[..., None]
-
 
 def takes_target(command: Command) -> Command:
     """Add --target and --token-file to a command, which receives them among its ``overrides``."""
-    flags = [_flag("target", str, URL), _flag("token_file", Path, TOKEN)]
-    own = [*inspect.signature(command, eval_str=True).parameters.values()]
+    flags = [
+        flag("target", Annotated[str | None, URL]),
+        flag("token_file", Annotated[Path | None, TOKEN]),
+    ]
 
     @functools.wraps(command)
     def typed(**given: Any) -> None:
@@ -48,9 +47,7 @@ def takes_target(command: Command) -> Command:
         given["overrides"] = asked(target, token_file, overrides, given.get("config_dir"))
         command(**given)
 
-    typed.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
-    typed.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
-    return typed
+    return extended(command, flags, typed)
 
 
 def asked(
@@ -91,12 +88,3 @@ def settings_of(target: str | None, token_file: Path | None) -> list[str]:
     if token_file is not None:
         found.append(f"{options.BEARER_FILE.key}={token_file.absolute()}")
     return found
-
-
-def _flag(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        default=None,
-        annotation=Annotated[kind | None, option],
-    )

@@ -62,7 +62,6 @@ def check_start(
     configuration: Configuration,
     spec: ApplicationSpec | None,
     conf: Mapping[str, str],
-    cluster_id: str | None,
     *,
     jobmanagers: int,
     taskmanagers: int,
@@ -71,6 +70,7 @@ def check_start(
 
     ``conf``: Spark's settings, as the flags say them.
     """
+    cluster_id = configuration.find(options.CLUSTER_ID)
     if spec:
         with checked.step():
             check_handed_on(configuration, spec)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from understudy.cli.launch.entry_points import is_function
 from understudy.cli.launch.spark_submit import SparkSubmit
-from understudy.cli.launch.submitting import Typed
+from understudy.cli.launch.typed import Typed
 from understudy.config import Configuration, options
 from understudy.config.configuration import is_a_secret, quoted
 from understudy.config.option import Option
@@ -147,12 +147,13 @@ class Further:
     claim: str = ""
 
 
-def application_arguments(typed: Typed, said: SparkSubmit, further: Further) -> tuple[str, ...]:
+def application_arguments(typed: Typed, further: Further) -> tuple[str, ...]:
     """Return the words of ``understudy jobmanager`` that name an application in an image.
 
     Raises `UsageError` for files of this machine, which no pod has.
     """
     found: list[str] = []
+    said = typed.said
     if said.name:
         found += ["--name", said.name]
     if said.py_files:
@@ -187,6 +188,8 @@ def requirements_setting(said: SparkSubmit) -> dict[str, str]:
 
 
 def _app(typed: Typed) -> str:
+    if typed.app is None:
+        raise UsageError("give APP: a script in the image (local:///opt/app/etl.py), or a URL")
     if typed.is_module or is_function(typed.app) or _SCHEME.match(typed.app):
         return typed.app
     raise UsageError(

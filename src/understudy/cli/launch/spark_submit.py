@@ -5,16 +5,16 @@ With ``--requirements``, which belongs beside ``--py-files`` and ``--archives``.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from understudy.cli.launch.flags import flag
 from understudy.config import Configuration, options
 from understudy.errors import UsageError
 from understudy.process.archives import check_archive
@@ -68,34 +68,20 @@ class SparkSubmit:
         requirements: the absolute path of the requirements file; empty if not given.
     """
 
-    name: str | None
-    py_files: tuple[str, ...]
-    conf: Mapping[str, str]
+    name: str | None = None
+    py_files: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
     requirements: str = ""
 
+    @staticmethod
+    def flags() -> list[inspect.Parameter]:
+        """Return the flags as a command declares them."""
+        return [*_flags()]
 
-def takes_spark_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add spark-submit's flags to a command, which receives them as its argument ``said``.
-
-    Typer reads a function's signature only, so extending the signature declares the flags.
-    """
-    flags = [*_flags()]
-    own = [
-        one
-        for one in inspect.signature(command, eval_str=True).parameters.values()
-        if one.name != "said"
-    ]
-
-    @functools.wraps(command)
-    def typed(**given: Any) -> None:
-        if "said" not in given:  # Otherwise another command has taken the flags.
-            said = {flag.name: given.pop(flag.name) for flag in flags}
-            given["said"] = _said({name: value for name, value in said.items() if value})
-        command(**given)
-
-    typed.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
-    typed.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
-    return typed
+    @classmethod
+    def formed(cls, typed: Mapping[str, Any]) -> SparkSubmit:
+        """Return what the flags say. Raises `UsageError`."""
+        return _said({name: value for name, value in typed.items() if value})
 
 
 def _flags() -> Iterator[inspect.Parameter]:
@@ -111,12 +97,7 @@ def _flags() -> Iterator[inspect.Parameter]:
 
 def _flag(name: str, kind: Any, *declarations: str, **more: Any) -> inspect.Parameter:
     option = typer.Option(*declarations, rich_help_panel=PANEL, show_default=False, **more)
-    return inspect.Parameter(
-        f"spark_{name.replace('-', '_')}",
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        default=None,
-        annotation=Annotated[kind | None, option],
-    )
+    return flag(f"spark_{name.replace('-', '_')}", Annotated[kind | None, option])
 
 
 def _said(given: Mapping[str, Any]) -> SparkSubmit:
@@ -141,11 +122,11 @@ def spark_conf(
     if properties_file:
         found.update(_read_properties(properties_file))
         _check_archives(found.get("spark.archives", ""))
-    for flag, value in flags.items():
-        if flag in SETTINGS:
-            found[SETTINGS[flag]] = value
-        elif flag in FILE_SETTINGS:
-            found[FILE_SETTINGS[flag]] = ",".join(_absolute(flag, value))
+    for name, value in flags.items():
+        if name in SETTINGS:
+            found[SETTINGS[name]] = value
+        elif name in FILE_SETTINGS:
+            found[FILE_SETTINGS[name]] = ",".join(_absolute(name, value))
     for item in conf:
         key, separator, value = item.partition("=")
         if not separator or not key.startswith("spark."):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,29 +23,18 @@ from understudy.process.code import SourceFile
 from understudy.process.reporter import printable
 
 if TYPE_CHECKING:
-    from understudy.cli.launch.spark_submit import SparkSubmit
+    from understudy.cli.launch.typed import Typed
 
 
 VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 """Variables that name what the settings `given_files.PYTHON_SETTINGS` name."""
 
 
-class Typed(NamedTuple):
-    """The application as it was typed, apart from spark-submit's flags."""
-
-    app: str
-    args: Sequence[str] = ()
-    is_module: bool = False
-    runs_as: RunsAs | None = None
-    """Overrules what the sources tell."""
-    python: str = ""
-
-
-def application_spec(
-    configuration: Configuration, typed: Typed, said: SparkSubmit
-) -> ApplicationSpec:
+def application_spec(configuration: Configuration, typed: Typed) -> ApplicationSpec:
     """Return the complete application from the command line. Raises `UsageError`."""
-    cwd = str(Path.cwd())
+    if typed.app is None:
+        raise UsageError("give APP (a script, or module:function)")
+    cwd, said = str(Path.cwd()), typed.said
     app = typed.app if typed.is_module else full_name(typed.app)
     entry = entry_point(app, cwd, is_module=typed.is_module)
     check(entry)
@@ -55,13 +44,13 @@ def application_spec(
     learn_secrets(settings, configuration.get(options.REDACTED_KEYS))
     spec = ApplicationSpec(
         app,
-        tuple(typed.args),
+        typed.args,
         cwd,
         title,
         said.py_files,
         settings,
         is_module=typed.is_module,
-        python=typed.python,
+        python=typed.python or "",
         requirements=said.requirements,
         requirements_text=""
         if said.requirements
