@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,7 +13,7 @@ from tests.support.faulty_register import Durable
 from tests.support.virtual_time import run_virtual
 from understudy.errors import EnvironmentFailed
 from understudy.model import ApplicationId, ApplicationStatus, RunId, SessionProfile
-from understudy.process.environments import OneInterpreter
+from understudy.process.environments import LaidOut, OneInterpreter
 
 PACKED = {"spark.archives": "/env.tar.gz#env", "spark.pyspark.python": "./env/bin/python"}
 
@@ -27,11 +26,10 @@ class Builds(OneInterpreter):
         self.building: set[ApplicationId] = set()
         self.left: list[ApplicationId] = []
 
-    async def python_for(self, user: ApplicationId, *given: Any) -> str:
+    async def python_for(self, user: ApplicationId, laid_out: LaidOut) -> str:
         """See `Interpreters.python_for`."""
-        conf = given[-1]
-        if not conf:
-            return await super().python_for(user, *given)
+        if not laid_out.conf:
+            return await super().python_for(user, laid_out)
         if self._failure:
             raise EnvironmentFailed(self._failure)
         self.building.add(user)

@@ -26,7 +26,7 @@ from understudy.model import ApplicationId, Artifact
 from understudy.process import environment_store, requirements
 from understudy.process.environment_builder import PATH_FILE, build
 from understudy.process.environment_store import EnvironmentOrder
-from understudy.process.environments import Environments, EnvironmentSettings
+from understudy.process.environments import Environments, EnvironmentSettings, LaidOut
 from understudy.process.processes import GuardedProcesses, Output, Process, Spec
 
 ONE, TWO = ApplicationId("one"), ApplicationId("two")
@@ -72,7 +72,7 @@ class Host:
         )
         return Environments(settings, processes, SystemClock())
 
-    def needs(self, *lines: str) -> tuple[str, list[Artifact], dict[str, str]]:
+    def needs(self, *lines: str) -> LaidOut:
         """Return the layout, artifacts and settings of an application with requirements."""
         directory = self._place / f"layout-{next(self._numbers)}"
         file = directory / requirements.PLACE
@@ -80,15 +80,15 @@ class Host:
         text = "\n".join(lines)
         file.write_text(text)
         one = Artifact(name=requirements.PLACE, digest=digest(text.encode()), size=len(text))
-        return str(directory), [one], {}
+        return LaidOut(str(directory), [one], {})
 
-    def stuck(self) -> tuple[str, list[Artifact], dict[str, str]]:
+    def stuck(self) -> LaidOut:
         """Return an application whose build waits for a pipe that nobody writes to."""
         directory, _, conf = self.needs()
         file = Path(directory) / requirements.PLACE
         file.unlink()
         os.mkfifo(file)
-        return directory, [Artifact(name=requirements.PLACE, digest="stuck", size=0)], conf
+        return LaidOut(directory, [Artifact(name=requirements.PLACE, digest="stuck", size=0)], conf)
 
     def built(self) -> list[Path]:
         return [*self.base.glob(f"*/{environment_store.MARK}")]
@@ -121,7 +121,7 @@ def test_closing_waits_for_an_environment_that_is_being_removed(
 ) -> None:
     async def work() -> None:
         environments = host.environments(Builders())
-        await environments.python_for(ONE, *host.needs("cherry"))
+        await environments.python_for(ONE, host.needs("cherry"))
         release, removing = environment_store.release, threading.Event()
 
         def slow(base: Path, name: str, lock: int) -> None:
@@ -148,8 +148,8 @@ def test_two_applications_have_two_versions_of_a_library_at_the_same_time(host: 
     async def work() -> None:
         environments = host.environments(Builders())
         one, two = await asyncio.gather(
-            environments.python_for(ONE, *host.needs("plum")),
-            environments.python_for(TWO, *host.needs("cherry==2.0", "# a comment")),
+            environments.python_for(ONE, host.needs("plum")),
+            environments.python_for(TWO, host.needs("cherry==2.0", "# a comment")),
         )
         said = await asyncio.gather(said_by(one, ASK), said_by(two, ASK))
         await environments.close()
@@ -168,9 +168,9 @@ def test_the_same_requirements_are_built_once_and_gone_with_the_last_user(host: 
         builders = Builders()
         jobmanager, taskmanager = host.environments(builders), host.environments(builders)
         first, second, third = await asyncio.gather(
-            jobmanager.python_for(ONE, *host.needs("cherry==1.0")),
-            taskmanager.python_for(ONE, *host.needs("cherry==1.0")),
-            taskmanager.python_for(TWO, *host.needs("cherry==1.0")),
+            jobmanager.python_for(ONE, host.needs("cherry==1.0")),
+            taskmanager.python_for(ONE, host.needs("cherry==1.0")),
+            taskmanager.python_for(TWO, host.needs("cherry==1.0")),
         )
         assert first == second == third
         assert 1 == len(host.built())
@@ -179,7 +179,7 @@ def test_the_same_requirements_are_built_once_and_gone_with_the_last_user(host: 
         await taskmanager.leave(ONE)
         assert "1.0" in await said_by(third, ASK)
         count = len(builders.started)
-        assert first == await jobmanager.python_for(ONE, *host.needs("cherry==1.0"))
+        assert first == await jobmanager.python_for(ONE, host.needs("cherry==1.0"))
         assert count == len(builders.started)
 
         await jobmanager.close()
@@ -193,7 +193,7 @@ def test_a_failed_build_names_the_package_and_the_output_and_leaves_nothing(host
     async def work() -> None:
         environments = host.environments(Builders())
         with pytest.raises(EnvironmentFailed) as caught:
-            await environments.python_for(ONE, *host.needs("cherry==9.0"))
+            await environments.python_for(ONE, host.needs("cherry==9.0"))
         await environments.leave(ONE)
 
         said = str(caught.value)
@@ -226,7 +226,7 @@ def test_what_the_cluster_cannot_work_with_is_refused(
     async def work() -> None:
         environments = host.environments(Builders())
         with pytest.raises(EnvironmentFailed, match=expected):
-            await environments.python_for(ONE, *host.needs(*lines))
+            await environments.python_for(ONE, host.needs(*lines))
         await environments.close()
 
     run(work)
@@ -236,10 +236,10 @@ def test_a_damaged_environment_and_a_half_built_one_are_built_again(host: Host) 
     async def work() -> None:
         environments = host.environments(Builders())
         needs = host.needs("cherry==1.0")
-        python = Path(await environments.python_for(ONE, *needs))
+        python = Path(await environments.python_for(ONE, needs))
         [damaged] = python.parents[1].glob("lib/*/site-packages/cherry/__init__.py")
         damaged.unlink()
-        again = Path(await environments.python_for(ONE, *needs))
+        again = Path(await environments.python_for(ONE, needs))
 
         assert "1.0" in await said_by(str(again), ASK)
         assert python != again
@@ -247,7 +247,7 @@ def test_a_damaged_environment_and_a_half_built_one_are_built_again(host: Host) 
 
         [mark] = host.built()
         mark.unlink()  # As if the builder had been killed before its last step.
-        third = await environments.python_for(ONE, *needs)
+        third = await environments.python_for(ONE, needs)
         assert str(again) != third
         await environments.close()
 
@@ -260,10 +260,10 @@ def test_a_build_is_killed_with_its_application_and_holds_up_no_other(
     async def work() -> None:
         builders = Builders()
         environments = host.environments(builders)
-        stuck = asyncio.create_task(environments.python_for(ONE, *host.stuck()))
+        stuck = asyncio.create_task(environments.python_for(ONE, host.stuck()))
         await builders.begun.wait()
         process = builders.started[-1]
-        other = await environments.python_for(TWO, *host.needs("cherry==2.0"))
+        other = await environments.python_for(TWO, host.needs("cherry==2.0"))
 
         assert "2.0" in await said_by(other, ASK)
         assert not process.death.done()
@@ -281,7 +281,7 @@ def test_a_build_that_takes_too_long_fails(host: Host) -> None:
     async def work() -> None:
         environments = host.environments(Builders(), timeout_s=2.0)
         with pytest.raises(EnvironmentFailed, match=r"python\.environment-timeout is 2 s"):
-            await environments.python_for(ONE, *host.stuck())
+            await environments.python_for(ONE, host.stuck())
         await environments.close()
 
     run(work)
@@ -335,14 +335,16 @@ def test_an_application_has_the_interpreter_in_its_archive(host: Host, tmp_path:
 
     async def work() -> None:
         environments = host.environments(Builders())
-        python = await environments.python_for(ONE, "", [], conf)
+        python = await environments.python_for(ONE, LaidOut("", [], conf))
         assert "3.0" in await said_by(python, ASK)
 
         missing = conf | {"spark.pyspark.python": "./env/bin/python9"}
         with pytest.raises(EnvironmentFailed, match=r"env\.tar\.gz has no bin/python9"):
-            await environments.python_for(TWO, "", [], missing)
+            await environments.python_for(TWO, LaidOut("", [], missing))
         for other in ({"spark.pyspark.driver.python": "python3"}, {"spark.archives": ""}):
-            assert sys.executable == await environments.python_for(TWO, "", [], conf | other)
+            assert sys.executable == await environments.python_for(
+                TWO, LaidOut("", [], conf | other)
+            )
         await environments.close()
         assert not host.base.exists()
 
@@ -363,7 +365,7 @@ def test_an_interpreter_that_only_leads_elsewhere_is_left_as_it_is(
 
     async def work() -> None:
         environments = host.environments(Builders())
-        python = await environments.python_for(ONE, "", [], conf)
+        python = await environments.python_for(ONE, LaidOut("", [], conf))
         assert sys.prefix == await said_by(python, "import sys; print(sys.prefix)")
         assert not [*Path(sys.prefix).rglob(PATH_FILE)]
         await environments.close()

@@ -36,7 +36,7 @@ from understudy.model import (
     Tombstone,
 )
 from understudy.process import code
-from understudy.process.environments import Ground
+from understudy.process.environments import Ground, LaidOut
 from understudy.process.persist import persist
 
 AGAIN = Backoff(1.0, 300.0)
@@ -312,9 +312,8 @@ class LinkedApplication:
                 stored.body.directory,
                 record.artifacts,
             )
-            python = await around.interpreters.python_for(
-                self.application_id, str(directory), record.artifacts, record.profile.conf
-            )
+            laid_out = LaidOut(str(directory), record.artifacts, record.profile.conf)
+            python = await around.interpreters.python_for(self.application_id, laid_out)
             return Ground(str(directory), python)
 
         return ApplicationSettings(

@@ -18,7 +18,7 @@ import os
 import platform
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -47,17 +47,21 @@ class Ground(NamedTuple):
     python: str = sys.executable
 
 
+class LaidOut(NamedTuple):
+    """What decides on the Python of an application: its code on this host, and its settings."""
+
+    directory: str
+    """Empty without code."""
+    artifacts: Sequence[Artifact]
+    conf: Mapping[str, str]
+    """Spark's settings, which may name an interpreter in an archive."""
+
+
 class Interpreters(Protocol):
     """Where the interpreters of applications come from."""
 
-    async def python_for(
-        self,
-        user: ApplicationId,
-        directory: str,
-        artifacts: Iterable[Artifact],
-        conf: Mapping[str, str],
-    ) -> str:
-        """Return the interpreter of an application whose code is laid out in a directory.
+    async def python_for(self, user: ApplicationId, laid_out: LaidOut) -> str:
+        """Return the interpreter of an application.
 
         Raises `EnvironmentFailed`, after minutes perhaps. The application uses what is returned
         until `leave`.
@@ -76,13 +80,7 @@ class Interpreters(Protocol):
 class OneInterpreter:
     """All applications have the interpreter of this process."""
 
-    async def python_for(
-        self,
-        user: ApplicationId,
-        directory: str,
-        artifacts: Iterable[Artifact],
-        conf: Mapping[str, str],
-    ) -> str:
+    async def python_for(self, user: ApplicationId, laid_out: LaidOut) -> str:
         """See `Interpreters.python_for`."""
         return sys.executable
 
@@ -128,15 +126,9 @@ class Environments:
         self._used: dict[str, _Used] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def python_for(
-        self,
-        user: ApplicationId,
-        directory: str,
-        artifacts: Iterable[Artifact],
-        conf: Mapping[str, str],
-    ) -> str:
+    async def python_for(self, user: ApplicationId, laid_out: LaidOut) -> str:
         """See `Interpreters.python_for`."""
-        order = await asyncio.to_thread(order_for, self._settings, directory, artifacts, conf)
+        order = await asyncio.to_thread(order_for, self._settings, laid_out)
         if order is None:
             return sys.executable
         used = self._used.setdefault(order.name, _Used(order))
@@ -270,13 +262,9 @@ def brings_python(artifacts: Iterable[Artifact], conf: Mapping[str, str]) -> boo
     return has_requirements or given_files.packed_python(conf) is not None
 
 
-def order_for(
-    settings: EnvironmentSettings,
-    directory: str,
-    artifacts: Iterable[Artifact],
-    conf: Mapping[str, str],
-) -> EnvironmentOrder | None:
+def order_for(settings: EnvironmentSettings, laid_out: LaidOut) -> EnvironmentOrder | None:
     """Return the environment of an application; None where it has the cluster's interpreter."""
+    directory, artifacts, conf = laid_out
     stored = {one.name: one for one in artifacts}
     base = str(settings.base)
     if requirements.PLACE in stored:

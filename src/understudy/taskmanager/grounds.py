@@ -7,7 +7,7 @@ import asyncio
 from understudy.ha.storage import BlockingStorage
 from understudy.model import ApplicationId
 from understudy.process import code
-from understudy.process.environments import Ground, Interpreters
+from understudy.process.environments import Ground, Interpreters, LaidOut
 from understudy.rpc.messages import Prepare
 
 
@@ -26,9 +26,8 @@ class Grounds:
         directory = await self._lay_out(prepare)
         application = prepare.application_id
         self.users.add(application)
-        python = await self._interpreters.python_for(
-            application, directory, prepare.artifacts, prepare.profile.conf
-        )
+        laid_out = LaidOut(directory, prepare.artifacts, prepare.profile.conf)
+        python = await self._interpreters.python_for(application, laid_out)
         return Ground(directory, python)
 
     async def leave(self, application: ApplicationId) -> None:
