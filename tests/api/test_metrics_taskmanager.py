@@ -30,7 +30,7 @@ from understudy.api.metrics_taskmanager import TaskManagerMetrics, serving
 from understudy.config import Configuration
 from understudy.errors import ConfigurationError
 from understudy.rpc import messages
-from understudy.taskmanager.driver_counts import DriverCounts, DriverEnd
+from understudy.taskmanager.driver import DriverCounts, DriverEnd
 from understudy.taskmanager.task_manager import TaskManager, TaskManagerFacts
 
 OWN = "understudy_taskmanager_"

@@ -15,7 +15,7 @@ from tests.kubernetes.fake import NAMESPACE, FakeApi, kubeconfig
 from tests.support.kubernetes import client_on, fake_api
 from understudy.cli.launch import kubernetes_deploying
 from understudy.cli.launch.kubernetes_deploying import Deployed, deploy, remove, run_to_continue
-from understudy.cli.launch.kubernetes_ending import remove_deployment
+from understudy.cli.launch.kubernetes_leader import remove_deployment
 from understudy.cli.launch.kubernetes_plan import blueprint, completed
 from understudy.cli.launch.kubernetes_pods import accounts, settings_to_destroy
 from understudy.config import Configuration, options

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.driver.checkpoint_location import CheckpointLocation
+from understudy.driver.streaming import CheckpointLocation
 from understudy.errors import UsageError
 from understudy.spark.urls import address_of, plain_url, spark_url
 

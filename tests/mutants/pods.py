@@ -9,7 +9,7 @@ STATES = "kubernetes/pod_states.py"
 TASKMANAGERS = "kubernetes/taskmanagers.py"
 MANIFESTS = "kubernetes/manifests.py"
 DEPLOYING = "cli/launch/kubernetes_deploying.py"
-ENDING = "cli/launch/kubernetes_ending.py"
+ENDING = "cli/launch/kubernetes_leader.py"
 
 ON_WORKERS = "tests/core/test_workers.py"
 ON_STATES = "tests/kubernetes/test_pod_states.py"

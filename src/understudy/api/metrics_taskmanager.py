@@ -31,7 +31,7 @@ from understudy.api.metrics import counter, counters, gauge, gauges
 from understudy.ha.services import HighAvailabilityServices
 from understudy.model import JobStatus
 from understudy.process.closing import Closing
-from understudy.taskmanager.driver_counts import LOST, DriverCounts, DriverEnd
+from understudy.taskmanager.driver import LOST, DriverCounts, DriverEnd
 from understudy.taskmanager.task_manager import TaskManager
 
 CONNECTIONS_MAX = 16

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from understudy.driver.attempt import Keeping
-    from understudy.driver.checkpoint_location import CheckpointLocation
+    from understudy.driver.streaming import CheckpointLocation
 
 
 class FencingToken(NamedTuple):

@@ -1,13 +1,17 @@
-"""Checkpoints of an attempt's streaming queries: verified at its start, recorded as they grow."""
+"""Checkpoints of an attempt's streaming queries: verified at its start, recorded as they grow.
+
+And their places: `CheckpointLocation` is ``ctx.checkpoint_location``.
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
+import re
+from typing import Any
 
 from understudy.clock import Clock
 from understudy.config import options
-from understudy.driver.checkpoint_location import CheckpointLocation
 from understudy.driver.checkpointing import Recorder
 from understudy.driver.query_location import batch_digest, look
 from understudy.driver.query_observer import (
@@ -17,7 +21,7 @@ from understudy.driver.query_observer import (
     Queries,
     checkpoint,
 )
-from understudy.errors import CheckpointError
+from understudy.errors import CheckpointError, UsageError
 from understudy.ha.storage import BlockingStorage
 from understudy.model import Checkpoint, CheckpointKind
 from understudy.process.persist import persist_blocking
@@ -26,11 +30,46 @@ from understudy.spark import query_log
 from understudy.spark.query_log import LocationContent
 from understudy.spark.urls import plain_url, spark_url
 
+NAME_CHARS_MAX = 100
+"""Longer names could exceed a file system's limit."""
+
+_NAME = re.compile(r"[\w=+-][\w.=+-]*", re.ASCII)
+_OF_SPARK = frozenset({"metadata", "offsets", "commits", "sources", "state"})
+"""Names that Spark itself uses in a checkpoint location."""
+
 SETTLE_S = 10.0
 """How long an ended attempt waits for the record of its last batches. Without a leader the record
 may take longer: then the TaskManager keeps reporting the batches."""
 
 _log = logging.getLogger(__name__)
+
+
+class CheckpointLocation(str):
+    """A directory as Spark's path or URL; called with a name, a subdirectory."""
+
+    __slots__ = ()
+
+    def __call__(self, name: str) -> CheckpointLocation:
+        """Return the location of the query ``name``. Raises `UsageError` for a bad name."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
+            raise UsageError(
+                f"{name!r} cannot name a checkpoint location: give it letters and digits, and "
+                f"'_', '-', '+', '=' or '.' within, {NAME_CHARS_MAX} at most"
+            )
+        if name in _OF_SPARK:
+            raise UsageError(
+                f"{name!r} cannot name a checkpoint location, since Spark puts files of that name "
+                "into one: choose another name"
+            )
+        return CheckpointLocation(f"{self}/{name}")
+
+    def __truediv__(self, name: str) -> CheckpointLocation:
+        """Return the location of the query ``name``. Raises `UsageError` for a bad name."""
+        return self(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as plain text: executors may not have this package."""
+        return str, (str(self),)
 
 
 class StreamKeeper:

@@ -1,9 +1,14 @@
-"""One driver of a TaskManager: from what is prepared for it to the end of its process."""
+"""One driver of a TaskManager: from what is prepared for it to the end of its process.
+
+And what is counted of all its drivers.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import enum
+from collections import Counter
+from dataclasses import dataclass, field
 
 from understudy.core.drivers import DriverState, Seat
 from understudy.core.ids import process_name
@@ -89,3 +94,37 @@ class Opening:
         state = DriverState.STARTING
         uses_cores = self.preparing is None
         return Seat(self.incarnation, self.slot, state, self.prepare.purpose, uses_cores=uses_cores)
+
+
+# --- what is counted of all drivers, for metrics --------------------------------------------------
+
+
+LOST = "lost"
+"""Label of an attempt whose driver died."""
+
+
+class DriverEnd(enum.Enum):
+    """Why a driver ended; the value is the metrics' label."""
+
+    UNWANTED = "unwanted"
+    """Its application is no longer served, another one needs its place, or the TaskManager ends."""
+    RETIRED = "retired"
+    """Its TaskManager ended it after an attempt, as unfit for the next."""
+    DIED = "died"
+    NEVER_WARM = "never_warm"
+    """It died, or was killed, before its Spark session was ready."""
+
+
+@dataclass
+class DriverCounts:
+    """The drivers of one TaskManager, and the attempts in them."""
+
+    starts: int = 0
+    """Processes started."""
+    start_failures: int = 0
+    """Processes that failed to start or to become warm."""
+    ends: Counter[DriverEnd] = field(default_factory=Counter)
+    attempts: int = 0
+    """Attempts given to a driver."""
+    attempt_ends: Counter[str] = field(default_factory=Counter)
+    """Ended attempts by status in lower case, or ``lost`` if their driver died."""

@@ -28,7 +28,7 @@ from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage
-from understudy.taskmanager.driver_counts import DriverCounts
+from understudy.taskmanager.driver import DriverCounts
 from understudy.taskmanager.driver_pool import CLOSING, HANDED_OVER, DriverPool, PoolSettings
 from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox

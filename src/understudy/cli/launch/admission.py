@@ -18,8 +18,8 @@ import sys
 from understudy.api import endpoint
 from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import check_storage_dir, open_services
+from understudy.cli.launch.kubernetes_leader import missing_rights
 from understudy.cli.launch.standalone import bind_rest
-from understudy.cli.launch.workers import missing_rights
 from understudy.config import Configuration, options
 from understudy.core.backoff import Backoff
 from understudy.ha.register import Announcing, Notice, SelfProving, status_of

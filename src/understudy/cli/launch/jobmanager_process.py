@@ -17,13 +17,12 @@ from understudy.api import endpoint
 from understudy.api.authentication import RestSecurity
 from understudy.cli.launch.compose import EXIT_CODES
 from understudy.cli.launch.joining import shared_settings
-from understudy.cli.launch.kubernetes_ending import remove_deployment
+from understudy.cli.launch.kubernetes_leader import provider_of, remove_deployment
 from understudy.cli.launch.securing import network_of, rest_host, warn_of_open_token
 from understudy.cli.launch.standalone import bind_rest, standing_alone
 from understudy.cli.launch.story import reason_of
 from understudy.cli.launch.submitting import submission_of
 from understudy.cli.launch.worker import SHUT_DOWN, Parts, environments_of, main, running
-from understudy.cli.launch.workers import provider_of
 from understudy.config import options
 from understudy.core.lease import Timing
 from understudy.errors import DataError, NotFoundError
