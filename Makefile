@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check unit servers zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys on-zookeeper on-kubernetes on-s3 journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check style types unit servers zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys on-zookeeper on-kubernetes on-s3 journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -54,7 +54,7 @@ demo-cluster: $(READY)
 	$(BIN)/python examples/demo_cluster.py
 
 # What every change must pass: each kind of test, once, where it can fail differently.
-test: forget check unit servers journeys spark
+test: forget style unit servers journeys spark
 	@$(BIN)/python -m tests.support.durations
 
 # ... and what takes long: all journeys on each backend, many of everything, one kill after the other.
@@ -64,11 +64,15 @@ test-all: test journeys-all scale long yarn
 forget: $(READY)
 	@$(BIN)/python -m tests.support.durations --clear
 
-check: $(READY)
+check: style types
+
+style: $(READY)
 	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+types: $(READY)
+	nice $(BIN)/mypy
 
 UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager driver application api cli contract \
 	ha sim crash guardian house)
@@ -96,12 +100,13 @@ failure-kubernetes: plane
 # On a real Kubernetes control plane: etcd, API server, controllers and scheduler, and nodes without
 # containers. Where there is no Go to build it, these tests are skipped, and said to be.
 kubernetes: plane
-	PART=$@ $(BIN)/pytest -n $(WORKERS) --dist loadfile -m "kubernetes and not long" \
+	PART=$@ $(BIN)/pytest -n $(WORKERS) $(IN_ORDER) -m "kubernetes and not long" \
 		tests/kubernetes tests/contract tests/ha
 
-# Tests with real servers mostly wait: side by side they take four fifths of the time.
+# Tests with real servers mostly wait: side by side they take four fifths of the time. What they leave
+# of the processors checks the types, which takes one of them for 40 s.
 servers: plane
-	@$(MAKE) --jobs=2 --output-sync=target zookeeper kubernetes
+	@$(MAKE) --jobs=3 --output-sync=target types zookeeper kubernetes
 
 # The control plane's executable: built once for this user and for these sources, in ten minutes of
 # processor time if nothing of it was ever built here, and kept in $XDG_CACHE_HOME/understudy/tests.
@@ -148,7 +153,7 @@ journeys: plane
 		--ignore tests/journeys/scale -m "not spark and not long"
 	@$(MAKE) --jobs=3 --output-sync=target on-zookeeper on-kubernetes on-s3
 
-# A file whose tests share a cluster stays together, and the longest begin first (tests/journeys/conftest.py).
+# A file whose tests share a cluster stays together, and the longest begin first (LONGEST in conftest.py).
 IN_ORDER := --dist loadfile --no-loadscope-reorder
 
 on-zookeeper: $(READY)

@@ -13,6 +13,7 @@ from tests.journeys import harness
 from tests.journeys.harness import COMMAND, SESSION_LESS, Run
 from tests.kubernetes.control_plane import kubernetes
 from tests.support.kubernetes import kubeconfig_for
+from tests.support.order import longest_first
 from tests.support.s3 import BUCKET, Moto, moto
 from tests.support.zookeeper import Server, zookeeper
 
@@ -21,7 +22,7 @@ __all__ = ["kubernetes", "moto", "zookeeper"]
 Start = Callable[..., Run]
 
 LONGEST = ("cluster_kills", "spark_writes", "spark_sessions", "spark_streaming", "pages", "unclean")
-"""Files that begin first: one that begins last is waited for by all workers but one."""
+"""Files that begin first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,13 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marks |= {"local_storage"}
     others = [item for item in items if any(map(item.get_closest_marker, marks))]
     kept = [item for item in items if item not in others]
-    items[:] = sorted(kept, key=_place)
+    items[:] = longest_first(kept, LONGEST)
     config.hook.pytest_deselected(items=others)
-
-
-def _place(item: pytest.Item) -> int:
-    name = item.path.stem.removeprefix("test_")
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)
