@@ -91,6 +91,7 @@ def test_a_worker_that_does_not_handle_the_signal_ends_by_it(guarded: Container)
 
 def test_orphans_are_reaped_and_none_outlives_the_worker(guarded: Container) -> None:
     inside = int(guarded.order("fork orphan"))
+    until(lambda: len(guardian.children_of(guarded.first)) > 1)  # Its parent ends after its answer.
     (orphan,) = set(guardian.children_of(guarded.first)) - {_worker(guarded)}
 
     os.kill(orphan, signal.SIGKILL)
