@@ -17,7 +17,7 @@ from understudy.cli.launch.kubernetes_plan import (
     completed,
     readable_secrets,
 )
-from understudy.cli.launch.kubernetes_reaching import addresses
+from understudy.cli.launch.kubernetes_pods import addresses
 from understudy.cli.launch.spark_submit import SparkSubmit
 from understudy.cli.launch.spec import RunsAs
 from understudy.cli.launch.typed import Typed

@@ -27,9 +27,8 @@ from understudy.process.processes import Death, Spec
 from understudy.process.reporter import Silent
 from understudy.rpc.messages import Prepare, StartSession
 from understudy.rpc.wire import BlockingLink
-from understudy.taskmanager.driver import Opening
+from understudy.taskmanager.driver import Grounds, Opening
 from understudy.taskmanager.driver_pool import DriverPool, PoolSettings
-from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
 ELSEWHERE = "hdfs://there/data.txt,s3a://bucket/data.txt#d,file:///mnt/data.txt,local:/opt/data.txt"

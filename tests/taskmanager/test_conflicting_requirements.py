@@ -17,9 +17,8 @@ from understudy.process.environments import Environments, EnvironmentSettings
 from understudy.process.processes import GuardedProcesses
 from understudy.process.reporter import Silent
 from understudy.rpc.messages import AttemptEnded, Deploy, LinkMessage, Prepare
-from understudy.taskmanager.driver import Driver
+from understudy.taskmanager.driver import Driver, Grounds
 from understudy.taskmanager.driver_pool import DriverPool, PoolSettings
-from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
 PATIENCE_S = 240.0

@@ -26,9 +26,8 @@ from understudy.rpc import messages
 from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import AttemptEnded, Deploy, DriverMessage, LinkMessage, Prepare
 from understudy.rpc.wire import BlockingLink
-from understudy.taskmanager.driver import Driver, Opening
+from understudy.taskmanager.driver import Driver, Grounds, Opening
 from understudy.taskmanager.driver_pool import HANDED_OVER, UNWANTED, DriverPool, PoolSettings
-from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
 DRIVER = Incarnation("driver")

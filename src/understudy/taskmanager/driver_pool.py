@@ -37,8 +37,7 @@ from understudy.process.reporter import Reporter, log_name
 from understudy.rpc import messages, wire
 from understudy.rpc.gateway import Link
 from understudy.rpc.messages import Deploy, DriverMessage, DriverReport, Prepare
-from understudy.taskmanager.driver import LOST, Driver, DriverCounts, DriverEnd, Opening
-from understudy.taskmanager.grounds import Grounds
+from understudy.taskmanager.driver import LOST, Driver, DriverCounts, DriverEnd, Grounds, Opening
 from understudy.taskmanager.outbox import Outbox
 
 WORDS_MAX = 50

@@ -28,9 +28,8 @@ from understudy.process.worker import GuardianLink
 from understudy.rpc import messages
 from understudy.rpc.gateway import Link, Network
 from understudy.rpc.messages import AttemptReport, Deploy, LinkMessage
-from understudy.taskmanager.driver import DriverCounts
+from understudy.taskmanager.driver import DriverCounts, Grounds
 from understudy.taskmanager.driver_pool import CLOSING, HANDED_OVER, DriverPool, PoolSettings
-from understudy.taskmanager.grounds import Grounds
 from understudy.taskmanager.outbox import Outbox
 
 LEAVE_S = 10.0

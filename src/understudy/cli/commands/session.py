@@ -115,18 +115,18 @@ def stop(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
 def _status_in_pods(configuration: Configuration, *, as_json: bool) -> None:
     # httpx is imported only where it is used.
     from understudy.cli.launch import kubernetes_pods as pods
-    from understudy.cli.launch.kubernetes_reaching import settings_for
 
     configuration = pods.named(configuration)
     standing = StandingCluster(configuration, configuration.get(options.CLUSTER_ID), (), [], [])
     leader = asyncio.run(leader_of(standing))
     found = pods.accounts(configuration, leader)
-    try:
-        asks = configuration.with_settings(settings_for(configuration)) if found else configuration
-    except UsageError as error:  # The pods are known, what they execute is not.
-        typer.echo(f"understudy: {error}", err=True)
-        asks = configuration
-    _show(replace(standing, configuration=asks), found, leader, as_json=as_json)
+    if found:
+        try:
+            reaches = configuration.with_settings(pods.settings_for(configuration))
+            standing = replace(standing, configuration=reaches)
+        except UsageError as error:  # The pods are known, what they execute is not.
+            typer.echo(f"understudy: {error}", err=True)
+    _show(standing, found, leader, as_json=as_json)
 
 
 @shows_sessions(_status_in_pods)

@@ -68,7 +68,7 @@ def asked(
 
 def in_pods(configuration: Configuration) -> list[str]:
     """Return the -D options with which a command asks a cluster in pods. Raises `UsageError`."""
-    from understudy.cli.launch.kubernetes_reaching import settings_for  # httpx: where it is used.
+    from understudy.cli.launch.kubernetes_pods import settings_for  # httpx: where it is used.
 
     try:
         return [f"{key}={text}" for key, text in settings_for(configuration).items()]
