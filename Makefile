@@ -21,7 +21,7 @@ PAIRS ?= all
 # Most of a short process is reading our own source, unless it was compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup pyright demo demo-cluster test test-all forget check style types unit servers zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys on-zookeeper on-kubernetes on-s3 journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
+.PHONY: setup pyright demo demo-cluster test test-all forget check style types begin unit servers zookeeper failure failure-kubernetes plane helm kubernetes image kind journeys on-zookeeper on-kubernetes on-s3 journeys-all scale s3 s3a spark long versions delta yarn mutants bench bench-zookeeper bench-kubernetes soak chaos docs lock clean
 
 setup: $(READY)
 
@@ -54,7 +54,7 @@ demo-cluster: $(READY)
 	$(BIN)/python examples/demo_cluster.py
 
 # What every change must pass: each kind of test, once, where it can fail differently.
-test: forget style unit servers journeys spark
+test: forget begin unit servers journeys spark
 	@$(BIN)/python -m tests.support.durations
 
 # ... and what takes long: all journeys on each backend, many of everything, one kill after the other.
@@ -73,6 +73,10 @@ style: $(READY)
 
 types: $(READY)
 	nice $(BIN)/mypy
+
+# The second type checker comes while the first look is taken.
+begin: $(READY)
+	@$(MAKE) --jobs=2 --output-sync=target style pyright
 
 UNITS := $(addprefix tests/,core config rpc spark process jobmanager taskmanager driver application api cli contract \
 	ha sim crash guardian house)
