@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import os
 import random
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,23 +76,48 @@ def run(plan: Plan, directory: Path) -> Verdict:
 
 
 def play(plan: Plan, stage: Stage, kinds: Sequence[Kind]) -> Verdict:
-    """Do what is planned to those who contend and watch there, and judge."""
-    chance = random.Random(plan.seed)
+    """Do what is planned to those who contend and watch there, and judge.
+
+    What could not be played to its end, as when nobody leads, is one violation beside those of the
+    history so far.
+    """
     story: list[str] = []
+    with _told_of(stage, "a round"):
+        for sentence in _rounds(plan, stage, kinds):
+            story.append(sentence)
+            print(sentence, flush=True)
+    final = None
+    with _told_of(stage, "the end"):
+        final = _rest(stage)
+    found = events(stage.history)
+    return Verdict(plan, story, violations(found, final), summary(found))
+
+
+@contextlib.contextmanager
+def _told_of(stage: Stage, what: str) -> Iterator[None]:
+    """Note what has failed for the checker: it is judged with all that was written before."""
+    try:
+        yield
+    except Exception as error:
+        traceback.print_exc()
+        stage.pen.note("odd", sentence=f"{what} was not played to its end: {error!r}")
+
+
+def _rounds(plan: Plan, stage: Stage, kinds: Sequence[Kind]) -> Iterator[str]:
+    """Play one round after the other, and tell each."""
+    chance = random.Random(plan.seed)
     assert stage.await_write(0.0, PATIENCE_S), f"nobody leads, see {stage.directory}"
     began, left = time.monotonic(), plan.faults
     bag: list[Kind] = []
-    while left > 0 and time.monotonic() - began < plan.limit_s:
+    for number in itertools.count(1):
+        if left <= 0 or time.monotonic() - began >= plan.limit_s:
+            return
         count = min(left, chance.choice([1, 2]) if plan.pairs else 1)
         left -= count
         while len(bag) < count:  # Each kind once, before any comes again.
             bag += chance.sample(kinds, len(kinds))
         drawn = [bag.pop(0) for _ in range(count)]
-        story.append(_round(stage, chance, drawn, len(story) + 1))
-        print(story[-1], flush=True)
-    final = _rest(stage)
-    found = events(stage.history)
-    return Verdict(plan, story, violations(found, final), summary(found))
+        yield _round(stage, chance, drawn, number)
 
 
 def _round(stage: Stage, chance: random.Random, drawn: list[Kind], number: int) -> str:
@@ -164,6 +192,12 @@ def _rest(stage: Stage) -> Final:
 
 
 async def _read(register: Register, term: int) -> Final:
+    """Read what is left; a server that a failed round has left frozen answers nobody."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await _read_all(register, term)
+
+
+async def _read_all(register: Register, term: int) -> Final:
     body = await Registry(register, CLUSTER).read()
     assert body is not None, "the registry is gone"
     tallies = {}
